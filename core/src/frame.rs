@@ -1,0 +1,268 @@
+//! Frames out of bytes and bytes out of frames: one JSON text a line, UTF-8, LF at the end.
+//!
+//! No byte is looked at twice for a line end, and a whole frame that arrives in one piece is
+//! never copied.
+
+use alloc::vec::Vec;
+
+use crate::limits::FrameLimits;
+
+/// What the bytes of a peer amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// One line without its end; never empty, never longer than the limit.
+    Line(&'a [u8]),
+    /// A line longer than the limit. Reported once, when the limit is passed; the rest of the line
+    /// is skipped and the stream stays usable.
+    Overlong,
+    /// The very first byte that is not white space starts no JSON-RPC message: a browser, a TLS
+    /// client, a human. Nothing after it is looked at. Holds what the first piece had to say.
+    Alien(&'a [u8]),
+}
+
+/// Bytes of one peer, cut into frames. Holds only the start of a frame whose end has not come.
+#[derive(Debug)]
+pub struct Inbox {
+    partial: Vec<u8>,
+    frame_bytes_max: usize,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing but white space so far.
+    Fresh,
+    /// Cutting lines.
+    Lines,
+    /// Inside a line that is too long, up to its end.
+    Skipping,
+    /// The peer does not speak JSON-RPC.
+    Alien,
+}
+
+impl Inbox {
+    /// An empty inbox that takes frames of up to `limits.frame_bytes_max` bytes.
+    #[must_use]
+    pub const fn new(limits: FrameLimits) -> Self {
+        Self { partial: Vec::new(), frame_bytes_max: limits.frame_bytes_max, stage: Stage::Fresh }
+    }
+
+    /// True while a frame has begun and not ended.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        !self.partial.is_empty() || self.stage == Stage::Skipping
+    }
+
+    /// Takes the next piece of the stream and hands every frame it completes to `sink`, in order.
+    pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+        if self.stage == Stage::Fresh {
+            let Some(start) = piece.iter().position(|b| !b" \t\r\n".contains(b)) else { return };
+            piece = piece.get(start..).unwrap_or_default();
+            if matches!(piece.first(), Some(b'{' | b'[')) {
+                self.stage = Stage::Lines;
+            } else {
+                self.stage = Stage::Alien;
+                let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
+                sink(Frame::Alien(line));
+            }
+        }
+        if self.stage == Stage::Alien {
+            return;
+        }
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', piece) {
+            self.line(piece.get(start..end).unwrap_or_default(), sink);
+            start = end + 1;
+        }
+        self.rest(piece.get(start..).unwrap_or_default(), sink);
+    }
+
+    /// The piece up to a line end.
+    fn line(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+        if self.stage == Stage::Skipping {
+            self.stage = Stage::Lines;
+            return;
+        }
+        if self.partial.len() + tail.len() > self.frame_bytes_max {
+            sink(Frame::Overlong);
+        } else if self.partial.is_empty() {
+            emit(tail, sink);
+            return;
+        } else {
+            self.partial.extend_from_slice(tail);
+            emit(&self.partial, sink);
+        }
+        // An idle connection keeps no buffer.
+        self.partial = Vec::new();
+    }
+
+    /// The piece after the last line end.
+    fn rest(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+        if self.stage == Stage::Skipping || tail.is_empty() {
+            return;
+        }
+        if self.partial.len() + tail.len() > self.frame_bytes_max {
+            self.partial = Vec::new();
+            self.stage = Stage::Skipping;
+            sink(Frame::Overlong);
+        } else {
+            self.partial.extend_from_slice(tail);
+        }
+    }
+}
+
+/// Hands one line on, trimmed; blank lines are nothing.
+fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+    let line = line.trim_ascii();
+    if !line.is_empty() {
+        sink(Frame::Line(line));
+    }
+}
+
+/// Bytes to send to one peer, in order.
+///
+/// The engine writes frames at the end, the host takes bytes from the front. The buffer itself is
+/// given back when everything was sent, so that an idle connection costs nothing.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), sent: 0 }
+    }
+
+    /// What is to be sent next.
+    #[must_use]
+    pub fn pending(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    /// Bytes not sent yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// True when everything was sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notes that the first `count` pending bytes were sent.
+    ///
+    /// # Panics
+    /// When `count` is more than was pending: the host would have lost track of the stream.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "sent more than was pending");
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.clear();
+        } else if self.sent >= 64 * 1024 && self.sent * 2 >= self.bytes.len() {
+            // The front half is dead: moving the rest is paid for by the bytes already sent.
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Forgets everything; for a peer that is gone.
+    pub fn clear(&mut self) {
+        self.sent = 0;
+        if self.bytes.capacity() > 1024 {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.clear();
+        }
+    }
+
+    /// Writes one frame: `write` appends the text, the line end is added here.
+    ///
+    /// Raw JSON taken from elsewhere may hold line breaks, which in valid JSON can only be white
+    /// space; they become spaces, or one frame would become two.
+    pub(crate) fn frame(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let frame = self.bytes.get_mut(start..).unwrap_or_default();
+        if memchr::memchr2(b'\n', b'\r', frame).is_some() {
+            for byte in frame {
+                if matches!(byte, b'\n' | b'\r') {
+                    *byte = b' ';
+                }
+            }
+        }
+        self.bytes.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+    use alloc::vec;
+
+    fn cut(pieces: &[&[u8]], max: usize) -> Vec<String> {
+        let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
+        let mut frames = vec![];
+        for piece in pieces {
+            inbox.feed(piece, &mut |frame| {
+                frames.push(match frame {
+                    Frame::Line(line) => String::from_utf8_lossy(line).to_string(),
+                    Frame::Overlong => "<overlong>".to_string(),
+                    Frame::Alien(_) => "<alien>".to_string(),
+                });
+            });
+        }
+        frames
+    }
+
+    #[test]
+    fn any_cut_gives_the_same_frames() {
+        let stream = b"\r\n {\"a\":1}\r\n\n[2]\n{\"long\":\"xxxxxxxxxxxxxxxx\"}\n{}\n";
+        let whole = cut(&[stream], 12);
+        assert_eq!(whole, ["{\"a\":1}", "[2]", "<overlong>", "{}"]);
+        for a in 0..stream.len() {
+            for b in a..stream.len() {
+                let pieces = [&stream[..a], &stream[a..b], &stream[b..]];
+                assert_eq!(cut(&pieces, 12), whole, "cut at {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_endless_line_costs_nothing_and_is_reported_once() {
+        let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 1024 });
+        let mut reported = 0;
+        inbox.feed(b"{", &mut |_| {});
+        for _ in 0..10_000 {
+            inbox.feed(&[b'x'; 1000], &mut |frame| {
+                assert_eq!(frame, Frame::Overlong);
+                reported += 1;
+            });
+            assert!(inbox.partial.capacity() <= 4096);
+        }
+        assert_eq!(reported, 1);
+        inbox.feed(b"\n{}\n", &mut |frame| assert_eq!(frame, Frame::Line(b"{}")));
+    }
+
+    #[test]
+    fn a_browser_is_recognised_by_its_first_byte() {
+        assert_eq!(cut(&[b"P", b"OST / HTTP/1.1\r\n\r\n{}\n"], 99), ["<alien>"]);
+        assert_eq!(cut(&[b"\xef\xbb\xbf{}\n"], 99), ["<alien>"]);
+    }
+
+    #[test]
+    fn a_frame_is_one_line_whatever_is_written_into_it() {
+        let mut outbox = Outbox::new();
+        outbox.frame(|bytes| bytes.extend_from_slice(b"{\n\r}"));
+        assert_eq!(outbox.pending(), b"{  }\n");
+        outbox.advance(2);
+        assert_eq!(outbox.pending(), b" }\n");
+        outbox.advance(3);
+        assert!(outbox.is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! Time as the engine sees it: handed in with every event, never asked for.
+
+use alloc::string::String;
+use core::fmt::{self, Write as _};
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// A point on the host's monotonic clock, in nanoseconds since a zero the host chose.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The host's zero.
+    pub const ZERO: Self = Self(0);
+
+    /// The point `nanos` nanoseconds after the host's zero.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the host's zero.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time since `earlier`; zero when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    /// Saturates at the end of time instead of wrapping.
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Duration::from_nanos(self.0))
+    }
+}
+
+/// A point on the wall clock, in milliseconds since 1970. For stamps, never for timers.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Wall(u64);
+
+impl Wall {
+    /// The point `millis` milliseconds after 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The stamp as ISO 8601 in UTC with milliseconds, as `createdAt` wants it (TSK-12).
+    #[must_use]
+    pub fn to_iso8601(self) -> String {
+        // Days to a civil date by Howard Hinnant's algorithm; years past 9999 are clamped, since
+        // ISO 8601 has no agreed form for them.
+        let millis = self.0.min(253_402_300_799_999);
+        let (days, ms) = (millis / 86_400_000, millis % 86_400_000);
+        let z = days + 719_468;
+        let (era, doe) = (z / 146_097, z % 146_097);
+        let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
+        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+        let mp = (5 * doy + 2) / 153;
+        let day = doy - (153 * mp + 2) / 5 + 1;
+        let month = if mp < 10 { mp + 3 } else { mp - 9 };
+        let year = yoe + era * 400 + u64::from(month <= 2);
+        let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
+        let (second, milli) = (ms / 1_000 % 60, ms % 1_000);
+        let mut text = String::with_capacity(24);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"
+        );
+        text
+    }
+}
+
+/// What time it is, handed in with every event.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// On the monotonic clock; never goes back.
+    pub at: Instant,
+    /// On the wall clock; may jump either way.
+    pub wall: Wall,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iso8601_of_known_stamps() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (1_764_547_200_001, "2025-12-01T00:00:00.001Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "9999-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(Wall::from_millis(millis).to_iso8601(), text);
+        }
+    }
+
+    #[test]
+    fn instants_saturate() {
+        let late = Instant::from_nanos(u64::MAX - 1) + Duration::from_secs(1);
+        assert_eq!(late.as_nanos(), u64::MAX);
+        assert_eq!(Instant::ZERO - late, Duration::ZERO);
+    }
+}

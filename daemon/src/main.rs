@@ -1,0 +1,2 @@
+//! The `ceased` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Nothing lives here: the programs are the examples of this package.

@@ -1,0 +1,1 @@
+//! The test kit: what the suites of this workspace share.

@@ -1,0 +1,2 @@
+//! Byte streams for JSON-RPC peers over mio: stdio, Unix sockets, TCP.
+#![forbid(unsafe_code)]
