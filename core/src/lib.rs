@@ -1,4 +1,50 @@
 //! Cancellation and task rules of MCP as a pure state machine: events in, actions out.
+//!
+//! The engine holds every rule about requests, cancellation and tasks, and nothing else: no clock,
+//! no randomness, no threads, no sockets (DET-01). The same events give the same actions, byte for
+//! byte. A host reads lines from peers, hands them in as [`Event`](event::Event)s, carries out the
+//! [`Action`](action::Action)s, and sends what collects in each connection's
+//! [`Outbox`](frame::Outbox):
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use ceased_core::action::Action;
+//! use ceased_core::engine::Engine;
+//! use ceased_core::event::{Event, Identity};
+//! use ceased_core::id::{ConnId, Mint};
+//! use ceased_core::settings::Settings;
+//! use ceased_core::time::{Instant, Now, Wall};
+//!
+//! struct Counting(u128);
+//! impl Mint for Counting {
+//!     fn uuid(&mut self) -> uuid::Uuid {
+//!         self.0 += 1;
+//!         uuid::Uuid::from_u128(self.0)
+//!     }
+//! }
+//!
+//! let mut engine = Engine::new(Arc::new(Settings::default()), Box::new(Counting(0)));
+//! let now = Now { at: Instant::ZERO, wall: Wall::from_millis(0) };
+//! let conn = ConnId::new(1);
+//! let mut actions = Vec::new();
+//!
+//! engine.handle(now, Event::Opened { conn, identity: Identity::User(1000) }, &mut actions);
+//! let frame = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+//! engine.handle(now, Event::Frame { conn, frame }, &mut actions);
+//! // Everything that has arrived was handed in: jobs may start.
+//! engine.handle(now, Event::Turn, &mut actions);
+//!
+//! assert!(matches!(actions[..], [Action::Flush { .. }]));
+//! let outbox = engine.outbox(conn).unwrap();
+//! assert_eq!(outbox.pending(), b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+//! # let sent = outbox.len();
+//! outbox.advance(sent);
+//! assert_eq!(engine.deadline(), None, "nothing to wait for");
+//! ```
+//!
+//! `handle` cannot fail and cannot block, and when it returns everything it wanted is in the
+//! actions or in an outbox. A whole host in under a hundred lines is `examples/hello.rs`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -6,7 +52,21 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod action;
+mod connection;
+pub mod counters;
+pub mod dialect;
+pub mod engine;
+pub mod event;
 pub mod frame;
 pub mod id;
+mod job;
 pub mod limits;
+pub mod message;
+mod params;
+pub mod settings;
+pub mod task;
 pub mod time;
+pub mod timer;
+pub mod tool;
+mod write;

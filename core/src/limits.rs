@@ -1,5 +1,7 @@
 //! Every bound of the engine, in one place, with its default and its reason.
 
+use core::time::Duration;
+
 /// What one frame may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimits {
@@ -11,4 +13,101 @@ impl Default for FrameLimits {
     fn default() -> Self {
         Self { frame_bytes_max: 16 * 1024 * 1024 }
     }
+}
+
+/// The bounds on what peers may make the engine hold (TSK-36).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// What one frame may be.
+    pub frames: FrameLimits,
+    /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
+    pub depth_max: usize,
+    /// Connections at once.
+    pub connections_max: usize,
+    /// Requests of one connection that wait for an answer.
+    pub inflight_max: usize,
+    /// Messages in one batch.
+    pub batch_max: usize,
+    /// Jobs that run at once.
+    pub running_max: usize,
+    /// Jobs that wait to run; beyond that a call is refused.
+    pub queued_max: usize,
+    /// Tasks of one identity that are not terminal yet.
+    pub live_tasks_max: usize,
+    /// Terminal tasks of one identity kept until their ttl.
+    pub stored_tasks_max: usize,
+    /// Bytes of results kept for one identity.
+    pub stored_bytes_max: usize,
+    /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
+    /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped.
+    pub write_buffer_bytes: usize,
+    /// How long a peer may take nothing at all of what waits for it.
+    pub write_stall: Duration,
+    /// Longest reason or status message kept, in bytes (CAN-12, TSK-43).
+    pub text_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            frames: FrameLimits::default(),
+            depth_max: 128,
+            connections_max: 1024,
+            inflight_max: 1024,
+            batch_max: 1024,
+            running_max: 64,
+            queued_max: 1024,
+            live_tasks_max: 256,
+            stored_tasks_max: 10_000,
+            stored_bytes_max: 256 * 1024 * 1024,
+            write_buffer_bytes: 8 * 1024 * 1024,
+            write_stall: Duration::from_secs(30),
+            text_bytes_max: 512,
+        }
+    }
+}
+
+/// How tasks are kept (TSK-34, TSK-35, TSK-40).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskPolicy {
+    /// For a request that names no ttl.
+    pub default_ttl: Duration,
+    /// Longest ttl; a longer one is shortened to this.
+    pub max_ttl: Duration,
+    /// Default and longest ttl for a peer nobody vouches for.
+    pub anonymous_ttl: Duration,
+    /// What becomes of a task still running at its ttl.
+    pub on_ttl: OnTtl,
+    /// How long the result of a task that outlived its ttl is kept.
+    pub late_result: Duration,
+    /// How often requestors are asked to poll.
+    pub poll_interval: Duration,
+    /// Tasks on one page of `tasks/list`.
+    pub page_size: usize,
+    /// Whether `notifications/tasks/status` are sent (TSK-18).
+    pub status_notifications: bool,
+}
+
+impl Default for TaskPolicy {
+    fn default() -> Self {
+        Self {
+            default_ttl: Duration::from_secs(3600),
+            max_ttl: Duration::from_secs(24 * 3600),
+            anonymous_ttl: Duration::from_secs(600),
+            on_ttl: OnTtl::Finish,
+            late_result: Duration::from_secs(300),
+            poll_interval: Duration::from_secs(1),
+            page_size: 100,
+            status_notifications: true,
+        }
+    }
+}
+
+/// What becomes of a task still running at its ttl (TSK-35).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTtl {
+    /// It may finish, bounded by the tool's timeout and by `max_ttl`.
+    Finish,
+    /// It is stopped and deleted.
+    Stop,
 }

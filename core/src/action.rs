@@ -1,0 +1,174 @@
+//! Actions: everything the engine wants done.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::event::Identity;
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::time::Instant;
+use crate::tool::{Step, Tool};
+
+/// Something to be done by the host, in the order given.
+#[derive(Debug)]
+pub enum Action {
+    /// Run this job and report [`Done`](crate::event::Event::Done) when nothing of it is left.
+    Start {
+        /// Its id.
+        job: JobId,
+        /// What to run.
+        tool: Arc<Tool>,
+        /// The arguments: the JSON text of an object that passed the tool's check.
+        arguments: Box<RawValue>,
+        /// The task it works for, if any.
+        task: Option<TaskId>,
+    },
+    /// Take one step to stop this job.
+    Stop {
+        /// Which.
+        job: JobId,
+        /// How hard.
+        step: Step,
+        /// On whose behalf.
+        why: Why,
+    },
+    /// The outbox of this connection is no longer empty.
+    Flush {
+        /// Which.
+        conn: ConnId,
+    },
+    /// Send what is in the outbox if the reason allows it, close the connection, and report
+    /// [`Closed`](crate::event::Event::Closed).
+    Close {
+        /// Which.
+        conn: ConnId,
+        /// Why.
+        why: Closing,
+    },
+    /// Something an operator may want to read.
+    Note(Note),
+    /// Nothing is left to do: flush and exit.
+    Exit,
+}
+
+/// Why a job is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// `notifications/cancelled` or `tasks/cancel`.
+    Requested,
+    /// The peer of a plain call is gone.
+    Disconnected,
+    /// The tool's timeout.
+    TimedOut,
+    /// The task's ttl, with `on_ttl = "stop"`, or `max_ttl`.
+    Expired,
+    /// Its first process exited and left others behind.
+    LeftBehind,
+    /// The daemon shuts down.
+    Shutdown,
+}
+
+impl Why {
+    /// A word for logs and views.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Disconnected => "disconnected",
+            Self::TimedOut => "timed out",
+            Self::Expired => "ttl expired",
+            Self::LeftBehind => "left behind",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+/// Why a connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// The peer closed its side and everything it asked for is answered. Flush first.
+    Finished,
+    /// The first bytes were no JSON-RPC. What the outbox holds may still be sent.
+    Alien,
+    /// There are too many connections already.
+    TooMany,
+    /// The peer let too much pile up unread.
+    Flooded,
+    /// The peer read nothing for too long.
+    Stalled,
+}
+
+impl Closing {
+    /// Whether what is in the outbox is still worth sending.
+    #[must_use]
+    pub const fn flushes(self) -> bool {
+        match self {
+            Self::Finished | Self::Alien | Self::TooMany => true,
+            Self::Flooded | Self::Stalled => false,
+        }
+    }
+}
+
+/// Something an operator may want to read. Texts of peers are capped and free of control
+/// characters (CAN-12).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Note {
+    /// A plain call was cancelled by its requestor (CAN-12).
+    CallCancelled {
+        /// On which connection.
+        conn: ConnId,
+        /// By whom.
+        identity: Identity,
+        /// Which request.
+        request: RequestId,
+        /// What it had asked for.
+        tool: Box<str>,
+        /// The job behind it; `None` for a blocked `tasks/result`.
+        job: Option<JobId>,
+        /// What the requestor said.
+        reason: Option<String>,
+    },
+    /// A task was cancelled (CAN-12).
+    TaskCancelled {
+        /// On which connection.
+        conn: ConnId,
+        /// By whom.
+        identity: Identity,
+        /// Which task.
+        task: TaskId,
+        /// The job behind it.
+        job: Option<JobId>,
+        /// What the requestor said.
+        reason: Option<String>,
+    },
+    /// A cancellation named nothing that could be cancelled, or was malformed (CAN-09, CAN-14).
+    CancelIgnored {
+        /// On which connection.
+        conn: ConnId,
+    },
+    /// A job has ended after it was told to stop.
+    Ceased {
+        /// Which.
+        job: JobId,
+        /// Why it was stopped.
+        why: Why,
+        /// When that began.
+        since: Instant,
+    },
+    /// A handler does not look at its cancellation flag; its thread is lost until it does.
+    Abandoned {
+        /// Which job.
+        job: JobId,
+        /// Of which tool.
+        tool: Box<str>,
+    },
+    /// A limit refused something.
+    Refused {
+        /// On which connection.
+        conn: ConnId,
+        /// Which limit, by its name in the configuration.
+        limit: &'static str,
+    },
+}

@@ -1,0 +1,127 @@
+//! Connections: one peer each, what it asked for and what it is still to be told.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::dialect::Dialect;
+use crate::event::{Identity, LogLevel};
+use crate::frame::Outbox;
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::message::WireId;
+use crate::time::Instant;
+
+/// How far a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing but `ping` and `initialize` (RPC-04).
+    Fresh,
+    /// `initialize` was answered.
+    Ready,
+}
+
+/// How a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It does not.
+    Open,
+    /// The peer has sent everything; it is closed once everything is answered.
+    Finished,
+    /// The host was told to close it; nothing is read or written any more.
+    Closing,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) identity: Identity,
+    pub(crate) dialect: &'static Dialect,
+    pub(crate) phase: Phase,
+    pub(crate) ending: Ending,
+    pub(crate) log_level: LogLevel,
+    pub(crate) outbox: Outbox,
+    /// Requests that wait for an answer, by the peer's id.
+    pub(crate) requests: BTreeMap<RequestId, Pending>,
+    /// Batches whose answers are being collected.
+    pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
+    pub(crate) next_batch: u64,
+    /// Jobs whose latest progress is held back because the peer does not read.
+    pub(crate) held_progress: BTreeSet<JobId>,
+    pub(crate) stall_timer: Option<Instant>,
+    pub(crate) linger_timer: Option<Instant>,
+}
+
+impl Connection {
+    pub(crate) const fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            dialect: Dialect::UNSETTLED,
+            phase: Phase::Fresh,
+            ending: Ending::Open,
+            log_level: LogLevel::Info,
+            outbox: Outbox::new(),
+            requests: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            next_batch: 0,
+            held_progress: BTreeSet::new(),
+            stall_timer: None,
+            linger_timer: None,
+        }
+    }
+
+    /// Starts collecting the answers of a batch of `open` messages.
+    pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
+        let batch = BatchId(self.next_batch);
+        self.next_batch += 1;
+        self.batches.insert(batch, BatchAnswer { open, bytes: Vec::new() });
+        batch
+    }
+}
+
+/// A request that waits for an answer.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) reply: Reply,
+    pub(crate) work: Work,
+}
+
+/// What an answer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A job of its own.
+    Job(JobId),
+    /// The end of a task (TSK-15).
+    Task(TaskId),
+}
+
+/// The right to answer one request, once. Consumed by answering, refusing or forgetting it.
+#[derive(Debug)]
+#[must_use = "a request is answered exactly once (RPC-03)"]
+pub(crate) struct Reply {
+    pub(crate) conn: ConnId,
+    pub(crate) id: RequestId,
+    /// The id as it was written, where that is not the only way to write it (RPC-01).
+    pub(crate) token: Option<Box<str>>,
+    pub(crate) batch: Option<BatchId>,
+}
+
+impl Reply {
+    pub(crate) fn new(conn: ConnId, wire: WireId<'_>, batch: Option<BatchId>) -> Self {
+        // A token without a backslash has one spelling, but for the two zeros.
+        let free = wire.token == "-0" || wire.token.contains('\\');
+        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch }
+    }
+}
+
+/// A batch of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BatchId(u64);
+
+/// The answers of a batch so far.
+#[derive(Debug)]
+pub(crate) struct BatchAnswer {
+    /// Messages not settled yet.
+    pub(crate) open: usize,
+    /// Answers, each followed by a comma.
+    pub(crate) bytes: Vec<u8>,
+}

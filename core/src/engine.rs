@@ -1,0 +1,363 @@
+//! The engine: takes one event, changes its tables, says what is to be done.
+//!
+//! All branching on protocol rules is in the files below this one, one for each group of methods;
+//! the tables they change are leaves. Nothing here waits, fails or asks for the time.
+
+mod call;
+mod cancel;
+mod control;
+mod result;
+mod session;
+mod status;
+mod tasks;
+mod work;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::{Action, Closing, Note};
+use crate::connection::{BatchId, Connection, Ending, Reply};
+use crate::counters::Counters;
+use crate::dialect::{Batch, Dialect, UnreadableId};
+use crate::event::Event;
+use crate::frame::Outbox;
+use crate::id::{ConnId, JobId, Mint};
+use crate::job::Job;
+use crate::message::{ErrorObject, Message, code};
+use crate::settings::Settings;
+use crate::task::Tasks;
+use crate::time::{Instant, Now};
+use crate::timer::{Timer, Timers};
+use crate::write::Writer;
+
+/// The state machine. See the [crate documentation](crate) for how to drive it.
+pub struct Engine {
+    settings: Arc<Settings>,
+    mint: Box<dyn Mint>,
+    now: Now,
+    out: Vec<Action>,
+    connections: BTreeMap<ConnId, Connection>,
+    jobs: BTreeMap<JobId, Job>,
+    /// Jobs that wait for their turn; ids grow, so the order is the order of arrival.
+    queue: BTreeSet<JobId>,
+    /// Jobs the host runs.
+    running: usize,
+    next_job: u64,
+    tasks: Tasks,
+    timers: Timers,
+    drain: Option<Drain>,
+    counters: Counters,
+}
+
+/// A shutdown under way.
+#[derive(Debug, Default)]
+struct Drain {
+    kill_timer: Option<Instant>,
+    end_timer: Option<Instant>,
+    exit_said: bool,
+}
+
+impl Engine {
+    /// An engine without connections, jobs or tasks.
+    #[must_use]
+    pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
+        let cursor_key = mint.uuid();
+        Self {
+            settings,
+            mint,
+            now: Now::default(),
+            out: Vec::new(),
+            connections: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            running: 0,
+            next_job: 1,
+            tasks: Tasks::new(cursor_key),
+            timers: Timers::default(),
+            drain: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes one event and appends what is to be done about it to `actions`.
+    ///
+    /// # Panics
+    /// When the host breaks its side: a time that goes back, a connection opened twice.
+    pub fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
+        assert!(now.at >= self.now.at, "the monotonic clock went back");
+        self.now = now;
+        core::mem::swap(&mut self.out, actions);
+        match event {
+            Event::Opened { conn, identity } => self.on_opened(conn, identity),
+            Event::Frame { conn, frame } => self.on_frame(conn, frame),
+            Event::Overlong { conn } => self.on_overlong(conn),
+            Event::Alien { conn, bytes } => self.on_alien(conn, bytes),
+            Event::Finished { conn, linger } => self.on_finished(conn, linger),
+            Event::Closed { conn } => self.on_closed(conn),
+            Event::Blocked { conn } => self.on_blocked(conn),
+            Event::Drained { conn } => self.on_drained(conn),
+            Event::Progress { job, progress, total, message } => {
+                self.on_progress(job, progress, total, message);
+            }
+            Event::Log { job, level, data } => self.on_log(job, level, data),
+            Event::Lingering { job } => self.on_lingering(job),
+            Event::Done { job, outcome } => self.on_done(job, outcome),
+            Event::Configured { settings } => self.on_configured(settings),
+            Event::Drain { by } => self.on_drain(by),
+            Event::Turn => self.on_turn(),
+            Event::Tick => self.on_tick(),
+        }
+        core::mem::swap(&mut self.out, actions);
+    }
+
+    /// When to hand in the next [`Event::Tick`], and what for.
+    #[must_use]
+    pub fn deadline(&self) -> Option<(Instant, Timer)> {
+        self.timers.next()
+    }
+
+    /// The bytes to send on a connection; `None` once it is closed.
+    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+        self.connections.get_mut(&conn).map(|connection| &mut connection.outbox)
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many connections, jobs, tasks and timers there are.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            connections: self.connections.len(),
+            requests: self.connections.values().map(|c| c.requests.len()).sum(),
+            jobs: self.jobs.len(),
+            tasks: self.tasks.len(),
+            timers: self.timers.len(),
+        }
+    }
+
+    fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        if connection.ending == Ending::Closing {
+            return;
+        }
+        self.counters.frames += 1;
+        match Message::parse(frame, self.settings.limits.depth_max) {
+            Message::Batch(messages) => self.on_batch(conn, &messages),
+            message @ (Message::Request { .. }
+            | Message::Notification { .. }
+            | Message::Response { .. }
+            | Message::Invalid { .. }) => self.on_message(conn, message, None),
+        }
+    }
+
+    fn on_batch(&mut self, conn: ConnId, messages: &[&serde_json::value::RawValue]) {
+        let max = self.settings.limits.batch_max;
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let refusal = match connection.dialect.batch {
+            Batch::Refuse => Some("this session has no batches: send one message a line".into()),
+            Batch::Accept if messages.is_empty() => Some("the batch is empty".into()),
+            Batch::Accept if messages.len() > max => {
+                Some(alloc::format!("a batch may have {max} messages, not {}", messages.len()))
+            }
+            Batch::Accept => None,
+        };
+        if let Some(refusal) = refusal {
+            let error = ErrorObject::new(code::INVALID_REQUEST, refusal);
+            return self.refuse_unreadable(conn, &error, None);
+        }
+        let batch = connection.open_batch(messages.len());
+        for message in messages {
+            self.on_message(conn, Message::parse_one(message.get()), Some(batch));
+        }
+    }
+
+    fn on_message(&mut self, conn: ConnId, message: Message<'_>, batch: Option<BatchId>) {
+        match message {
+            Message::Request { id, method, params } => {
+                self.on_request(Reply::new(conn, id, batch), &method, params);
+                return;
+            }
+            Message::Invalid { id: Some(id), error } => {
+                return self.fail(Reply::new(conn, id, batch), &error);
+            }
+            Message::Invalid { id: None, error } => {
+                self.counters.invalid += 1;
+                return self.refuse_unreadable(conn, &error, batch);
+            }
+            Message::Notification { method, params } => {
+                self.on_notification(conn, &method, params);
+            }
+            // We have asked this peer nothing: whatever it answers is late or made up.
+            Message::Response { .. } | Message::Batch(_) => self.counters.unasked_responses += 1,
+        }
+        if let Some(batch) = batch {
+            self.settle_in_batch(conn, batch, |_| {});
+        }
+    }
+
+    /// Answers a request with a result.
+    fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
+        self.counters.answers += 1;
+        self.reply(reply, |json| {
+            json.raw(",\"result\":");
+            result(json);
+        });
+    }
+
+    /// Answers a request with an error.
+    fn fail(&mut self, reply: Reply, error: &ErrorObject) {
+        self.counters.errors += 1;
+        self.reply(reply, |json| {
+            json.raw(",\"error\":").error(error);
+        });
+    }
+
+    /// Gives up the right to answer a request: it was cancelled (CAN-08).
+    fn forget(&mut self, reply: Reply) {
+        if let Some(batch) = reply.batch {
+            self.settle_in_batch(reply.conn, batch, |_| {});
+        }
+    }
+
+    fn reply(&mut self, reply: Reply, body: impl FnOnce(&mut Writer<'_>)) {
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+            body(json);
+            json.raw("}");
+        };
+        match reply.batch {
+            None => self.send(reply.conn, write),
+            Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// An error for a request whose id could not be read (RPC-01, RPC-02).
+    fn refuse_unreadable(&mut self, conn: ConnId, error: &ErrorObject, batch: Option<BatchId>) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let unreadable_id = connection.dialect.unreadable_id;
+        self.counters.errors += 1;
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",");
+            match unreadable_id {
+                UnreadableId::Null => json.raw("\"id\":null,"),
+                UnreadableId::Omitted => json,
+            };
+            json.raw("\"error\":").error(error).raw("}");
+        };
+        match batch {
+            None => self.send(conn, write),
+            Some(batch) => self.settle_in_batch(conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// One message of a batch is settled; the last one sends the answers.
+    fn settle_in_batch(&mut self, conn: ConnId, batch: BatchId, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(answers) = connection.batches.get_mut(&batch) else { return };
+        write(&mut answers.bytes);
+        answers.open -= 1;
+        if answers.open > 0 {
+            return;
+        }
+        let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
+        if let Some(list) = answers.strip_suffix(b",") {
+            self.send_bytes(conn, |bytes| {
+                bytes.push(b'[');
+                bytes.extend_from_slice(list);
+                bytes.push(b']');
+            });
+        }
+    }
+
+    fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
+        self.send_bytes(conn, |bytes| write(&mut Writer::new(bytes)));
+    }
+
+    fn send_bytes(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if connection.ending == Ending::Closing {
+            return;
+        }
+        let waiting = connection.outbox.len();
+        if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
+            return self.close(conn, Closing::Flooded);
+        }
+        connection.outbox.frame(write);
+        if waiting == 0 {
+            self.out.push(Action::Flush { conn });
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, why: Closing) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if connection.ending == Ending::Closing {
+            return;
+        }
+        connection.ending = Ending::Closing;
+        if !why.flushes() {
+            connection.outbox.clear();
+        }
+        self.out.push(Action::Close { conn, why });
+    }
+
+    fn note(&mut self, note: Note) {
+        self.out.push(Action::Note(note));
+    }
+
+    fn dialect(&self, conn: ConnId) -> &'static Dialect {
+        self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
+    }
+
+    /// A text of a peer, fit for a log and a status message: no control characters, capped
+    /// (CAN-12, TSK-43).
+    fn clean(&self, text: &str) -> String {
+        let max = self.settings.limits.text_bytes_max;
+        let mut clean = String::new();
+        for character in text.chars() {
+            if clean.len() + character.len_utf8() > max {
+                clean.push('…');
+                break;
+            }
+            clean.push(if character.is_control() { ' ' } else { character });
+        }
+        clean
+    }
+
+    /// Every agreement between the tables, for tests and the simulator. Linear in their size.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
+        check::check(self);
+    }
+}
+
+mod check;
+
+/// How much an engine holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Requests that wait for an answer.
+    pub requests: usize,
+    /// Jobs queued, running or stopping.
+    pub jobs: usize,
+    /// Tasks not deleted yet.
+    pub tasks: usize,
+    /// Timers armed.
+    pub timers: usize,
+}

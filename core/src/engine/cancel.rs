@@ -1,0 +1,93 @@
+//! `notifications/cancelled`: stop the work, say nothing.
+
+use alloc::string::String;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Engine;
+use crate::action::{Note, Why};
+use crate::connection::{Pending, Work};
+use crate::id::{ConnId, RequestId};
+use crate::job::Purpose;
+use crate::message::text;
+use crate::params::{self, Given};
+
+/// What a cancellation asks for.
+struct Cancellation {
+    request: RequestId,
+    reason: Option<String>,
+}
+
+impl Engine {
+    pub(super) fn on_cancelled(&mut self, conn: ConnId, params: Option<&RawValue>) {
+        let Some(cancellation) = self.read_cancellation(params) else {
+            // CAN-14
+            self.counters.cancels_malformed += 1;
+            return self.note(Note::CancelIgnored { conn });
+        };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(Pending { reply, work }) = connection.requests.remove(&cancellation.request)
+        else {
+            // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was
+            // answered with the task. CAN-04: initialize is answered as soon as it is read.
+            self.counters.cancels_ignored += 1;
+            return self.note(Note::CancelIgnored { conn });
+        };
+        let identity = connection.identity.clone();
+        self.counters.cancelled += 1;
+        // CAN-08
+        self.forget(reply);
+        let (job, tool) = match work {
+            Work::Job(id) => {
+                let tool = self.jobs.get(&id).map(|job| job.tool.name.clone());
+                self.disown(id, Why::Requested);
+                (Some(id), tool.unwrap_or_default())
+            }
+            // CAN-15: the wait ends, the task goes on.
+            Work::Task(id) => {
+                if let Some(task) = self.tasks.get_mut(id) {
+                    task.waiters.remove(&(conn, cancellation.request.clone()));
+                }
+                (None, "tasks/result".into())
+            }
+        };
+        self.note(Note::CallCancelled {
+            conn,
+            identity,
+            request: cancellation.request,
+            tool,
+            job,
+            reason: cancellation.reason,
+        });
+        self.close_if_finished(conn);
+    }
+
+    /// Stops a job whose outcome nobody wants any more.
+    pub(super) fn disown(&mut self, id: crate::id::JobId, why: Why) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.purpose = Purpose::Nobody;
+            if let Some(connection) = self.connections.get_mut(&job.conn) {
+                connection.held_progress.remove(&id);
+            }
+            self.stop(id, why);
+        }
+    }
+
+    fn read_cancellation(&self, params: Option<&RawValue>) -> Option<Cancellation> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, rename = "requestId")]
+            request_id: &'a RawValue,
+            #[serde(borrow, default)]
+            reason: Given<'a>,
+        }
+        let params: Params<'_> = params::read(params).ok()?;
+        let request = RequestId::parse(params.request_id.get())?;
+        let reason = match params.reason.0 {
+            None => None,
+            Some(reason) => Some(self.clean(&text(reason)?)),
+        };
+        Some(Cancellation { request, reason })
+    }
+}

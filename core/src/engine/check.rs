@@ -1,0 +1,103 @@
+//! Invariants across the tables: what must hold after every event.
+
+use super::Engine;
+use crate::connection::{Ending, Work};
+use crate::job::{JobState, Purpose};
+
+/// Checks them all.
+///
+/// # Panics
+/// When one is broken.
+pub(super) fn check(engine: &Engine) {
+    engine.tasks.check();
+    requests(engine);
+    jobs(engine);
+    timers(engine);
+    for (id, task) in engine.tasks.iter() {
+        for (conn, request) in &task.waiters {
+            let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
+            assert_eq!(pending.map(|p| p.work), Some(Work::Task(*id)), "a waiter waits (TSK-15)");
+        }
+        if let Some(job) = task.job {
+            assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
+        }
+        assert!(task.status.is_terminal() || task.job.is_some(), "{id} works without a job");
+    }
+}
+
+fn requests(engine: &Engine) {
+    for (conn, connection) in &engine.connections {
+        let limits = &engine.settings.limits;
+        assert!(connection.requests.len() <= limits.inflight_max, "{conn:?} has too many requests");
+        for (id, pending) in &connection.requests {
+            assert_eq!(pending.reply.id, *id);
+            assert_eq!(pending.reply.conn, *conn);
+            match pending.work {
+                Work::Job(job) => {
+                    let job = engine.jobs.get(&job).expect("a waiting request has a job (RPC-03)");
+                    assert_eq!(job.purpose, Purpose::Answer(id.clone()));
+                    assert_eq!(job.conn, *conn);
+                }
+                Work::Task(task) => {
+                    let task = engine.tasks.get(task).expect("a waiting request has a task");
+                    assert!(task.waiters.contains(&(*conn, id.clone())));
+                }
+            }
+        }
+        for answers in connection.batches.values() {
+            assert!(answers.open > 0, "a settled batch is sent and forgotten");
+        }
+        for job in &connection.held_progress {
+            assert!(engine.jobs.contains_key(job), "progress is held for a job that is gone");
+        }
+        assert!(
+            connection.ending != Ending::Finished || !connection.requests.is_empty(),
+            "{conn:?} has nothing left to wait for and is still open"
+        );
+    }
+}
+
+fn jobs(engine: &Engine) {
+    let mut running = 0;
+    for (id, job) in &engine.jobs {
+        match job.state {
+            JobState::Queued(_) => {
+                assert!(engine.queue.contains(id), "{id} waits in no queue");
+                assert_ne!(job.purpose, Purpose::Nobody, "{id} waits for nobody");
+            }
+            JobState::Running => {
+                running += 1;
+                assert_ne!(job.purpose, Purpose::Nobody, "{id} runs for nobody (J3)");
+            }
+            JobState::Stopping { .. } => running += 1,
+        }
+        match &job.purpose {
+            Purpose::Nobody => {}
+            Purpose::Answer(request) => {
+                let pending =
+                    engine.connections.get(&job.conn).and_then(|c| c.requests.get(request));
+                assert_eq!(pending.map(|p| p.work), Some(Work::Job(*id)), "{id} answers a request");
+            }
+            Purpose::Task => {
+                let task = job.task.and_then(|task| engine.tasks.get(task));
+                let task = task.expect("a job's task exists");
+                assert_eq!(task.job, Some(*id));
+                assert!(!task.status.is_terminal(), "{id} works for a task that has ended");
+            }
+        }
+    }
+    assert_eq!(running, engine.running, "running jobs are counted");
+    assert!(running <= engine.settings.limits.running_max, "too many jobs run");
+    assert!(engine.queue.iter().all(|id| engine.jobs.contains_key(id)), "a queued job is gone");
+}
+
+fn timers(engine: &Engine) {
+    let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
+        + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.stall_timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.linger_timer.is_some()).count()
+        + engine.drain.as_ref().map_or(0, |drain| {
+            usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())
+        });
+    assert_eq!(armed, engine.timers.len(), "a timer without an owner");
+}

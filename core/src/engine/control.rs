@@ -1,0 +1,221 @@
+//! Connections that end, peers that do not read, reload, shutdown, timers.
+
+use alloc::sync::Arc;
+
+use super::{Drain, Engine, work};
+use crate::action::{Action, Closing, Why};
+use crate::connection::{Ending, Phase, Work};
+use crate::id::{ConnId, JobId};
+use crate::job::Purpose;
+use crate::message::{ErrorObject, code};
+use crate::settings::Settings;
+use crate::task::Change;
+use crate::time::Instant;
+use crate::timer::Timer;
+
+impl Engine {
+    pub(super) fn on_overlong(&mut self, conn: ConnId) {
+        self.counters.overlong += 1;
+        let max = self.settings.limits.frames.frame_bytes_max;
+        let message = alloc::format!("limit reached: message_bytes = {max}: the line was skipped");
+        self.refuse_unreadable(conn, &ErrorObject::new(code::INVALID_REQUEST, message), None);
+    }
+
+    /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
+    /// who typed something is told why; a browser or a TLS client gets nothing.
+    pub(super) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.counters.invalid += 1;
+        let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+        let http = bytes.windows(5).any(|window| window == b"HTTP/")
+            || bytes
+                .split(|byte| *byte == b' ')
+                .next()
+                .is_some_and(|word| word.len() >= 3 && word.iter().all(u8::is_ascii_uppercase));
+        if printable && !http {
+            let message = "the first line is not JSON: this connection speaks JSON-RPC";
+            self.refuse_unreadable(conn, &ErrorObject::new(code::PARSE_ERROR, message), None);
+        }
+        self.close(conn, Closing::Alien);
+    }
+
+    pub(super) fn on_finished(&mut self, conn: ConnId, linger: Option<Instant>) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if connection.ending != Ending::Open {
+            return;
+        }
+        connection.ending = Ending::Finished;
+        if let Some(at) = linger {
+            self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// Closes a connection whose peer has sent everything and was answered everything.
+    pub(super) fn close_if_finished(&mut self, conn: ConnId) {
+        if self.connections.get(&conn).is_some_and(|connection| {
+            connection.ending == Ending::Finished && connection.requests.is_empty()
+        }) {
+            self.close(conn, Closing::Finished);
+        }
+    }
+
+    pub(super) fn on_closed(&mut self, conn: ConnId) {
+        self.cancel_requests_of(conn, Why::Disconnected);
+        if let Some(mut connection) = self.connections.remove(&conn) {
+            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+            self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
+        }
+        self.exit_if_drained();
+    }
+
+    /// Cancels every plain call of a connection and ends its waits. Tasks go on (TSK-15).
+    fn cancel_requests_of(&mut self, conn: ConnId, why: Why) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        for (id, pending) in core::mem::take(&mut connection.requests) {
+            match pending.work {
+                Work::Job(job) => self.disown(job, why),
+                Work::Task(task) => {
+                    if let Some(task) = self.tasks.get_mut(task) {
+                        task.waiters.remove(&(conn, id));
+                    }
+                }
+            }
+            self.forget(pending.reply);
+        }
+    }
+
+    pub(super) fn on_blocked(&mut self, conn: ConnId) {
+        let at = self.now.at + self.settings.limits.write_stall;
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            self.timers.arm(&mut connection.stall_timer, Timer::Stall(conn), at);
+        }
+    }
+
+    pub(super) fn on_drained(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+        }
+        self.show_all_held_progress(conn);
+        self.exit_if_drained();
+    }
+
+    pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
+        let ready: alloc::vec::Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.phase == Phase::Ready)
+            .map(|(conn, _)| *conn)
+            .collect();
+        for conn in ready {
+            self.send(conn, |json| {
+                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+            });
+        }
+    }
+
+    /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
+    /// second call brings the end forward.
+    pub(super) fn on_drain(&mut self, by: Instant) {
+        let grace = by - self.now.at;
+        // The last quarter is for the SIGKILL to do its work.
+        let kill_at = self.now.at + grace / 4 * 3;
+        let drain = self.drain.get_or_insert_with(Drain::default);
+        if drain.exit_said {
+            return;
+        }
+        self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
+        self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
+        self.interrupt_tasks();
+        self.answer_everybody();
+        let ids: alloc::vec::Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            self.disown(id, Why::Shutdown);
+        }
+        self.exit_if_drained();
+    }
+
+    /// Tasks whose work is cut off have failed, and say why; their waiters are told.
+    fn interrupt_tasks(&mut self) {
+        let live: alloc::vec::Vec<_> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| !task.status.is_terminal())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in live {
+            let error = work::shutting_down();
+            self.end_task(id, Change::Fail, Some(error.message.as_ref().into()), Err(error));
+        }
+    }
+
+    fn answer_everybody(&mut self) {
+        let conns: alloc::vec::Vec<_> = self.connections.keys().copied().collect();
+        for conn in conns {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            for (_, pending) in core::mem::take(&mut connection.requests) {
+                if let Work::Job(job) = pending.work
+                    && let Some(job) = self.jobs.get_mut(&job)
+                {
+                    job.purpose = Purpose::Nobody;
+                }
+                self.fail(pending.reply, &work::shutting_down());
+            }
+        }
+    }
+
+    /// While shutting down: says when nothing is left to wait for.
+    pub(super) fn exit_if_drained(&mut self) {
+        let idle = self.jobs.is_empty();
+        if let Some(drain) = &mut self.drain
+            && idle
+            && !drain.exit_said
+        {
+            drain.exit_said = true;
+            self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
+            self.timers.disarm(&mut drain.end_timer, Timer::DrainEnd);
+            self.out.push(Action::Exit);
+        }
+    }
+
+    pub(super) fn on_tick(&mut self) {
+        while let Some(timer) = self.timers.pop(self.now.at) {
+            match timer {
+                Timer::Job(id) => self.on_job_timer(id),
+                Timer::Task(id) => self.on_task_timer(id),
+                Timer::Stall(conn) => {
+                    if let Some(connection) = self.connections.get_mut(&conn) {
+                        connection.stall_timer = None;
+                    }
+                    self.close(conn, Closing::Stalled);
+                }
+                Timer::Linger(conn) => {
+                    if let Some(connection) = self.connections.get_mut(&conn) {
+                        connection.linger_timer = None;
+                    }
+                    self.cancel_requests_of(conn, Why::Disconnected);
+                    self.close_if_finished(conn);
+                }
+                Timer::DrainKill => {
+                    if let Some(drain) = &mut self.drain {
+                        drain.kill_timer = None;
+                    }
+                    self.kill_everything();
+                }
+                Timer::DrainEnd => self.end_drain(),
+            }
+        }
+    }
+
+    /// The shutdown's time is over: whatever is left is the host's to end with itself.
+    fn end_drain(&mut self) {
+        if let Some(drain) = &mut self.drain {
+            drain.end_timer = None;
+            self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
+            if !drain.exit_said {
+                drain.exit_said = true;
+                self.out.push(Action::Exit);
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Sessions: connecting, initialize, and which method goes where.
+
+use alloc::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Engine;
+use crate::action::Closing;
+use crate::connection::{Connection, Phase, Reply};
+use crate::dialect::{Dialect, TaskRules};
+use crate::event::{Identity, LogLevel};
+use crate::id::ConnId;
+use crate::message::{ErrorObject, code};
+use crate::params;
+
+impl Engine {
+    pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity) {
+        let max = self.settings.limits.connections_max;
+        let full = self.connections.len() >= max;
+        let before = self.connections.insert(conn, Connection::new(identity));
+        assert!(before.is_none(), "a connection id is given once");
+        if full {
+            let message = alloc::format!("the daemon serves {max} connections at most");
+            let error = limit_error("connections", max, message);
+            self.refuse_unreadable(conn, &error, None);
+            self.close(conn, Closing::TooMany);
+        }
+    }
+
+    pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&RawValue>) {
+        self.counters.requests += 1;
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        // RPC-02: the first request with this id is not touched.
+        if connection.requests.contains_key(&reply.id) {
+            let message = alloc::format!("the id {} is still in flight", reply.id);
+            return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+        }
+        let (phase, tasks) = (connection.phase, connection.dialect.tasks);
+        if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+            return self.refuse(
+                reply,
+                "write_buffer_bytes",
+                self.settings.limits.write_buffer_bytes,
+                "bytes wait unread on this connection: read them first",
+            );
+        }
+        match (method, phase) {
+            ("ping", _) => self.answer(reply, |json| {
+                json.raw("{}");
+            }),
+            ("initialize", Phase::Fresh) if reply.batch.is_none() => self.initialize(reply, params),
+            ("initialize", Phase::Fresh) => {
+                self.invalid_request(reply, "initialize cannot be part of a batch");
+            }
+            // RPC-04
+            ("initialize", Phase::Ready) => {
+                self.invalid_request(reply, "this session is initialized already");
+            }
+            (_, Phase::Fresh) => {
+                self.invalid_request(reply, "this session is not initialized: initialize first");
+            }
+            (_, Phase::Ready) if self.drain.is_some() => {
+                let message = "the daemon is shutting down";
+                self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+            }
+            ("tools/list", Phase::Ready) => self.list_tools(reply, params),
+            ("tools/call", Phase::Ready) => self.call_tool(reply, params),
+            ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
+            ("ceased/status", Phase::Ready) => self.report_status(reply),
+            ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
+            ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
+                self.await_task(reply, params);
+            }
+            ("tasks/list", Phase::Ready) if tasks == TaskRules::Core => {
+                self.list_tasks(reply, params);
+            }
+            ("tasks/cancel", Phase::Ready) if tasks == TaskRules::Core => {
+                self.cancel_task(reply, params);
+            }
+            (_, Phase::Ready) => {
+                let message = alloc::format!("there is no method {:?}", self.clean(method));
+                self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+            }
+        }
+    }
+
+    pub(super) fn on_notification(
+        &mut self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) {
+        if method == self.dialect(conn).cancel_method {
+            self.on_cancelled(conn, params);
+        }
+        // `notifications/initialized` changes nothing: the session is ready once initialize was
+        // answered. Every other notification is for somebody else.
+    }
+
+    fn initialize(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, rename = "protocolVersion")]
+            protocol_version: Cow<'a, str>,
+        }
+        let params: Params<'_> = match params::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let dialect = Dialect::negotiate(&params.protocol_version);
+        connection.dialect = dialect;
+        connection.phase = Phase::Ready;
+        // TSK-40: without an identity a list would show everybody's tasks to everybody.
+        let lists = connection.identity != Identity::Anonymous;
+        let settings = alloc::sync::Arc::clone(&self.settings);
+        self.answer(reply, |json| {
+            json.raw("{").member("protocolVersion", dialect.revision);
+            json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
+            match (dialect.tasks, lists) {
+                (TaskRules::None, _) => &mut *json,
+                // TSK-01
+                (TaskRules::Core, true) => json.raw(
+                    ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}",
+                ),
+                (TaskRules::Core, false) => {
+                    json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
+                }
+            };
+            json.raw("},\"serverInfo\":{").member("name", &settings.server.name).raw(",");
+            json.member("version", &settings.server.version).raw("}}");
+        });
+    }
+
+    fn set_log_level(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow)]
+            level: Cow<'a, str>,
+        }
+        let params: Params<'_> = match params::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(level) = LogLevel::ALL.iter().find(|level| level.as_str() == params.level) else {
+            let message = alloc::format!("there is no log level {:?}", self.clean(&params.level));
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+            connection.log_level = *level;
+        }
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+
+    pub(super) fn list_tools(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize, Default)]
+        struct Params<'a> {
+            #[serde(borrow, default)]
+            cursor: Option<&'a RawValue>,
+        }
+        let params: Params<'_> = match params::read_or_default(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if params.cursor.is_some() {
+            let message = "unknown cursor: tools/list has one page";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let members = self.dialect(reply.conn).tool_members;
+        let settings = alloc::sync::Arc::clone(&self.settings);
+        self.answer(reply, |json| {
+            json.bytes(settings.catalog.list(members));
+        });
+    }
+
+    fn invalid_request(&mut self, reply: Reply, message: &'static str) {
+        self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+    }
+
+    /// Answers that a limit is reached (TSK-36).
+    pub(super) fn refuse(
+        &mut self,
+        reply: Reply,
+        limit: &'static str,
+        max: usize,
+        what: &'static str,
+    ) {
+        self.counters.refused += 1;
+        self.note(crate::action::Note::Refused { conn: reply.conn, limit });
+        let message = alloc::format!("limit reached: {limit} = {max}: {what}");
+        self.fail(reply, &limit_error(limit, max, message));
+    }
+}
+
+fn limit_error(limit: &str, max: usize, message: alloc::string::String) -> ErrorObject {
+    ErrorObject::new(code::LIMIT_REACHED, message)
+        .with_data(alloc::format!("{{\"limit\":\"{limit}\",\"max\":{max}}}"))
+}

@@ -1,0 +1,267 @@
+//! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and what happens to a task by itself.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Engine, result};
+use crate::action::{Note, Why};
+use crate::connection::{Pending, Reply, Work};
+use crate::event::Identity;
+use crate::id::{ConnId, TaskId};
+use crate::limits::OnTtl;
+use crate::message::{ErrorObject, code, text};
+use crate::params::{self, Given};
+use crate::task::{Change, Task, TaskOutcome};
+use crate::timer::Timer;
+use crate::write::Writer;
+
+#[derive(Deserialize)]
+struct TaskParams<'a> {
+    // TSK-31: related-task in `_meta` is not even looked at.
+    #[serde(borrow, rename = "taskId")]
+    task_id: Cow<'a, str>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<CancelMeta<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+struct CancelMeta<'a> {
+    #[serde(borrow, default, rename = "ceased/reason")]
+    reason: Given<'a>,
+}
+
+impl Engine {
+    /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
+    /// unknown in the same words.
+    fn named_task(
+        &self,
+        conn: ConnId,
+        params: Option<&RawValue>,
+    ) -> Result<(TaskId, Option<String>), ErrorObject> {
+        let params: TaskParams<'_> = params::read(params)?;
+        let viewer = self.identity(conn);
+        let id = TaskId::parse(&params.task_id)
+            .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
+        let Some(id) = id else {
+            let named = self.clean(&params.task_id);
+            let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
+            return Err(ErrorObject::invalid_params(message));
+        };
+        let reason = params.meta.and_then(|meta| meta.reason.0).and_then(text);
+        Ok((id, reason.map(|reason| self.clean(&reason))))
+    }
+
+    fn identity(&self, conn: ConnId) -> Option<&Identity> {
+        self.connections.get(&conn).map(|connection| &connection.identity)
+    }
+
+    /// The task object as JSON text.
+    fn task_object(&self, id: TaskId) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(256);
+        if let Some(task) = self.tasks.get(id) {
+            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(&mut bytes));
+        }
+        bytes
+    }
+
+    /// TSK-12
+    pub(super) fn get_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+        match self.named_task(reply.conn, params) {
+            Err(error) => self.fail(reply, &error),
+            Ok((id, _)) => {
+                let object = self.task_object(id);
+                self.answer(reply, |json| {
+                    json.bytes(&object);
+                });
+            }
+        }
+    }
+
+    /// TSK-14, TSK-15
+    pub(super) fn await_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if self.tasks.get(id).is_some_and(|task| task.outcome.is_some()) {
+            return self.answer_with_outcome(reply, id);
+        }
+        let max = self.settings.limits.inflight_max;
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        if connection.requests.len() >= max {
+            return self.refuse(
+                reply,
+                "inflight_per_connection",
+                max,
+                "requests wait for an answer: let some finish or cancel them",
+            );
+        }
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.waiters.insert((reply.conn, reply.id.clone()));
+        }
+        let key = reply.id.clone();
+        connection.requests.insert(key, Pending { reply, work: Work::Task(id) });
+    }
+
+    fn answer_with_outcome(&mut self, reply: Reply, id: TaskId) {
+        let Some(outcome) = self.tasks.get(id).and_then(|task| task.outcome.clone()) else {
+            return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, "no outcome"));
+        };
+        match outcome {
+            Ok(value) => self.answer(reply, |json| result::write_related(json, value.get(), id)),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// TSK-19, TSK-20, TSK-21
+    pub(super) fn list_tasks(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize, Default)]
+        struct Params<'a> {
+            #[serde(borrow, default)]
+            cursor: Option<Cow<'a, str>>,
+        }
+        let params: Params<'_> = match params::read_or_default(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(viewer) = self.identity(reply.conn) else { return self.forget(reply) };
+        if *viewer == Identity::Anonymous {
+            // TSK-40: it was not declared either.
+            let message = "tasks/list is for peers with an identity";
+            return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        }
+        let size = self.settings.tasks.page_size;
+        let Some(page) = self.tasks.page(viewer, params.cursor.as_deref(), size) else {
+            let message = "invalid cursor: start again without one";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let mut list = Vec::new();
+        for id in page.tasks {
+            if !list.is_empty() {
+                list.push(b',');
+            }
+            list.extend_from_slice(&self.task_object(id));
+        }
+        self.answer(reply, |json| {
+            json.raw("{\"tasks\":[").bytes(&list).raw("]");
+            if let Some(next) = &page.next {
+                json.raw(",").member("nextCursor", next);
+            }
+            json.raw("}");
+        });
+    }
+
+    /// TSK-23, TSK-24, TSK-25
+    pub(super) fn cancel_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+        let (id, reason) = match self.named_task(reply.conn, params) {
+            Ok(named) => named,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(task) = self.tasks.get(id) else { return self.forget(reply) };
+        if task.status.is_terminal() {
+            let status = task.status.as_str();
+            let message = alloc::format!("the task is {status} already: nothing is left to cancel");
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let job = task.job;
+        let said = match &reason {
+            None => String::from("cancelled by the requestor"),
+            Some(reason) => alloc::format!("cancelled by the requestor: {reason}"),
+        };
+        let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
+        // The status notification and the waiters' answers go out with the change, the answer to
+        // the cancel comes last: nobody can see another status after it.
+        self.end_task(id, Change::Cancel, Some(said.into()), Err(error));
+        if let Some(job) = job {
+            self.disown(job, Why::Requested);
+        }
+        if let Some(identity) = self.identity(reply.conn).cloned() {
+            self.note(Note::TaskCancelled { conn: reply.conn, identity, task: id, job, reason });
+        }
+        let object = self.task_object(id);
+        self.answer(reply, |json| {
+            json.bytes(&object);
+        });
+    }
+
+    /// Ends a task: status, notification, waiters, what is left of its life. Does nothing when it
+    /// had ended before (TSK-26).
+    pub(super) fn end_task(
+        &mut self,
+        id: TaskId,
+        change: Change,
+        message: Option<Box<str>>,
+        outcome: TaskOutcome,
+    ) {
+        if !self.tasks.end(id, change, self.now.wall, message, outcome) {
+            self.counters.late_reports += 1;
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let (creator, waiters) = (task.creator, core::mem::take(&mut task.waiters));
+        if task.overdue {
+            // TSK-35: it was let finish, and its result is kept for those who waited for it.
+            let end = self.now.at + self.settings.tasks.late_result;
+            self.timers.arm(&mut task.timer, Timer::Task(id), end);
+        }
+        self.notify_status(creator, id);
+        for (conn, request) in waiters {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
+                continue;
+            };
+            self.answer_with_outcome(reply, id);
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// TSK-18
+    fn notify_status(&mut self, conn: ConnId, id: TaskId) {
+        if !self.settings.tasks.status_notifications {
+            return;
+        }
+        let object = self.task_object(id);
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":");
+            json.bytes(&object).raw("}");
+        });
+    }
+
+    /// The ttl of a task is over (TSK-35).
+    pub(super) fn on_task_timer(&mut self, id: TaskId) {
+        let policy = self.settings.tasks;
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.timer = None;
+        let lives = !task.status.is_terminal();
+        let end = task.created_at + policy.max_ttl;
+        match policy.on_ttl {
+            OnTtl::Finish if lives && !task.overdue && end > self.now.at => {
+                task.overdue = true;
+                self.timers.arm(&mut task.timer, Timer::Task(id), end);
+            }
+            OnTtl::Finish | OnTtl::Stop => self.expire(id),
+        }
+    }
+
+    fn expire(&mut self, id: TaskId) {
+        let Some(Task { job, waiters, .. }) = self.tasks.remove(id) else { return };
+        self.counters.tasks_expired += 1;
+        if let Some(job) = job {
+            self.disown(job, Why::Expired);
+        }
+        for (conn, request) in waiters {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
+                continue;
+            };
+            let message = "the task expired before it ended: its ttl is over";
+            self.fail(reply, &ErrorObject::new(code::TASK_EXPIRED, message));
+            self.close_if_finished(conn);
+        }
+    }
+}

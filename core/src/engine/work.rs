@@ -1,0 +1,355 @@
+//! Jobs: starting, hearing from, stopping and ending them.
+
+use core::time::Duration;
+
+use alloc::boxed::Box;
+
+use serde_json::value::RawValue;
+
+use super::Engine;
+use crate::action::{Action, Note, Why};
+use crate::connection::Pending;
+use crate::event::{LogLevel, Outcome};
+use crate::id::{ConnId, JobId, TaskId};
+use crate::job::{Job, JobState, Purpose};
+use crate::message::{ErrorObject, code};
+use crate::task::{Change, TaskOutcome};
+use crate::timer::Timer;
+use crate::tool::Step;
+use crate::write::Writer;
+
+/// What a job tells, addressed to whoever still wants to hear it.
+struct Audience {
+    conn: ConnId,
+    task: Option<TaskId>,
+}
+
+impl Engine {
+    /// Everything of this turn was handed in: starts what there is room for.
+    pub(super) fn on_turn(&mut self) {
+        while self.running < self.settings.limits.running_max {
+            let Some(id) = self.queue.pop_first() else { break };
+            self.start(id);
+        }
+    }
+
+    fn start(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("a queued job is in the table");
+        let state = core::mem::replace(&mut job.state, JobState::Running);
+        let JobState::Queued(arguments) = state else {
+            unreachable!("only queued jobs are in the queue");
+        };
+        self.running += 1;
+        self.counters.jobs_started += 1;
+        if let Some(timeout) = job.tool.timeout {
+            self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + timeout);
+        }
+        let task = job.task;
+        let tool = alloc::sync::Arc::clone(&job.tool);
+        // It runs now: the message of a task that had to wait says so no longer.
+        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
+            task.status_message = None;
+        }
+        self.out.push(Action::Start { job: id, tool, arguments, task });
+    }
+
+    /// Tells a job to stop, or takes it out of the queue.
+    pub(super) fn stop(&mut self, id: JobId, why: Why) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        match &mut job.state {
+            JobState::Queued(_) => {
+                self.queue.remove(&id);
+                self.counters.jobs_never_started += 1;
+                self.remove_job(id);
+            }
+            JobState::Running => {
+                let step = job.tool.ladder.first();
+                job.state = JobState::Stopping { step, why, since: self.now.at };
+                self.take_step(id, step, why);
+            }
+            // It is being stopped; a requestor's word is worth more in a view than ours.
+            JobState::Stopping { why: earlier, .. } => {
+                if *earlier == Why::LeftBehind {
+                    *earlier = why;
+                }
+            }
+        }
+    }
+
+    fn take_step(&mut self, id: JobId, step: Step, why: Why) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        self.out.push(Action::Stop { job: id, step, why });
+        match job.tool.ladder.after(step) {
+            Some((wait, _)) => {
+                self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + wait);
+            }
+            None => self.timers.disarm(&mut job.timer, Timer::Job(id)),
+        }
+    }
+
+    /// The timer of a job is due: its timeout, or the next step of its ladder.
+    pub(super) fn on_job_timer(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.timer = None;
+        match &mut job.state {
+            JobState::Queued(_) => unreachable!("a queued job has no timer"),
+            JobState::Running => self.stop(id, Why::TimedOut),
+            JobState::Stopping { step, why, .. } => {
+                let Some((_, next)) = job.tool.ladder.after(*step) else { return };
+                *step = next;
+                let why = *why;
+                self.take_step(id, next, why);
+                if next == Step::Abandon {
+                    self.abandon(id);
+                }
+            }
+        }
+    }
+
+    /// Kills what runs without waiting for its ladder; for the end of a shutdown.
+    pub(super) fn kill_everything(&mut self) {
+        let ids: alloc::vec::Vec<_> = self.jobs.keys().copied().collect();
+        for id in ids {
+            if let Some(Job { state: JobState::Stopping { step, why, .. }, tool, .. }) =
+                self.jobs.get_mut(&id)
+                && matches!(tool.ladder, crate::tool::Ladder::Command { .. })
+            {
+                *step = Step::Kill;
+                let why = *why;
+                self.take_step(id, Step::Kill, why);
+            }
+        }
+    }
+
+    fn abandon(&mut self, id: JobId) {
+        self.counters.jobs_abandoned += 1;
+        if let Some(job) = self.jobs.get(&id) {
+            self.note(Note::Abandoned { job: id, tool: job.tool.name.clone() });
+        }
+        self.on_done(id, Outcome::Stopped);
+    }
+
+    /// The first process of a job is gone and others are not: they have no business left.
+    pub(super) fn on_lingering(&mut self, id: JobId) {
+        if self.jobs.contains_key(&id) {
+            self.stop(id, Why::LeftBehind);
+        } else {
+            self.counters.late_reports += 1;
+        }
+    }
+
+    pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.remove_job(id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let why = match job.state {
+            JobState::Queued(_) | JobState::Running => None,
+            JobState::Stopping { why, since, .. } => {
+                self.note(Note::Ceased { job: id, why, since });
+                Some(why)
+            }
+        };
+        match &job.purpose {
+            Purpose::Nobody => {}
+            Purpose::Answer(request) => {
+                let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+                if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
+                    self.show_held_progress(job.conn, id, &job);
+                    match into_answer(outcome, why, job.tool.timeout) {
+                        Ok(result) => self.answer(reply, |json| {
+                            json.raw(result.get());
+                        }),
+                        Err(error) => self.fail(reply, &error),
+                    }
+                    self.close_if_finished(job.conn);
+                }
+            }
+            Purpose::Task => self.end_task_of(id, &job, outcome, why),
+        }
+    }
+
+    fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
+        let Some(task) = job.task else { return };
+        self.show_held_progress(job.conn, id, job);
+        let outcome = into_answer(outcome, why, job.tool.timeout);
+        let failure = super::result::failure(&outcome).map(|text| self.clean(&text));
+        let (change, message) = match failure {
+            None => (Change::Complete, None),
+            Some(text) => (Change::Fail, Some(text.into_boxed_str())),
+        };
+        self.end_task(task, change, message, outcome);
+    }
+
+    /// Forgets a job: its place, its timer, its room.
+    fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        let mut job = self.jobs.remove(&id)?;
+        self.timers.disarm(&mut job.timer, Timer::Job(id));
+        if let Some(connection) = self.connections.get_mut(&job.conn) {
+            connection.held_progress.remove(&id);
+        }
+        match job.state {
+            JobState::Queued(_) => {}
+            JobState::Running | JobState::Stopping { .. } => self.running -= 1,
+        }
+        if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task)) {
+            task.job = None;
+        }
+        self.exit_if_drained();
+        Some(job)
+    }
+
+    /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
+    /// since both leave it without a purpose.
+    fn audience(&self, job: &Job) -> Option<Audience> {
+        match job.purpose {
+            Purpose::Nobody => None,
+            Purpose::Answer(_) | Purpose::Task => Some(Audience { conn: job.conn, task: job.task }),
+        }
+    }
+
+    pub(super) fn on_progress(
+        &mut self,
+        id: JobId,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) {
+        let room = self.settings.limits.write_buffer_bytes;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let grows = progress.is_finite() && job.progress.last.is_none_or(|last| progress > last);
+        if job.progress.token.is_none() || !grows {
+            self.counters.progress_dropped += 1;
+            return;
+        }
+        job.progress.last = Some(progress);
+        let total = total.filter(|total| total.is_finite());
+        let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+        if connection.outbox.len() >= room {
+            // The peer does not read: only the latest value waits for it.
+            connection.held_progress.insert(id);
+            job.progress.held = Some((progress, total, message.map(Into::into)));
+            return;
+        }
+        job.progress.held = None;
+        let Some(job) = self.jobs.get(&id) else { return };
+        let message = message.map(|text| self.clean(text));
+        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), |json| {
+            write_step(json, progress, total, message.as_deref());
+        });
+    }
+
+    /// Writes what was held back for a job, before its answer or now that the peer reads again.
+    fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.held_progress.remove(&id);
+        }
+        if let Some((progress, total, message)) = &job.progress.held {
+            let message = message.as_deref().map(|text| self.clean(text));
+            self.write_progress(conn, job.progress.token.clone(), self.audience(job), |json| {
+                write_step(json, *progress, *total, message.as_deref());
+            });
+        }
+    }
+
+    /// The peer reads again: shows it the latest of everything held back.
+    pub(super) fn show_all_held_progress(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        for id in core::mem::take(&mut connection.held_progress) {
+            if let Some(mut job) = self.jobs.remove(&id) {
+                self.show_held_progress(conn, id, &job);
+                job.progress.held = None;
+                self.jobs.insert(id, job);
+            }
+        }
+    }
+
+    fn write_progress(
+        &mut self,
+        conn: ConnId,
+        token: Option<Box<str>>,
+        audience: Option<Audience>,
+        step: impl FnOnce(&mut Writer<'_>),
+    ) {
+        let (Some(token), Some(audience)) = (token, audience) else {
+            self.counters.progress_dropped += 1;
+            return;
+        };
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
+            write_related_task(json, audience.task);
+            json.raw("\"progressToken\":").raw(&token);
+            step(json);
+            json.raw("}}");
+        });
+    }
+
+    pub(super) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
+        let Some(job) = self.jobs.get(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let Some(audience) = self.audience(job) else { return };
+        let Some(connection) = self.connections.get(&audience.conn) else { return };
+        let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
+        if level < connection.log_level || crowded {
+            return;
+        }
+        let tool = alloc::sync::Arc::clone(&job.tool);
+        self.send(audience.conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
+            write_related_task(json, audience.task);
+            json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
+            json.raw(",\"data\":").raw(data.get()).raw("}}");
+        });
+    }
+}
+
+fn write_step(json: &mut Writer<'_>, progress: f64, total: Option<f64>, message: Option<&str>) {
+    json.raw(",\"progress\":").display(progress);
+    if let Some(total) = total {
+        json.raw(",\"total\":").display(total);
+    }
+    if let Some(message) = message {
+        json.raw(",").member("message", message);
+    }
+}
+
+/// TSK-29: what belongs to a task says to which.
+fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
+    if let Some(task) = task {
+        json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
+        json.display(task).raw("\"}},");
+    }
+}
+
+/// What a request is answered with when its job ends like this.
+fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) -> TaskOutcome {
+    match (outcome, why) {
+        (Outcome::Result(result), _) if result.get().starts_with('{') => Ok(result),
+        (Outcome::Result(_), _) => {
+            Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool's result is not an object"))
+        }
+        (Outcome::Error(error), _) => Err(error),
+        (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
+        (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
+        (
+            Outcome::Stopped,
+            None | Some(Why::Requested | Why::Disconnected | Why::Expired | Why::LeftBehind),
+        ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
+    }
+}
+
+fn timed_out(timeout: Option<Duration>) -> ErrorObject {
+    let millis = timeout.unwrap_or_default().as_millis();
+    ErrorObject::new(code::TIMED_OUT, alloc::format!("the tool ran longer than {millis} ms"))
+        .with_data(alloc::format!("{{\"timedOut\":true,\"timeoutMs\":{millis}}}"))
+}
+
+/// What everything that is cut off by a shutdown is answered with.
+pub(super) fn shutting_down() -> ErrorObject {
+    ErrorObject::new(code::SHUTTING_DOWN, "interrupted: the daemon is shutting down")
+}

@@ -1,0 +1,188 @@
+//! Events: everything that can happen to the engine.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::fmt;
+
+use serde_json::value::RawValue;
+
+use crate::id::{ConnId, JobId};
+use crate::message::ErrorObject;
+use crate::settings::Settings;
+use crate::time::Instant;
+
+/// Who a peer is, as far as the host could establish (TSK-39, TSK-40).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// A user of this machine.
+    User(u32),
+    /// The bearer of a named token.
+    Token(Arc<str>),
+    /// Nobody vouches for this peer; its tasks are guarded by their ids alone.
+    Anonymous,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(uid) => write!(f, "uid:{uid}"),
+            Self::Token(name) => write!(f, "token:{name}"),
+            Self::Anonymous => f.write_str("anonymous"),
+        }
+    }
+}
+
+/// What came of a job.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// A result: the JSON text of an object. A tool's own failure is a result with `isError`.
+    Result(Box<RawValue>),
+    /// A JSON-RPC error.
+    Error(ErrorObject),
+    /// It stopped because it was told to, and has nothing to hand in.
+    Stopped,
+}
+
+/// How severe a log message of a job is; the levels of RFC 5424, least severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are RFC 5424's")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl LogLevel {
+    /// Every level, least severe first.
+    pub const ALL: [Self; 8] = [
+        Self::Debug,
+        Self::Info,
+        Self::Notice,
+        Self::Warning,
+        Self::Error,
+        Self::Critical,
+        Self::Alert,
+        Self::Emergency,
+    ];
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A peer connected.
+    Opened {
+        /// A number never used before.
+        conn: ConnId,
+        /// Who it is.
+        identity: Identity,
+    },
+    /// One line arrived.
+    Frame {
+        /// From whom.
+        conn: ConnId,
+        /// The line, without its end.
+        frame: &'a [u8],
+    },
+    /// A line passed the limit and is being skipped.
+    Overlong {
+        /// From whom.
+        conn: ConnId,
+    },
+    /// The first bytes of a connection start no JSON-RPC message.
+    Alien {
+        /// From whom.
+        conn: ConnId,
+        /// What there was of the first line.
+        bytes: &'a [u8],
+    },
+    /// A peer closed its side and may still read ours.
+    Finished {
+        /// Which.
+        conn: ConnId,
+        /// When to cancel what still runs for it; never when `None`.
+        linger: Option<Instant>,
+    },
+    /// A peer is gone.
+    Closed {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A peer has not taken all that was offered, though perhaps some of it.
+    Blocked {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A peer that was blocked has taken everything.
+    Drained {
+        /// Which.
+        conn: ConnId,
+    },
+    /// A job got further.
+    Progress {
+        /// Which.
+        job: JobId,
+        /// How far; must grow to be passed on (TSK-33).
+        progress: f64,
+        /// Where the end is.
+        total: Option<f64>,
+        /// What it is doing.
+        message: Option<&'a str>,
+    },
+    /// A job has something to say.
+    Log {
+        /// Which.
+        job: JobId,
+        /// How severe.
+        level: LogLevel,
+        /// Any JSON value.
+        data: &'a RawValue,
+    },
+    /// The first process of a job has exited and others of it have not: they are to be stopped.
+    Lingering {
+        /// Which.
+        job: JobId,
+    },
+    /// A job has ended; nothing of it is left (STOP-01).
+    Done {
+        /// Which.
+        job: JobId,
+        /// With what.
+        outcome: Outcome,
+    },
+    /// The configuration was read again. Running jobs are not touched.
+    Configured {
+        /// What holds from now on.
+        settings: Arc<Settings>,
+    },
+    /// Shut down: cancel what runs, answer, and be gone by this time.
+    Drain {
+        /// The latest end.
+        by: Instant,
+    },
+    /// Everything that arrived by now was handed in: jobs may start.
+    ///
+    /// Nothing starts before, so that a cancel that arrives together with its request wins.
+    Turn,
+    /// A deadline has passed.
+    Tick,
+}

@@ -1,0 +1,78 @@
+//! Jobs: the work behind a request or a task, and how far stopping it has come.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::action::Why;
+use crate::event::Identity;
+use crate::id::{ConnId, RequestId, TaskId};
+use crate::time::Instant;
+use crate::tool::{Step, Tool};
+
+/// One piece of work.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) tool: Arc<Tool>,
+    /// Who asked for it.
+    pub(crate) owner: Identity,
+    /// Where it came from, for as long as that connection lives.
+    pub(crate) conn: ConnId,
+    /// The task it works for, also after that was cancelled.
+    pub(crate) task: Option<TaskId>,
+    /// Whom its outcome is for.
+    pub(crate) purpose: Purpose,
+    pub(crate) state: JobState,
+    /// When it was asked for.
+    pub(crate) since: Instant,
+    pub(crate) progress: Progress,
+    /// Its timeout while it runs, the next step of its ladder while it stops.
+    pub(crate) timer: Option<Instant>,
+}
+
+/// Whom the outcome of a job is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A request of the job's connection.
+    Answer(RequestId),
+    /// Its task.
+    Task,
+    /// Nobody any more: its request was cancelled, its connection or its task is gone.
+    Nobody,
+}
+
+/// How far a job is.
+///
+/// ```text
+///   Queued ──Turn──► Running ──cancel, timeout, …──► Stopping ──┐ next step of the ladder
+///     │                 │                              │    ▲───┘
+///     └─ cancel         └─ Done                        └─ Done, or Abandon
+/// ```
+#[derive(Debug)]
+pub(crate) enum JobState {
+    /// Waits for its turn, with its arguments.
+    Queued(Box<RawValue>),
+    /// The host runs it.
+    Running,
+    /// It was told to stop and is not gone yet.
+    Stopping {
+        /// The last step taken.
+        step: Step,
+        /// On whose behalf.
+        why: Why,
+        /// Since when.
+        since: Instant,
+    },
+}
+
+/// What a job has told of its progress.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The requestor's token as JSON, if it wants to know.
+    pub(crate) token: Option<Box<str>>,
+    /// The last value passed on; the next must be larger (TSK-33).
+    pub(crate) last: Option<f64>,
+    /// The latest value held back because the peer does not read.
+    pub(crate) held: Option<(f64, Option<f64>, Option<Box<str>>)>,
+}

@@ -1,0 +1,34 @@
+//! Settings: what an operator decides, as one value that a reload replaces whole.
+
+use alloc::boxed::Box;
+
+use crate::limits::{Limits, TaskPolicy};
+use crate::tool::Catalog;
+
+/// What an engine offers and allows.
+#[derive(Debug, Default)]
+pub struct Settings {
+    /// How the server names itself in `initialize`.
+    pub server: ServerInfo,
+    /// The bounds.
+    pub limits: Limits,
+    /// How tasks are kept.
+    pub tasks: TaskPolicy,
+    /// The tools on offer.
+    pub catalog: Catalog,
+}
+
+/// How the server names itself.
+#[derive(Debug, Clone)]
+pub struct ServerInfo {
+    /// A name for programs.
+    pub name: Box<str>,
+    /// Its version.
+    pub version: Box<str>,
+}
+
+impl Default for ServerInfo {
+    fn default() -> Self {
+        Self { name: "ceased".into(), version: env!("CARGO_PKG_VERSION").into() }
+    }
+}

@@ -1,0 +1,462 @@
+//! Tasks: work that outlives the request that asked for it.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use core::hash::Hasher;
+use core::time::Duration;
+
+use serde_json::value::RawValue;
+use siphasher::sip::SipHasher24;
+use uuid::Uuid;
+
+use crate::event::Identity;
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::limits::Limits;
+use crate::message::ErrorObject;
+use crate::time::{Instant, Now, Wall};
+use crate::write::Writer;
+
+/// Where a task stands. Changed by [`Status::after`] alone.
+///
+/// ```text
+///              ┌──────────── InputArrived ───────────┐
+///              ▼                                     │
+///   ┌───────────────┐       InputNeeded      ┌───────┴────────┐
+///   │    working    ├───────────────────────►│ input_required │
+///   └──┬─────┬────┬─┘                        └──┬─────┬────┬──┘
+///      │     │    └─── Cancel ──► cancelled ◄───┘     │    │
+///      │     └──────── Fail ────►  failed   ◄─────────┘    │
+///      └────────────── Complete ► completed ◄──────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// The work goes on, or waits for its turn (TSK-09).
+    Working,
+    /// The work waits for the requestor.
+    InputRequired,
+    /// Done.
+    Completed,
+    /// Done, and it did not work (TSK-43).
+    Failed,
+    /// Stopped by its requestor; stays so whatever the job still reports (TSK-26).
+    Cancelled,
+}
+
+/// What can happen to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The job asks its requestor something.
+    InputNeeded,
+    /// The last open question was answered.
+    InputArrived,
+    /// The job ended well.
+    Complete,
+    /// The job ended badly.
+    Fail,
+    /// The requestor cancelled.
+    Cancel,
+}
+
+impl Status {
+    /// The state after `change`; `None` when nothing changes (TSK-10).
+    #[must_use]
+    pub const fn after(self, change: Change) -> Option<Self> {
+        match (self, change) {
+            (Self::Working, Change::InputNeeded) => Some(Self::InputRequired),
+            (Self::InputRequired, Change::InputArrived) => Some(Self::Working),
+            (Self::Working | Self::InputRequired, Change::Complete) => Some(Self::Completed),
+            (Self::Working | Self::InputRequired, Change::Fail) => Some(Self::Failed),
+            (Self::Working | Self::InputRequired, Change::Cancel) => Some(Self::Cancelled),
+            (Self::Working, Change::InputArrived)
+            | (Self::InputRequired, Change::InputNeeded)
+            | (Self::Completed | Self::Failed | Self::Cancelled, _) => None,
+        }
+    }
+
+    /// True for the three states that never change.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Working | Self::InputRequired => false,
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+        }
+    }
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// What the request behind a task would have been answered with (TSK-14).
+pub(crate) type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) owner: Identity,
+    /// Its place in the owner's list; grows, never reused.
+    pub(crate) position: u64,
+    pub(crate) status: Status,
+    pub(crate) status_message: Option<Box<str>>,
+    pub(crate) created: Wall,
+    pub(crate) updated: Wall,
+    /// The ttl as promised (TSK-34).
+    pub(crate) ttl: Duration,
+    pub(crate) created_at: Instant,
+    /// When its timer is due.
+    pub(crate) timer: Option<Instant>,
+    /// Past its ttl and let finish (TSK-35).
+    pub(crate) overdue: bool,
+    /// The job behind it, until nothing of that is left.
+    pub(crate) job: Option<JobId>,
+    /// Where it was created; told of status changes while it lives (TSK-18).
+    pub(crate) creator: ConnId,
+    /// Blocked `tasks/result` requests (TSK-15).
+    pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// There exactly when the status is terminal.
+    pub(crate) outcome: Option<TaskOutcome>,
+}
+
+impl Task {
+    /// The flat task object (TSK-12, TSK-34).
+    pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
+        json.raw("{\"taskId\":\"").display(id).raw("\",\"status\":\"").raw(self.status.as_str());
+        json.raw("\",");
+        if let Some(message) = &self.status_message {
+            json.member("statusMessage", message).raw(",");
+        }
+        json.member("createdAt", &self.created.to_iso8601()).raw(",");
+        json.member("lastUpdatedAt", &self.updated.to_iso8601());
+        json.raw(",\"ttl\":").display(self.ttl.as_millis());
+        json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
+    }
+
+    fn stored_bytes(&self) -> usize {
+        match &self.outcome {
+            Some(Ok(result)) => result.get().len(),
+            Some(Err(error)) => error.message.len() + error.data.as_ref().map_or(0, |d| d.len()),
+            None => 0,
+        }
+    }
+}
+
+/// Every task, by id and by owner.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    by_id: BTreeMap<TaskId, Task>,
+    owners: BTreeMap<Identity, Owner>,
+    next_position: u64,
+    /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
+    cursor_key: [u8; 16],
+}
+
+/// What one identity has.
+#[derive(Debug, Default)]
+pub(crate) struct Owner {
+    order: BTreeMap<u64, TaskId>,
+    pub(crate) live: usize,
+    pub(crate) stored_bytes: usize,
+}
+
+impl Owner {
+    pub(crate) fn stored(&self) -> usize {
+        self.order.len() - self.live
+    }
+}
+
+/// A page of `tasks/list`.
+pub(crate) struct Page {
+    pub(crate) tasks: alloc::vec::Vec<TaskId>,
+    pub(crate) next: Option<String>,
+}
+
+impl Tasks {
+    pub(crate) fn new(cursor_key: Uuid) -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            next_position: 0,
+            cursor_key: cursor_key.into_bytes(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskId, &Task)> {
+        self.by_id.iter()
+    }
+
+    pub(crate) fn contains(&self, id: TaskId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// The limit that keeps `owner` from having one more task, and its value (TSK-36).
+    pub(crate) fn full(&self, owner: &Identity, limits: &Limits) -> Option<(&'static str, usize)> {
+        let owner = self.owners.get(owner)?;
+        if owner.live >= limits.live_tasks_max {
+            Some(("tasks_per_identity", limits.live_tasks_max))
+        } else if owner.stored() >= limits.stored_tasks_max {
+            Some(("stored_tasks_per_identity", limits.stored_tasks_max))
+        } else if owner.stored_bytes >= limits.stored_bytes_max {
+            Some(("stored_bytes_per_identity", limits.stored_bytes_max))
+        } else {
+            None
+        }
+    }
+
+    /// Takes a new task in. The id must be free (TSK-08) and the owner not full.
+    pub(crate) fn insert(
+        &mut self,
+        id: TaskId,
+        owner: &Identity,
+        now: Now,
+        ttl: Duration,
+        job: JobId,
+        creator: ConnId,
+    ) -> &mut Task {
+        assert!(!self.contains(id), "a task id is given once");
+        let position = self.next_position;
+        self.next_position += 1;
+        let entry = self.owners.entry(owner.clone()).or_default();
+        entry.order.insert(position, id);
+        entry.live += 1;
+        self.by_id.entry(id).or_insert(Task {
+            owner: owner.clone(),
+            position,
+            status: Status::Working,
+            status_message: None,
+            created: now.wall,
+            updated: now.wall,
+            ttl,
+            created_at: now.at,
+            timer: None,
+            overdue: false,
+            job: Some(job),
+            creator,
+            waiters: BTreeSet::new(),
+            outcome: None,
+        })
+    }
+
+    pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
+    /// one of theirs.
+    pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
+        self.by_id.get(&id).filter(|task| task.owner == *viewer)
+    }
+
+    /// Ends a task; false when it had ended before (TSK-10, TSK-26).
+    pub(crate) fn end(
+        &mut self,
+        id: TaskId,
+        change: Change,
+        wall: Wall,
+        message: Option<Box<str>>,
+        outcome: TaskOutcome,
+    ) -> bool {
+        let Some(task) = self.by_id.get_mut(&id) else { return false };
+        let Some(status) = task.status.after(change) else { return false };
+        assert!(status.is_terminal(), "only an end has an outcome");
+        task.status = status;
+        task.status_message = message;
+        // The wall clock may step back; a task's stamps do not (TSK-34).
+        task.updated = task.updated.max(wall);
+        task.outcome = Some(outcome);
+        let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
+        owner.live -= 1;
+        owner.stored_bytes += task.stored_bytes();
+        true
+    }
+
+    /// Deletes a task.
+    pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.by_id.remove(&id)?;
+        let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
+        owner.order.remove(&task.position);
+        if task.status.is_terminal() {
+            owner.stored_bytes -= task.stored_bytes();
+        } else {
+            owner.live -= 1;
+        }
+        if owner.order.is_empty() {
+            self.owners.remove(&task.owner);
+        }
+        Some(task)
+    }
+
+    /// The page after `cursor`, oldest first, so that what is created meanwhile comes later and
+    /// nothing comes twice (TSK-19, TSK-20). `None` for a cursor that is not ours (TSK-22).
+    pub(crate) fn page(
+        &self,
+        viewer: &Identity,
+        cursor: Option<&str>,
+        size: usize,
+    ) -> Option<Page> {
+        let after = match cursor {
+            None => 0,
+            Some(cursor) => self.read_cursor(viewer, cursor)?,
+        };
+        let mut page = Page { tasks: alloc::vec::Vec::new(), next: None };
+        let Some(owner) = self.owners.get(viewer) else { return Some(page) };
+        let mut last = after;
+        for (position, id) in owner.order.range(after..) {
+            if page.tasks.len() == size {
+                page.next = Some(self.write_cursor(viewer, last));
+                break;
+            }
+            page.tasks.push(*id);
+            last = position + 1;
+        }
+        Some(page)
+    }
+
+    fn write_cursor(&self, viewer: &Identity, after: u64) -> String {
+        format!("{after:016x}{:016x}", self.seal(viewer, after))
+    }
+
+    fn read_cursor(&self, viewer: &Identity, cursor: &str) -> Option<u64> {
+        if cursor.len() != 32 || !cursor.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let (after, seal) = cursor.split_at_checked(16)?;
+        let after = u64::from_str_radix(after, 16).ok()?;
+        let expected = self.write_cursor(viewer, after);
+        (expected.get(16..) == Some(seal)).then_some(after)
+    }
+
+    /// Ties a cursor to its owner and to this run of the engine.
+    fn seal(&self, viewer: &Identity, after: u64) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.cursor_key);
+        hasher.write_u64(after);
+        hasher.write(format!("{viewer}").as_bytes());
+        hasher.finish()
+    }
+
+    /// Every agreement between the tables, for tests and the simulator.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub(crate) fn check(&self) {
+        let mut listed = 0;
+        for (identity, owner) in &self.owners {
+            assert!(!owner.order.is_empty(), "an owner without tasks is forgotten");
+            let tasks = || owner.order.values().filter_map(|id| self.by_id.get(id));
+            assert_eq!(tasks().count(), owner.order.len(), "what is listed exists (TSK-21)");
+            assert!(tasks().all(|task| task.owner == *identity), "a list holds one's own (TSK-39)");
+            assert_eq!(tasks().filter(|t| !t.status.is_terminal()).count(), owner.live);
+            assert_eq!(tasks().map(Task::stored_bytes).sum::<usize>(), owner.stored_bytes);
+            listed += owner.order.len();
+        }
+        assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
+        for (id, task) in &self.by_id {
+            assert!(task.updated >= task.created, "{id} was changed before it was made");
+            assert_eq!(
+                task.status.is_terminal(),
+                task.outcome.is_some(),
+                "{id}: an end, an outcome"
+            );
+            assert!(
+                task.waiters.is_empty() || !task.status.is_terminal(),
+                "{id} keeps nobody waiting"
+            );
+            assert!(task.timer.is_some(), "{id} will be deleted one day");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TSK-10: the whole table, every pair.
+    #[test]
+    fn transitions() {
+        use Change::{Cancel, Complete, Fail, InputArrived, InputNeeded};
+        use Status::{Cancelled, Completed, Failed, InputRequired, Working};
+        let changes = [InputNeeded, InputArrived, Complete, Fail, Cancel];
+        for (status, after) in [
+            (Working, [Some(InputRequired), None, Some(Completed), Some(Failed), Some(Cancelled)]),
+            (InputRequired, [None, Some(Working), Some(Completed), Some(Failed), Some(Cancelled)]),
+            (Completed, [None; 5]),
+            (Failed, [None; 5]),
+            (Cancelled, [None; 5]),
+        ] {
+            assert_eq!(changes.map(|change| status.after(change)), after, "{status:?}");
+            assert_eq!(status.is_terminal(), after == [None; 5]);
+        }
+    }
+
+    fn table() -> Tasks {
+        Tasks::new(Uuid::from_u128(7))
+    }
+
+    fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
+        let id = TaskId::new(Uuid::from_u128(number));
+        let now = Now::default();
+        tasks.insert(id, owner, now, Duration::from_secs(1), JobId::new(1), ConnId::new(1));
+        id
+    }
+
+    /// TSK-19, TSK-20: exact page boundaries, and nothing twice while the list changes.
+    #[test]
+    fn pages() {
+        let owner = Identity::User(1);
+        let mut tasks = table();
+        let empty = tasks.page(&owner, None, 2).unwrap();
+        assert!(empty.tasks.is_empty() && empty.next.is_none());
+        let ids: alloc::vec::Vec<_> = (0..5).map(|n| add(&mut tasks, n, &owner)).collect();
+        add(&mut tasks, 100, &Identity::User(2));
+        let first = tasks.page(&owner, None, 2).unwrap();
+        assert_eq!(first.tasks, ids[..2]);
+        tasks.remove(ids[0]);
+        tasks.remove(ids[2]);
+        let late = add(&mut tasks, 50, &owner);
+        let second = tasks.page(&owner, first.next.as_deref(), 2).unwrap();
+        assert_eq!(second.tasks, ids[3..]);
+        let third = tasks.page(&owner, second.next.as_deref(), 2).unwrap();
+        assert_eq!(third.tasks, [late]);
+        assert_eq!(third.next, None);
+        assert_eq!(tasks.page(&owner, None, 4).unwrap().next, None, "exactly one page");
+    }
+
+    /// TSK-22: a cursor is good for its owner and this run only.
+    #[test]
+    fn cursors() {
+        let (owner, other) = (Identity::User(1), Identity::User(2));
+        let mut tasks = table();
+        for number in 0..3 {
+            add(&mut tasks, number, &owner);
+        }
+        let cursor = tasks.page(&owner, None, 1).unwrap().next.unwrap();
+        assert!(tasks.page(&owner, Some(&cursor), 1).is_some());
+        assert!(tasks.page(&other, Some(&cursor), 1).is_none());
+        assert!(Tasks::new(Uuid::from_u128(8)).page(&owner, Some(&cursor), 1).is_none());
+        let flipped = cursor.replacen('0', "1", 1);
+        for bad in
+            ["", "x", &cursor[1..], &flipped, &cursor.to_uppercase(), "ä".repeat(16).as_str()]
+        {
+            if bad != cursor {
+                assert!(tasks.page(&owner, Some(bad), 1).is_none(), "{bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Tools: what a peer may call, and how the work behind a call is stopped.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::time::Duration;
+
+use crate::dialect::ToolMembers;
+use crate::write::Writer;
+use alloc::vec::Vec;
+
+/// Whether a tool may or must run as a task (`execution.taskSupport`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TaskSupport {
+    /// Never; what a missing declaration means (TSK-05).
+    #[default]
+    Forbidden,
+    /// As the requestor likes.
+    Optional,
+    /// Always (TSK-06).
+    Required,
+}
+
+impl TaskSupport {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
+
+/// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ladder {
+    /// A function on one of our threads: its flag is raised; when it has not returned after
+    /// `patience` it is abandoned, counted and reported, since a thread cannot be killed.
+    Handler {
+        /// How long the function may take to look at its flag.
+        patience: Duration,
+    },
+    /// A tree of processes: SIGTERM to all of it, after `kill_grace` SIGKILL to what is left,
+    /// repeated until nothing is left. Never abandoned.
+    Command {
+        /// Between SIGTERM and SIGKILL.
+        kill_grace: Duration,
+    },
+}
+
+/// One step of stopping a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Raise the job's cancellation flag.
+    Flag,
+    /// SIGTERM to every process of the job.
+    Terminate,
+    /// SIGKILL to every process of the job.
+    Kill,
+    /// Stop waiting for the job: its thread does not look at its flag.
+    Abandon,
+}
+
+/// How often SIGKILL is repeated while processes of a job are still there.
+const KILL_AGAIN: Duration = Duration::from_secs(1);
+
+impl Ladder {
+    /// The first step.
+    #[must_use]
+    pub const fn first(self) -> Step {
+        match self {
+            Self::Handler { .. } => Step::Flag,
+            Self::Command { .. } => Step::Terminate,
+        }
+    }
+
+    /// The step after `step` and how long to wait for it; `None` when there is none.
+    #[must_use]
+    pub const fn after(self, step: Step) -> Option<(Duration, Step)> {
+        match (self, step) {
+            (Self::Handler { patience }, Step::Flag | Step::Terminate | Step::Kill) => {
+                Some((patience, Step::Abandon))
+            }
+            (Self::Command { kill_grace }, Step::Flag | Step::Terminate) => {
+                Some((kill_grace, Step::Kill))
+            }
+            (Self::Command { .. }, Step::Kill) => Some((KILL_AGAIN, Step::Kill)),
+            (_, Step::Abandon) => None,
+        }
+    }
+}
+
+/// Checks the arguments of a call against the tool's input schema.
+///
+/// Called by the engine before anything starts. Must depend on its arguments alone (DET-01).
+pub trait ArgumentCheck: Send + Sync {
+    /// `arguments` is the JSON text of an object.
+    ///
+    /// # Errors
+    /// One sentence that names the path of the offence.
+    fn check(&self, arguments: &str) -> Result<(), String>;
+}
+
+/// One tool, as a peer sees it and as the engine runs it.
+pub struct Tool {
+    /// The name a call gives.
+    pub name: Box<str>,
+    /// A name for people.
+    pub title: Option<Box<str>>,
+    /// What it does.
+    pub description: Option<Box<str>>,
+    /// The JSON Schema of its arguments, as JSON text of an object.
+    pub input_schema: Box<str>,
+    /// The JSON Schema of its `structuredContent`, as JSON text of an object.
+    pub output_schema: Option<Box<str>>,
+    /// Whether it runs as a task.
+    pub task_support: TaskSupport,
+    /// The longest it may run; no bound when `None`.
+    pub timeout: Option<Duration>,
+    /// How it is stopped.
+    pub ladder: Ladder,
+    /// What its arguments must satisfy.
+    pub check: Option<Box<dyn ArgumentCheck>>,
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tool({})", self.name)
+    }
+}
+
+/// Two tools are the same when they are the same object; a reload makes new ones.
+impl PartialEq for Tool {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+/// The tools on offer, in the order they are listed.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    tools: Vec<Arc<Tool>>,
+    by_name: BTreeMap<Box<str>, Arc<Tool>>,
+    /// `tools/list` results, written once: the same for every peer of the same revision.
+    plain: Vec<u8>,
+    titled: Vec<u8>,
+    execution: Vec<u8>,
+}
+
+impl Catalog {
+    /// A catalog of `tools`; of two tools with one name the first counts.
+    #[must_use]
+    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
+        let mut catalog = Self::default();
+        for tool in tools {
+            let tool = Arc::new(tool);
+            if !catalog.by_name.contains_key(&tool.name) {
+                catalog.by_name.insert(tool.name.clone(), Arc::clone(&tool));
+                catalog.tools.push(tool);
+            }
+        }
+        catalog.plain = catalog.render(ToolMembers::Plain);
+        catalog.titled = catalog.render(ToolMembers::Titled);
+        catalog.execution = catalog.render(ToolMembers::Execution);
+        catalog
+    }
+
+    /// The tool called `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.by_name.get(name)
+    }
+
+    /// Every tool, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter()
+    }
+
+    /// The result of `tools/list` as JSON text.
+    pub(crate) fn list(&self, members: ToolMembers) -> &[u8] {
+        match members {
+            ToolMembers::Plain => &self.plain,
+            ToolMembers::Titled => &self.titled,
+            ToolMembers::Execution => &self.execution,
+        }
+    }
+
+    fn render(&self, members: ToolMembers) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut json = Writer::new(&mut bytes);
+        json.raw("{\"tools\":[");
+        for (position, tool) in self.tools.iter().enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" }).member("name", &tool.name);
+            if let Some(description) = &tool.description {
+                json.raw(",").member("description", description);
+            }
+            json.raw(",\"inputSchema\":").raw(&tool.input_schema);
+            if members >= ToolMembers::Titled {
+                if let Some(title) = &tool.title {
+                    json.raw(",").member("title", title);
+                }
+                if let Some(schema) = &tool.output_schema {
+                    json.raw(",\"outputSchema\":").raw(schema);
+                }
+            }
+            if members >= ToolMembers::Execution {
+                json.raw(",\"execution\":{").member("taskSupport", tool.task_support.as_str());
+                json.raw("}");
+            }
+            json.raw("}");
+        }
+        json.raw("]}");
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// STOP-01: the ladder is total, and for processes it never ends before they do.
+    #[test]
+    fn ladders() {
+        let grace = Duration::from_secs(2);
+        let command = Ladder::Command { kill_grace: grace };
+        assert_eq!(command.first(), Step::Terminate);
+        assert_eq!(command.after(Step::Terminate), Some((grace, Step::Kill)));
+        assert_eq!(command.after(Step::Kill), Some((KILL_AGAIN, Step::Kill)));
+        let handler = Ladder::Handler { patience: grace };
+        assert_eq!(handler.first(), Step::Flag);
+        assert_eq!(handler.after(Step::Flag), Some((grace, Step::Abandon)));
+        assert_eq!(handler.after(Step::Abandon), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! Writing JSON text into a byte buffer, without a value tree in between.
+
+use alloc::vec::Vec;
+use core::fmt::{Display, Write as _};
+
+use crate::id::RequestId;
+use crate::message::ErrorObject;
+
+/// Appends JSON text to a buffer. Members and commas are the caller's business.
+pub(crate) struct Writer<'a> {
+    bytes: &'a mut Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) const fn new(bytes: &'a mut Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// JSON text as it is.
+    pub(crate) fn raw(&mut self, json: &str) -> &mut Self {
+        self.bytes.extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// JSON text as bytes.
+    pub(crate) fn bytes(&mut self, json: &[u8]) -> &mut Self {
+        self.bytes.extend_from_slice(json);
+        self
+    }
+
+    /// Anything whose `Display` is JSON already: numbers, booleans.
+    pub(crate) fn display(&mut self, value: impl Display) -> &mut Self {
+        // Writing to a Vec cannot fail.
+        let _ = write!(Sink(self.bytes), "{value}");
+        self
+    }
+
+    /// A string, quoted and escaped.
+    pub(crate) fn string(&mut self, text: &str) -> &mut Self {
+        self.bytes.push(b'"');
+        let bytes = text.as_bytes();
+        let mut start = 0;
+        for (at, byte) in bytes.iter().enumerate() {
+            let escape: &[u8] = match byte {
+                b'"' => b"\\\"",
+                b'\\' => b"\\\\",
+                b'\n' => b"\\n",
+                b'\r' => b"\\r",
+                b'\t' => b"\\t",
+                0..=0x1f => b"",
+                _ => continue,
+            };
+            self.bytes.extend_from_slice(bytes.get(start..at).unwrap_or_default());
+            start = at + 1;
+            if escape.is_empty() {
+                let _ = write!(Sink(self.bytes), "\\u{byte:04x}");
+            } else {
+                self.bytes.extend_from_slice(escape);
+            }
+        }
+        self.bytes.extend_from_slice(bytes.get(start..).unwrap_or_default());
+        self.bytes.push(b'"');
+        self
+    }
+
+    /// `"name":"text"`
+    pub(crate) fn member(&mut self, name: &str, text: &str) -> &mut Self {
+        self.string(name).raw(":").string(text)
+    }
+
+    /// An id: the token it came as, or the only way to write it.
+    pub(crate) fn id(&mut self, id: &RequestId, token: Option<&str>) -> &mut Self {
+        match (token, id) {
+            (Some(token), _) => self.raw(token),
+            (None, RequestId::Number(number)) => self.display(number),
+            (None, RequestId::Text(text)) => self.string(text),
+        }
+    }
+
+    /// An error object.
+    pub(crate) fn error(&mut self, error: &ErrorObject) -> &mut Self {
+        self.raw("{\"code\":").display(error.code).raw(",").member("message", &error.message);
+        if let Some(data) = &error.data {
+            self.raw(",\"data\":").raw(data);
+        }
+        self.raw("}")
+    }
+}
+
+struct Sink<'a>(&'a mut Vec<u8>);
+
+impl core::fmt::Write for Sink<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+
+    #[test]
+    fn strings_survive_a_round_trip() {
+        for text in ["", "plain", "a\"b\\c", "\n\r\t\u{0}\u{1f}\u{7f}", "äöü\u{2028}🦀"] {
+            let mut bytes = Vec::new();
+            Writer::new(&mut bytes).string(text);
+            assert_eq!(serde_json::from_slice::<String>(&bytes).ok().as_deref(), Some(text));
+        }
+    }
+}
