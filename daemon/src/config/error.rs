@@ -112,20 +112,26 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// The known name that `name` was most likely meant to be.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     // A third of the letters may be wrong; past that it is another word.
     let tolerated = (name.chars().count() / 3).max(1);
     known
-        .into_iter()
-        .map(|known| (strsim::damerau_levenshtein(name, known), known))
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
         .filter(|(distance, _)| *distance <= tolerated)
         .min()
         .map(|(_, known)| known)
 }
 
+/// The known name that `name` begins with, or that begins with `name`: `warning`, `str`.
+fn cut_or_continued<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let related = |known: &&str| known.starts_with(name) || name.starts_with(*known);
+    known.iter().copied().find(|known| name.len() >= 3 && related(known))
+}
+
 /// What to say about a name that is none of the known ones.
 pub(super) fn did_you_mean(name: &str, noun: &str, known: &[&str]) -> String {
-    match nearest(name, known.iter().copied()) {
+    match nearest(name, known).or_else(|| cut_or_continued(name, known)) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => format!("there are no {noun} here"),
         None => format!("known {noun}: {}", known.join(", ")),

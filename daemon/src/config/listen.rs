@@ -150,12 +150,14 @@ fn fits(path: &Path, at: usize, check: &mut Checker<'_>) {
 
 fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
     let address = address(at, raw, check);
+    let before = check.problems.len();
     let allowed = check.choice(
         key("anonymous"),
         raw.anonymous.as_ref(),
-        Some(false),
-        &[("refuse", Some(false)), ("allow", Some(true))],
+        false,
+        &[("refuse", false), ("allow", true)],
     );
+    let allowed = (check.problems.len() == before).then_some(allowed);
     if let Some(written) = &raw.token_file {
         let what = format!("`token_file` in [[listen]] is {}", written_text(Some(written)));
         let hint = "tokens are not checked in this version, so everyone would get in; remove it, \
@@ -163,8 +165,8 @@ fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option
         check.problem(written.span().start, what, hint);
         return None;
     }
-    let address = address?;
-    if allowed == Some(false) {
+    let (address, allowed) = (address?, allowed?);
+    if !allowed {
         let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
         let what = "this tcp [[listen]] would accept nobody: there are no tokens, and `anonymous` \
                     is \"refuse\"";

@@ -265,7 +265,11 @@ fn syntax(error: &Error, check: &mut Checker<'_>) {
     let start = check.text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |nl| nl + 1);
     let line =
         shown(check.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default());
-    let what = format!("this is not valid TOML: {}", error.message().replace('\n', ", "));
+    let mut message = error.message().replace('\n', ", ");
+    if let Some(key) = error.span().filter(|_| message == "duplicate key") {
+        message.push_str(&format!(" `{}`", shown(check.text.get(key).unwrap_or_default())));
+    }
+    let what = format!("this is not valid TOML: {message}");
     check.problem(at, what, format!("the line reads `{line}`"));
 }
 
@@ -287,6 +291,8 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
     let expected = match expected {
         "u64" => "a whole number from 0 up",
         "a boolean" => "true or false",
+        // What the reader of a date, which comes in a shape of its own, stumbles over.
+        "a spanned value" => "a string, number, boolean, array or table",
         "a sequence" => "an array such as [\"first\", \"second\"]",
         other if other.starts_with("struct ") => "a table",
         other => other,

@@ -195,10 +195,12 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
         ("anonymous_ttl", anonymous_ttl, raw.anonymous_ttl.as_ref()),
     ] {
         if let Some(at) = written.or(raw.max_ttl.as_ref()).filter(|_| ttl > max_ttl) {
-            let origin = if written.is_some() { "" } else { " by default" };
             check.problem(
                 at.span().start,
-                format!("`{name}` in [tasks] is {}{origin}", show_duration(ttl)),
+                match written {
+                    Some(written) => format!("`{name}` in [tasks] is {:?}", written.get_ref().0),
+                    None => format!("`{name}` in [tasks] is {} by default", show_duration(ttl)),
+                },
                 format!("it takes at most `max_ttl`, which is {}", show_duration(max_ttl)),
             );
         }

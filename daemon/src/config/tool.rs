@@ -181,6 +181,7 @@ fn command_tool(
     limits: &Limits,
     check: &mut Checker<'_>,
 ) -> Option<(CommandTool, Arguments)> {
+    let before = check.problems.len();
     let kill_grace = check.duration(
         key("kill_grace"),
         raw.kill_grace.as_ref(),
@@ -207,19 +208,17 @@ fn command_tool(
     let program = program(command, check);
     shell_code(command.get_ref(), check);
     let rest = command.get_ref().get(1..).unwrap_or_default();
-    let before = check.problems.len();
     let mut templates = Templates { check, rules: arguments.as_ref(), mentioned: Vec::new() };
-    let elements = rest.iter().map(|text| templates.read("command", text)).collect();
+    let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
     let stdin = raw.stdin.as_ref().map(|text| templates.read("stdin", text)).transpose();
     let env = templates.env(raw.env.as_ref());
     let cwd = raw.cwd.as_ref().map(|text| templates.cwd(text)).transpose();
     if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
         templates.unused(inputs);
     }
-    let elements: Result<Vec<Template>, Wrong> = elements;
     let template = CommandTemplate {
         program: program?,
-        elements: elements.ok()?,
+        elements: elements.into_iter().collect::<Result<_, _>>().ok()?,
         cwd: cwd.ok()?,
         env: env.ok()?,
         stdin: stdin.ok()?,
@@ -259,19 +258,19 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
         return None;
     };
     let text = first.get_ref();
-    let literal = match Template::parse(text) {
-        Ok(template) if template.arguments().next().is_none() => {
-            template.fill(|_| Ok(None)).ok().flatten().filter(|text| !text.contains('\0'))
-        }
-        Ok(_) | Err(_) => None,
-    };
-    let hint = match literal.as_deref() {
-        None => "the first element names the program; it cannot come from an argument",
-        Some("") => "the first element names the program",
-        Some(name) if !name.contains('/') => return Some(name.into()),
-        Some(path) => match check.anchored(path) {
-            Ok((base, rest)) => return Some(base.join(rest).into()),
-            Err(hint) => hint,
+    let hint = match Template::parse(text) {
+        Err(why) => why,
+        Ok(_) if text.is_empty() => "the first element names the program".into(),
+        Ok(_) if text.contains('\0') => "it cannot hold a NUL byte".into(),
+        Ok(template) => match template.fill(|_| Ok(None)) {
+            Ok(Some(name)) if !name.contains('/') => return Some(name.into()),
+            Ok(Some(path)) => match check.anchored(&path) {
+                Ok((base, rest)) => return Some(base.join(rest).into()),
+                Err(hint) => hint.into(),
+            },
+            Ok(None) | Err(_) => {
+                "the first element names the program; it cannot come from an argument".into()
+            }
         },
     };
     let what = format!("`command` in [[tool]] runs {text:?}");
@@ -289,10 +288,13 @@ fn shell_code(command: &[raw::Text], check: &mut Checker<'_>) {
         if let Some(flag) = interpreter(text) {
             code_flag = Some(flag);
         } else if code_flag.is_some_and(|is_flag| is_flag(previous)) {
-            if Template::parse(text).is_ok_and(|template| template.arguments().next().is_some()) {
+            let template = Template::parse(text).ok();
+            if let Some(name) = template.as_ref().and_then(|it| it.arguments().next()) {
                 let what = format!("`command` in [[tool]] puts an argument into code: {text:?}");
-                let hint = "it would be run, not read; give it to the code as an argument of its \
-                            own, such as [\"sh\", \"-c\", 'echo \"$1\"', \"sh\", \"{text}\"]";
+                let hint = format!(
+                    "it would be run, not read; give it to the code as an argument of its own, as \
+                     in [\"sh\", \"-c\", 'echo \"$1\"', \"sh\", \"{{{name}}}\"]"
+                );
                 check.problem(element.span().start, what, hint);
             }
             // What follows code are the arguments of that code.

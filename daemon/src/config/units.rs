@@ -58,10 +58,9 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|why| format!("{why}; write it like \"500ms\", \"10s\" or \"1h 30m\""))
 }
 
-/// A duration, exactly, in units of at most days.
+/// A duration, exactly, in units of at most days; a day itself is 24 hours.
 pub(super) fn show_duration(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    let mut rest = nanos;
+    let mut rest = duration.as_nanos();
     let mut parts = Vec::new();
     for (unit, size) in [
         ("d", 86_400_000_000_000),
@@ -72,7 +71,8 @@ pub(super) fn show_duration(duration: Duration) -> String {
         ("us", 1_000),
         ("ns", 1),
     ] {
-        if rest >= size {
+        let least = if unit == "d" { 2 * size } else { size };
+        if rest >= least {
             parts.push(format!("{}{unit}", rest / size));
             rest %= size;
         }
