@@ -1,1 +1,3 @@
 //! The daemon as a library.
+pub mod arguments;
+pub mod config;

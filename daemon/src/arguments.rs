@@ -1,0 +1,350 @@
+//! The arguments of a tool call: their schema, and the command line they make.
+//!
+//! An argument reaches a program as one argument or part of one, whole: it is never split, and no
+//! shell reads it. What it cannot be kept from is *being an option*: with
+//! `["grep", "{pattern}"]` the value `--help` is an option to grep. Put `--` before such an
+//! element (`["grep", "--", "{pattern}"]`), or write the option and its value as one element
+//! (`"--regexp={pattern}"`), or restrict the value with `enum` or a `pattern`.
+
+mod strict;
+mod template;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use template::Template;
+
+/// Characters of a refusal, in all.
+const REFUSAL_CHARS_MAX: usize = 512;
+/// Offences that a refusal names.
+const OFFENCES_MAX: usize = 3;
+/// Characters of one offence, so that each of them is seen.
+const OFFENCE_CHARS_MAX: usize = REFUSAL_CHARS_MAX / OFFENCES_MAX - 2;
+
+/// Bytes of one argument or environment entry: what Linux takes, `MAX_ARG_STRLEN`, without the NUL.
+pub const ELEMENT_BYTES_MAX: usize = 128 * 1024 - 1;
+/// Bytes of all arguments and environment entries of one call. Linux takes a quarter of the stack
+/// limit, 2 MiB as a rule, and the daemon's own environment is in it too.
+pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
+
+/// The schema of a tool's arguments, ready to be shown and to be used.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    schema: Box<RawValue>,
+    validator: Validator,
+    declared: Vec<String>,
+    defaults: BTreeMap<String, Box<RawValue>>,
+}
+
+impl PartialEq for Arguments {
+    /// Everything else follows from the schema.
+    fn eq(&self, other: &Self) -> bool {
+        self.schema.get() == other.schema.get()
+    }
+}
+
+impl Arguments {
+    /// The arguments that `schema`, a JSON Schema object, describes.
+    ///
+    /// # Errors
+    /// Why it cannot describe a tool's arguments: not `"type": "object"` at the top, properties
+    /// that are no objects (MCP allows no others), a reference to somewhere else, a pattern with
+    /// look-around or back-references (they could take forever), a default that the schema itself
+    /// refuses, or no valid schema at all.
+    pub fn new(schema: &str) -> Result<Self, String> {
+        let value = strict::value(schema).map_err(|why| why.replacen("arguments", "schema", 1))?;
+        if value.get("type").and_then(Value::as_str) != Some("object") {
+            return Err("schema: MCP wants \"type\": \"object\" at the top".into());
+        }
+        let properties = match value.get("properties") {
+            None => &serde_json::Map::new(),
+            Some(properties) => {
+                properties.as_object().ok_or("schema/properties: this must be an object")?
+            }
+        };
+        if let Some((name, _)) = properties.iter().find(|(_, schema)| !schema.is_object()) {
+            return Err(format!("schema/properties/{name}: MCP wants an object here"));
+        }
+        refuse_remote(&value, "schema")?;
+        let validator = jsonschema::options()
+            .offline()
+            // Linear time, whatever the pattern and the text.
+            .with_pattern_options(PatternOptions::regex())
+            .build(&value)
+            .map_err(|why| offence("schema", &why))?;
+        let defaults = defaults(properties, &validator)?;
+        let declared = properties.keys().cloned().collect();
+        let schema = RawValue::from_string(schema.trim().to_owned())
+            .map_err(|why| format!("schema: {why}"))?;
+        Ok(Self { schema, validator, declared, defaults })
+    }
+
+    /// The schema for `tools/list`, as it was given.
+    #[must_use]
+    pub fn schema(&self) -> &RawValue {
+        &self.schema
+    }
+
+    /// The names of the top-level properties, sorted.
+    #[must_use]
+    pub fn declared(&self) -> &[String] {
+        &self.declared
+    }
+
+    /// Checks the `arguments` of a call, raw JSON; missing ones are `{}`.
+    ///
+    /// # Errors
+    /// The first three offences, each with the path to it: `arguments/n: 7 is not of type "string"`.
+    /// At most 512 characters, whatever was sent.
+    pub fn check(&self, arguments: Option<&str>) -> Result<(), String> {
+        let value = strict::value(arguments.unwrap_or("{}")).map_err(|why| capped(&why))?;
+        let offences: Vec<String> = self
+            .validator
+            .iter_errors(&value)
+            .take(OFFENCES_MAX)
+            .map(|error| offence("arguments", &error))
+            .collect();
+        if offences.is_empty() { Ok(()) } else { Err(capped(&offences.join("; "))) }
+    }
+
+    /// The texts of checked arguments, with the defaults of those that are not there.
+    fn values<'v>(&'v self, arguments: &'v str) -> Result<Values<'v>, String> {
+        let mut values: BTreeMap<Cow<'v, str>, &RawValue> = self
+            .defaults
+            .iter()
+            .map(|(name, value)| (Cow::Borrowed(name.as_str()), &**value))
+            .collect();
+        values.extend(strict::members(arguments)?);
+        Ok(Values(values))
+    }
+}
+
+/// What to run, with holes for the arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandTemplate {
+    /// The program: a bare name to be looked up in `PATH`, or an absolute path. Never an argument.
+    pub program: OsString,
+    /// What follows it.
+    pub elements: Vec<Template>,
+    /// Where it runs; None: where the daemon runs.
+    pub cwd: Option<CwdTemplate>,
+    /// Environment variables it gets besides the daemon's own.
+    pub env: Vec<(String, Template)>,
+    /// What it can read from its standard input; None: nothing.
+    pub stdin: Option<Template>,
+}
+
+/// A working directory with holes for the arguments, which can only lead below `base`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CwdTemplate {
+    /// An absolute path.
+    pub base: PathBuf,
+    /// What follows it.
+    pub rest: Template,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argv {
+    /// The program and its arguments; never empty, no NUL byte in it.
+    pub argv: Vec<OsString>,
+    /// What it can read from its standard input.
+    pub stdin: Option<Vec<u8>>,
+    /// Where it runs; None: where the daemon runs.
+    pub cwd: Option<PathBuf>,
+    /// Environment variables it gets besides the daemon's own.
+    pub env: Vec<(String, String)>,
+}
+
+impl CommandTemplate {
+    /// Every template in it.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.elements
+            .iter()
+            .chain(self.cwd.as_ref().map(|cwd| &cwd.rest))
+            .chain(self.env.iter().map(|(_, template)| template))
+            .chain(&self.stdin)
+    }
+
+    /// Checks the `arguments` of a call and puts them in.
+    ///
+    /// A string is put in as it is, a number or boolean as its JSON text, an array or object as
+    /// compact JSON. An argument that is absent and has no default, or is null, drops the element,
+    /// the variable, the directory or the input that mentions it as a whole.
+    ///
+    /// # Errors
+    /// What [`Arguments::check`] says; and a NUL byte, `..` in a working directory, or more bytes
+    /// than the system takes.
+    pub fn fill(&self, rules: &Arguments, arguments: Option<&str>) -> Result<Argv, String> {
+        rules.check(arguments)?;
+        let values = rules.values(arguments.unwrap_or("{}"))?;
+        let mut total = self.program.len() + 1;
+        let mut argv = vec![self.program.clone()];
+        for element in &self.elements {
+            if let Some(text) = values.element(element, "a command argument")? {
+                total += text.len() + 1;
+                argv.push(text.into());
+            }
+        }
+        let mut env = Vec::new();
+        for (name, template) in &self.env {
+            if let Some(text) = values.element(template, &format!("the variable {name}"))? {
+                total += name.len() + text.len() + 2;
+                env.push((name.clone(), text));
+            }
+        }
+        if total > COMMAND_BYTES_MAX {
+            return Err(format!(
+                "arguments: they make a command of {total} bytes; at most {COMMAND_BYTES_MAX} fit"
+            ));
+        }
+        let cwd = match &self.cwd {
+            None => None,
+            Some(cwd) => values.directory(cwd)?,
+        };
+        let stdin = match &self.stdin {
+            None => None,
+            Some(template) => template.fill(|name| values.plain(name))?.map(String::into_bytes),
+        };
+        Ok(Argv { argv, stdin, cwd, env })
+    }
+}
+
+/// Arguments by name.
+struct Values<'v>(BTreeMap<Cow<'v, str>, &'v RawValue>);
+
+impl<'v> Values<'v> {
+    /// An argument as a command sees it.
+    fn plain(&self, name: &str) -> Result<Option<Cow<'v, str>>, String> {
+        self.0.get(name).map_or(Ok(None), |raw| strict::plain(raw))
+    }
+
+    /// As [`Self::plain`], for a place that ends at a NUL byte.
+    fn printable(&self, name: &str) -> Result<Option<Cow<'v, str>>, String> {
+        let value = self.plain(name)?;
+        if value.as_deref().is_some_and(|text| text.contains('\0')) {
+            return Err(capped(&format!(
+                "arguments/{name}: it holds a NUL byte, which no command argument, variable or \
+                 path can"
+            )));
+        }
+        Ok(value)
+    }
+
+    /// The text of a command argument or a variable.
+    fn element(&self, template: &Template, noun: &str) -> Result<Option<String>, String> {
+        let text = template.fill(|name| self.printable(name))?;
+        match text.as_deref().map_or(0, str::len) {
+            fits if fits <= ELEMENT_BYTES_MAX => Ok(text),
+            long => Err(capped(&format!(
+                "arguments: `{template}` makes {noun} of {long} bytes; the system takes at most \
+                 {ELEMENT_BYTES_MAX} (a tool that reads its standard input takes any number)"
+            ))),
+        }
+    }
+
+    /// The working directory.
+    fn directory(&self, cwd: &CwdTemplate) -> Result<Option<PathBuf>, String> {
+        let Some(text) = cwd.rest.fill(|name| self.printable(name))? else { return Ok(None) };
+        let chosen = cwd.rest.arguments().next().is_some();
+        if chosen && text.split('/').any(|part| part == "..") {
+            return Err(capped(&format!(
+                "arguments: `..` in the working directory, which must stay below {}",
+                cwd.base.display()
+            )));
+        }
+        // A leading slash would make the joined path start anew.
+        Ok(Some(cwd.base.join(Path::new(text.trim_start_matches('/')))))
+    }
+}
+
+/// The defaults that properties declare, each checked against the schema it stands in.
+fn defaults(
+    properties: &serde_json::Map<String, Value>,
+    validator: &Validator,
+) -> Result<BTreeMap<String, Box<RawValue>>, String> {
+    let mut defaults = BTreeMap::new();
+    for (name, property) in properties {
+        let Some(default) = property.get("default") else { continue };
+        let alone = Value::Object([(name.clone(), default.clone())].into_iter().collect());
+        // A default may lack what others are required for; only its own value is judged.
+        let own =
+            validator.iter_errors(&alone).find(|error| !error.instance_path().as_str().is_empty());
+        if let Some(error) = own {
+            return Err(offence("default", &error));
+        }
+        let raw = serde_json::value::to_raw_value(default).map_err(|why| why.to_string())?;
+        defaults.insert(name.clone(), raw);
+    }
+    Ok(defaults)
+}
+
+/// Refuses references that lead out of the schema: nothing is fetched, ever.
+fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
+    match value {
+        Value::Object(members) => members.iter().try_for_each(|(key, inner)| {
+            let path = format!("{path}/{key}");
+            match (key.as_str(), inner.as_str()) {
+                ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target))
+                    if !target.starts_with('#') =>
+                {
+                    Err(format!(
+                        "{path}: {target:?} leads out of the schema; only \"#…\" is followed"
+                    ))
+                }
+                _ => refuse_remote(inner, &path),
+            }
+        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(n, item)| refuse_remote(item, &format!("{path}/{n}"))),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// One offence with its path, short.
+fn offence(root: &str, error: &jsonschema::ValidationError<'_>) -> String {
+    let mut text = Capped { text: String::new(), left: OFFENCE_CHARS_MAX };
+    // The message holds the offending value, which may be megabytes: it is cut while it is written.
+    if write!(text, "{root}{}: {error}", error.instance_path()).is_err() {
+        text.text.push('…');
+    }
+    text.text
+}
+
+/// `text`, cut to what a refusal may hold.
+fn capped(text: &str) -> String {
+    let mut out = Capped { text: String::new(), left: REFUSAL_CHARS_MAX - 1 };
+    if out.write_str(text).is_err() {
+        out.text.push('…');
+    }
+    out.text
+}
+
+/// Takes a number of characters and then fails.
+struct Capped {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for Capped {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            // One line, and nothing that a terminal would act on.
+            self.text.push(if c.is_control() { ' ' } else { c });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

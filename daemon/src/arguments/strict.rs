@@ -1,0 +1,218 @@
+//! Arguments read with bounds: no key twice at any depth, not too many values.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
+
+/// JSON values that the arguments of one call may hold in all. A message of 16 MiB could hold
+/// eight million, which would cost a quarter of a gigabyte to look at.
+pub(super) const VALUES_MAX: u32 = 100_000;
+
+/// The JSON value of `text`.
+///
+/// Two equal keys are refused because readers disagree on which of them counts: what was checked
+/// could be something else than what the tool sees.
+///
+/// # Errors
+/// What is wrong, with its place in the text.
+pub(super) fn value(text: &str) -> Result<Value, String> {
+    let left = Cell::new(VALUES_MAX);
+    let mut reader = serde_json::Deserializer::from_str(text);
+    Strict(&left)
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value))
+        .map_err(|why| format!("arguments: {why}"))
+}
+
+/// The members of a checked object, each with its exact text.
+pub(super) fn members(text: &str) -> Result<BTreeMap<Cow<'_, str>, &RawValue>, String> {
+    serde_json::from_str(text).map_err(|why| format!("arguments: {why}"))
+}
+
+/// Reads a value while `left` lasts.
+struct Strict<'a>(&'a Cell<u32>);
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.0.get().checked_sub(1) {
+            Some(left) => self.0.set(left),
+            None => {
+                return Err(D::Error::custom(format_args!("more than {VALUES_MAX} values")));
+            }
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = seq.next_element_seed(Strict(self.0))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.contains_key(&key) {
+                let key: String = key.chars().take(64).collect();
+                return Err(A::Error::custom(format_args!("the key {key:?} comes twice")));
+            }
+            let value = map.next_value_seed(Strict(self.0))?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// The text of a value as a command sees it: a string's own characters, anything else as compact
+/// JSON with every digit as it came; nothing for null.
+pub(super) fn plain(raw: &RawValue) -> Result<Option<Cow<'_, str>>, String> {
+    let text = raw.get();
+    match text.as_bytes().first() {
+        Some(b'"') => Borrowed::deserialize(raw)
+            .map(|string| Some(string.0))
+            .map_err(|why| format!("arguments: {why}")),
+        Some(b'n') => Ok(None),
+        Some(b'{' | b'[') => Ok(Some(Cow::Owned(compact(text)))),
+        Some(_) | None => Ok(Some(Cow::Borrowed(text))),
+    }
+}
+
+/// A string that is borrowed where it has no escapes.
+struct Borrowed<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Cow<'de, str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Cow::Borrowed(text))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Cow::Owned(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_str(Text).map(Borrowed)
+    }
+}
+
+/// Valid JSON without the white space between its tokens.
+fn compact(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for c in json.chars() {
+        if in_string {
+            in_string = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if matches!(c, ' ' | '\t' | '\r' | '\n') {
+            continue;
+        } else {
+            in_string = c == '"';
+        }
+        text.push(c);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_what_serde_json_reads() {
+        for text in ["null", "true", "[1,-2,3.5,\"x\",{\"a\":{\"a\":1}}]", "18446744073709551615"] {
+            let expected: Value = serde_json::from_str(text).expect(text);
+            assert_eq!(value(text), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn equal_keys_are_refused_at_any_depth() {
+        let why = value(r#"{"a":[{"b":1,"c":2,"b":3}]}"#).expect_err("twice");
+        assert_eq!(why, r#"arguments: the key "b" comes twice at line 1 column 22"#);
+        // The same key written in two ways is the same key.
+        assert!(value(r#"{"a":1,"\u0061":2}"#).is_err());
+    }
+
+    #[test]
+    fn the_number_of_values_is_bounded() {
+        let many = |n: u32| format!("[{}0]", "0,".repeat(n as usize - 2));
+        assert!(value(&many(VALUES_MAX)).is_ok());
+        let why = value(&many(VALUES_MAX + 1)).expect_err("too many");
+        assert!(why.starts_with("arguments: more than 100000 values at"), "{why}");
+        assert!(value(&"[".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn plain_texts() {
+        for (json, text) in [
+            (r#""a\"\u0000 b""#, Some("a\"\0 b")),
+            (r#""borrowed""#, Some("borrowed")),
+            ("1.0", Some("1.0")),
+            ("123456789012345678901234567890", Some("123456789012345678901234567890")),
+            ("true", Some("true")),
+            ("null", None),
+            (
+                "{ \"b\" : [ 1.50 ,\n 2 ], \"a\\\" \\\\\": \" x \" }",
+                Some("{\"b\":[1.50,2],\"a\\\" \\\\\":\" x \"}"),
+            ),
+        ] {
+            let raw: &RawValue = serde_json::from_str(json).expect(json);
+            assert_eq!(plain(raw).expect(json).as_deref(), text, "{json}");
+        }
+    }
+}

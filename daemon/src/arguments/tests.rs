@@ -1,0 +1,273 @@
+//! Tests of the arguments of a call.
+
+use super::*;
+
+const SCHEMA: &str = r#"{"type":"object","properties":{
+    "package":{"type":"string"},
+    "jobs":{"type":"integer","minimum":1,"default":4},
+    "deep":{"type":"object"},
+    "list":{"type":["array","null"],"uniqueItems":true},
+    "fast":{"type":"boolean"}
+  },"required":["package"],"additionalProperties":false}"#;
+
+fn rules() -> Arguments {
+    Arguments::new(SCHEMA).expect("a valid schema")
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text).expect("a valid template")
+}
+
+fn command(elements: &[&str]) -> CommandTemplate {
+    CommandTemplate {
+        program: "prog".into(),
+        elements: elements.iter().map(|text| template(text)).collect(),
+        cwd: None,
+        env: Vec::new(),
+        stdin: None,
+    }
+}
+
+fn argv(elements: &[&str], arguments: &str) -> Result<Vec<String>, String> {
+    let filled = command(elements).fill(&rules(), Some(arguments))?;
+    Ok(filled.argv.into_iter().map(|text| text.into_string().expect("UTF-8")).collect())
+}
+
+#[test]
+fn arguments_that_fit_pass() {
+    for arguments in [
+        r#"{"package":"a"}"#,
+        r#"{"package":"","jobs":1,"deep":{"x":[1]},"list":[1,2],"fast":true}"#,
+        r#" { "package" : "a" , "list" : null } "#,
+    ] {
+        assert_eq!(rules().check(Some(arguments)), Ok(()), "{arguments}");
+    }
+    assert_eq!(Arguments::new(r#"{"type":"object"}"#).expect("valid").check(None), Ok(()));
+}
+
+#[test]
+fn an_offence_is_named_with_its_path() {
+    for (arguments, why) in [
+        (r#"{"package":7}"#, "arguments/package: 7 is not of type \"string\""),
+        ("{}", "arguments: \"package\" is a required property"),
+        ("[]", "arguments: [] is not of type \"object\""),
+        ("null", "arguments: null is not of type \"object\""),
+        (
+            r#"{"package":"a","x":1}"#,
+            "arguments: Additional properties are not allowed ('x' was unexpected)",
+        ),
+        (r#"{"package":"a","jobs":0}"#, "arguments/jobs: 0 is less than the minimum of 1"),
+        (r#"{"package":"a","list":[1,1]}"#, "arguments/list: [1,1] has non-unique elements"),
+        (r#"{"package":"a""#, "arguments: EOF while parsing an object at line 1 column 14"),
+        (
+            r#"{"package":"a","package":"b"}"#,
+            "arguments: the key \"package\" comes twice at line 1 column 24",
+        ),
+        (
+            r#"{"package":7,"jobs":"x","fast":1,"deep":2}"#,
+            "arguments/deep: 2 is not of type \"object\"; \
+             arguments/fast: 1 is not of type \"boolean\"; \
+             arguments/jobs: \"x\" is not of type \"integer\"",
+        ),
+    ] {
+        assert_eq!(rules().check(Some(arguments)), Err(why.to_owned()), "{arguments}");
+    }
+    let why = rules().check(None).expect_err("package is missing");
+    assert_eq!(why, "arguments: \"package\" is a required property");
+}
+
+#[test]
+fn a_refusal_is_short_whatever_was_sent() {
+    let long = "ü".repeat(1_000_000);
+    for arguments in [
+        format!(r#"{{"package":["{long}"],"jobs":"{long}","fast":"{long}","deep":"{long}"}}"#),
+        format!(r#"{{"package":"a","{long}":1}}"#),
+        format!(r#"{{"package":"a","{long}":1,"{long}":2}}"#),
+        format!("{{\"package\":\"{long}"),
+        format!("[{}1]", "1,".repeat(200_000)),
+    ] {
+        let why = rules().check(Some(&arguments)).expect_err("refused");
+        assert!(why.chars().count() <= REFUSAL_CHARS_MAX, "{} characters", why.chars().count());
+        assert!(why.starts_with("arguments"), "{why}");
+    }
+    let three = rules().check(Some(r#"{"package":1,"jobs":"\u001b[2Jx","fast":1}"#));
+    let why = three.expect_err("refused");
+    assert_eq!(why.matches("; ").count(), 2, "{why}");
+    assert!(!why.contains('\u{1b}'));
+}
+
+#[test]
+fn a_value_is_one_argument_whole() {
+    for (elements, arguments, expected) in [
+        (&["{package}"][..], r#"{"package":"a b; $(rm) '\"*"}"#, &["prog", "a b; $(rm) '\"*"][..]),
+        (&["{package}"], r#"{"package":""}"#, &["prog", ""]),
+        (&["{package}"], r#"{"package":"{jobs}"}"#, &["prog", "{jobs}"]),
+        (&["-p={package}", "-j{jobs}"], r#"{"package":"a","jobs":7}"#, &["prog", "-p=a", "-j7"]),
+        // A default stands in for what is absent; it is dropped where there is none.
+        (&["-j{jobs}"], r#"{"package":"a"}"#, &["prog", "-j4"]),
+        (&["x", "fast={fast}", "y"], r#"{"package":"a"}"#, &["prog", "x", "y"]),
+        (&["fast={fast}"], r#"{"package":"a","fast":false}"#, &["prog", "fast=false"]),
+        (&["{list}", "{package}{list}"], r#"{"package":"a","list":null}"#, &["prog"]),
+        (
+            &["{deep}", "{list}"],
+            r#"{"package":"a","deep":{ "z" : 1.50, "a":"x y" },"list":[ 1, 2 ]}"#,
+            &["prog", r#"{"z":1.50,"a":"x y"}"#, "[1,2]"],
+        ),
+        (&["{{{package}}}"], r#"{"package":"a"}"#, &["prog", "{a}"]),
+    ] {
+        let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+        assert_eq!(argv(elements, arguments), Ok(expected), "{elements:?} {arguments}");
+    }
+}
+
+#[test]
+fn what_no_command_line_can_hold_is_refused() {
+    let why = argv(&["{package}"], r#"{"package":"a\u0000b"}"#).expect_err("NUL");
+    assert_eq!(
+        why,
+        "arguments/package: it holds a NUL byte, which no command argument, variable or path can"
+    );
+    let fits = "x".repeat(ELEMENT_BYTES_MAX - 2);
+    assert!(argv(&["p={package}"], &format!(r#"{{"package":"{fits}"}}"#)).is_ok());
+    let why = argv(&["p={package}"], &format!(r#"{{"package":"{fits}y"}}"#)).expect_err("long");
+    assert_eq!(
+        why,
+        "arguments: `p={package}` makes a command argument of 131072 bytes; the system takes at \
+         most 131071 (a tool that reads its standard input takes any number)"
+    );
+    let why = argv(&["{package}"; 9], &format!(r#"{{"package":"{fits}"}}"#)).expect_err("many");
+    assert_eq!(why, "arguments: they make a command of 1179635 bytes; at most 1048576 fit");
+    let why = argv(&["{package}"], r#"{"package":3}"#).expect_err("fill checks too");
+    assert_eq!(why, "arguments/package: 3 is not of type \"string\"");
+}
+
+/// The longest element we let through is one that the system takes.
+#[test]
+fn the_system_takes_the_longest_element() {
+    let longest = "x".repeat(ELEMENT_BYTES_MAX);
+    let run = |text: &str| std::process::Command::new("true").arg(text).status();
+    assert!(run(&longest).expect("it starts").success());
+    if cfg!(target_os = "linux") {
+        assert!(run(&format!("{longest}x")).is_err(), "the bound could be higher");
+    }
+}
+
+#[test]
+fn stdin_env_and_cwd_are_filled_too() {
+    let mut command = command(&[]);
+    command.stdin = Some(template("<{package}>"));
+    command.env = vec![("P".into(), template("{package}")), ("F".into(), template("{fast}"))];
+    command.cwd = Some(CwdTemplate { base: "/base".into(), rest: template("{package}/x") });
+    let filled = command.fill(&rules(), Some(r#"{"package":"a"}"#)).expect("filled");
+    assert_eq!(filled.stdin.as_deref(), Some(&b"<a>"[..]));
+    assert_eq!(filled.env, [("P".to_owned(), "a".to_owned())]);
+    assert_eq!(filled.cwd.as_deref(), Some(Path::new("/base/a/x")));
+
+    command.cwd = Some(CwdTemplate { base: "/base".into(), rest: template("{fast}") });
+    command.stdin = Some(template("{fast}"));
+    let filled = command.fill(&rules(), Some(r#"{"package":"a"}"#)).expect("filled");
+    assert_eq!((filled.cwd, filled.stdin), (None, None));
+
+    // Standard input may hold what an argument cannot.
+    command.env.clear();
+    command.stdin = Some(template("{package}"));
+    let filled = command.fill(&rules(), Some(r#"{"package":"a\u0000b"}"#)).expect("filled");
+    assert_eq!(filled.stdin.as_deref(), Some(&b"a\0b"[..]));
+}
+
+#[test]
+fn a_working_directory_stays_below_its_base() {
+    let cwd = |rest: &str, package: &str| {
+        let mut command = command(&[]);
+        command.cwd = Some(CwdTemplate { base: "/base".into(), rest: template(rest) });
+        let arguments = serde_json::json!({ "package": package }).to_string();
+        command.fill(&rules(), Some(&arguments)).map(|filled| filled.cwd.expect("a directory"))
+    };
+    assert_eq!(cwd("{package}", "a/b"), Ok("/base/a/b".into()));
+    assert_eq!(cwd("{package}", "/etc"), Ok("/base/etc".into()));
+    assert_eq!(cwd("{package}", "//etc"), Ok("/base/etc".into()));
+    assert_eq!(cwd("a/{package}", "/etc"), Ok("/base/a//etc".into()));
+    assert_eq!(cwd("{package}", "..a"), Ok("/base/..a".into()));
+    for (rest, package) in [("{package}", "../x"), (".{package}", "."), ("a/{package}", "b/..")] {
+        let why = cwd(rest, package).expect_err(package);
+        assert_eq!(why, "arguments: `..` in the working directory, which must stay below /base");
+    }
+}
+
+#[test]
+fn a_schema_that_cannot_be_used_says_why() {
+    for (schema, why) in [
+        ("[]", "schema: MCP wants \"type\": \"object\" at the top"),
+        (r#"{"type":"array"}"#, "schema: MCP wants \"type\": \"object\" at the top"),
+        (r#"{"type":"object","properties":3}"#, "schema/properties: this must be an object"),
+        (
+            r#"{"type":"object","properties":{"a":true}}"#,
+            "schema/properties/a: MCP wants an object here",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"type":"text"}}}"#,
+            "schema/properties/a/type: \"text\" is not valid under any of the schemas listed in \
+             the 'anyOf' keyword",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}"#,
+            "schema/properties/a/$ref: \"https://example.com/s\" leads out of the schema; only \
+             \"#…\" is followed",
+        ),
+        (
+            r#"{"type":"object","allOf":[{"$ref":"s.json"}]}"#,
+            "schema/allOf/0/$ref: \"s.json\" leads out of the schema; only \"#…\" is followed",
+        ),
+        (
+            r##"{"type":"object","$ref":"#/$defs/no"}"##,
+            "schema: Pointer '/$defs/no' does not exist",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}"#,
+            "schema/properties/a/pattern: \"(?=x)\" is not a \"regex\"",
+        ),
+        (
+            r#"{"type":"object","properties":{"a":{"type":"integer","default":"x"}}}"#,
+            "default/a: \"x\" is not of type \"integer\"",
+        ),
+        (
+            r#"{"type":"object","type":"object"}"#,
+            "schema: the key \"type\" comes twice at line 1 column 23",
+        ),
+        (
+            r#"{"type":"object","$schema":"https://example.com/meta"}"#,
+            "schema: Unknown meta-schema: 'https://example.com/meta'. Custom meta-schemas must be \
+             registered in the registry before use",
+        ),
+    ] {
+        assert_eq!(Arguments::new(schema).map(|_| ()), Err(why.to_owned()), "{schema}");
+    }
+    // References within the schema work, also those that lead back to where they are.
+    let looped = r##"{"type":"object","properties":{"a":{"$ref":"#"},"n":{"$ref":"#/$defs/n"}},
+        "$defs":{"n":{"type":"integer"}},"additionalProperties":false}"##;
+    let rules = Arguments::new(looped).expect("valid");
+    assert_eq!(rules.check(Some(r#"{"a":{"a":{"n":1}}}"#)), Ok(()));
+    assert_eq!(
+        rules.check(Some(r#"{"a":{"a":{"n":"x"}}}"#)),
+        Err("arguments/a/a/n: \"x\" is not of type \"integer\"".into())
+    );
+    assert_eq!(rules.declared(), ["a", "n"]);
+}
+
+/// A pattern that makes a backtracking matcher take for ever.
+#[test]
+fn a_hostile_text_cannot_stall_a_pattern() {
+    let schema = r#"{"type":"object","properties":{"a":{"type":"string","pattern":"^(a+)+$"}}}"#;
+    let rules = Arguments::new(schema).expect("valid");
+    let text = format!(r#"{{"a":"{}b"}}"#, "a".repeat(100_000));
+    let began = std::time::Instant::now();
+    assert!(rules.check(Some(&text)).is_err());
+    assert!(began.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn a_schema_is_kept_as_it_came() {
+    assert_eq!(rules().schema().get(), SCHEMA);
+    assert_eq!(rules(), rules());
+    assert_ne!(rules(), Arguments::new(r#"{"type":"object"}"#).expect("valid"));
+}

@@ -1,0 +1,186 @@
+//! Values against their limits: collects every problem instead of stopping at the first.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::error::{Notice, Problem, did_you_mean, line_of};
+use super::find::Environment;
+use super::raw;
+use super::units::{parse_duration, parse_size, show_duration, show_size};
+
+/// A key and the table it stands in, as messages name them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    /// As headed in a file, such as `[daemon]`.
+    pub(super) table: &'static str,
+    /// The key itself.
+    pub(super) name: &'static str,
+}
+
+/// The text being checked and what was found wrong with it.
+pub(super) struct Checker<'a> {
+    /// The text of the file.
+    pub(super) text: &'a str,
+    /// The file, for messages.
+    pub(super) file: &'a Path,
+    /// Where relative paths start.
+    pub(super) dir: &'a Path,
+    /// Where the defaults that depend on the user come from.
+    pub(super) environment: &'a Environment,
+    /// What is wrong so far.
+    pub(super) problems: Vec<Problem>,
+    /// What has no effect yet.
+    pub(super) notices: Vec<Notice>,
+}
+
+impl Checker<'_> {
+    /// Notes a problem at a byte of the text.
+    pub(super) fn problem(&mut self, at: usize, what: impl Into<String>, hint: impl Into<String>) {
+        let (what, hint) = (what.into(), hint.into());
+        let (file, line) = (self.file.to_owned(), line_of(self.text, at));
+        self.problems.push(Problem { file, line, what, hint });
+    }
+
+    /// Notes a problem of a written value.
+    pub(super) fn bad_value(
+        &mut self,
+        key: Key,
+        at: usize,
+        written: &str,
+        hint: impl Into<String>,
+    ) {
+        self.problem(at, format!("`{}` in {} is {written}", key.name, key.table), hint);
+    }
+
+    /// Notes that a key has no effect yet, and what happens instead.
+    pub(super) fn not_yet(&mut self, key: &str, at: usize, what: &str) {
+        let (file, line) = (self.file.to_owned(), line_of(self.text, at));
+        self.notices.push(Notice { file, line, key: key.into(), what: what.into() });
+    }
+
+    /// A number within `range`.
+    pub(super) fn whole(
+        &mut self,
+        key: Key,
+        raw: Option<&raw::Whole>,
+        default: usize,
+        range: RangeInclusive<u64>,
+    ) -> usize {
+        let Some(raw) = raw else { return default };
+        let number = *raw.get_ref();
+        match usize::try_from(number) {
+            Ok(fits) if range.contains(&number) => fits,
+            _ => {
+                let hint = format!("it takes {} to {}", range.start(), range.end());
+                self.bad_value(key, raw.span().start, &number.to_string(), hint);
+                default
+            }
+        }
+    }
+
+    /// A size in bytes within `range`.
+    pub(super) fn size(
+        &mut self,
+        key: Key,
+        raw: Option<&Spanned<raw::Size>>,
+        default: usize,
+        range: RangeInclusive<u64>,
+    ) -> usize {
+        let Some(raw) = raw else { return default };
+        let (written, parsed) = match raw.get_ref() {
+            raw::Size::Text(text) => (format!("{text:?}"), parse_size(text)),
+            raw::Size::Bytes(bytes) => (bytes.to_string(), Ok(*bytes)),
+        };
+        let hint = match parsed.map(|bytes| (bytes, usize::try_from(bytes))) {
+            Ok((bytes, Ok(fits))) if range.contains(&bytes) => return fits,
+            Ok(_) => {
+                let (least, most) = (show_size(*range.start()), show_size(*range.end()));
+                format!("it takes {least} to {most}")
+            }
+            Err(why) => why,
+        };
+        self.bad_value(key, raw.span().start, &written, hint);
+        default
+    }
+
+    /// A duration within `range`.
+    pub(super) fn duration(
+        &mut self,
+        key: Key,
+        raw: Option<&Spanned<raw::Span>>,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+    ) -> Duration {
+        let Some(raw) = raw else { return default };
+        let text = &raw.get_ref().0;
+        let hint = match parse_duration(text) {
+            Ok(duration) if range.contains(&duration) => return duration,
+            Ok(_) => {
+                let (least, most) = (show_duration(*range.start()), show_duration(*range.end()));
+                format!("it takes {least} to {most}")
+            }
+            Err(why) => why,
+        };
+        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
+        default
+    }
+
+    /// One of a few names.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: Key,
+        raw: Option<&raw::Text>,
+        default: T,
+        choices: &[(&str, T)],
+    ) -> T {
+        let Some(raw) = raw else { return default };
+        let text = raw.get_ref();
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| name == text) {
+            return *choice;
+        }
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let hint = did_you_mean(text, "values", &names);
+        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
+        default
+    }
+
+    /// A path: absolute, below the home directory (`~/`), or relative to the file's directory.
+    pub(super) fn path(&mut self, key: Key, raw: &raw::Text) -> Option<PathBuf> {
+        let text = raw.get_ref();
+        let hint = if text.is_empty() {
+            "write a path, or leave the key out"
+        } else if text.contains('\0') {
+            "a path cannot hold a NUL byte"
+        } else {
+            match self.anchored(text) {
+                Ok((base, rest)) => return Some(base.join(rest)),
+                Err(hint) => hint,
+            }
+        };
+        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
+        None
+    }
+
+    /// Where a written path starts, and the rest of it, which is never absolute but for `/` itself
+    /// being the start.
+    ///
+    /// # Errors
+    /// What to write instead when the start is not known.
+    pub(super) fn anchored<'t>(&self, text: &'t str) -> Result<(PathBuf, &'t str), &'static str> {
+        if text.starts_with('/') {
+            return Ok((PathBuf::from("/"), text.trim_start_matches('/')));
+        }
+        if let Some(rest) = text.strip_prefix("~/") {
+            let home = self.environment.home.clone();
+            let rest = rest.trim_start_matches('/');
+            return Ok((home.ok_or("`~/` needs $HOME, which is not set here")?, rest));
+        }
+        if text.starts_with('~') {
+            return Err("of `~` only `~/`, the own home directory, is known");
+        }
+        Ok((self.dir.to_owned(), text))
+    }
+}

@@ -1,0 +1,134 @@
+//! A configuration for people: what would run, with every default spelt out.
+
+use std::fmt::Write as _;
+
+use super::units::{show_duration, show_size};
+use super::{CommandTool, Config, Level, Listen, OnTtl, Run, Tool};
+
+impl Listen {
+    /// One line: the transport and its address.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Unix { path, mode } => format!("unix {} mode {mode:04o}", path.display()),
+            Self::Tcp { address } => format!("tcp {address}, open to everyone on this machine"),
+            Self::Stdio => "stdio".into(),
+        }
+    }
+}
+
+impl Level {
+    /// Its name in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl Config {
+    /// What would run: listeners, limits, and every tool with its command line; ends with a line
+    /// end. Warnings about keys without effect are in [`Self::not_yet`].
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);
+        let mut rows: Vec<(String, String)> = Vec::new();
+        let mut row = |name: &str, text: String| rows.push((name.to_owned(), text));
+        for listen in &self.listen {
+            row("listen", listen.describe());
+        }
+        row("workers", format!("{}, {} more may wait", daemon.workers, daemon.queue));
+        row("shutdown_grace", show_duration(daemon.shutdown_grace));
+        row("eof_grace", show_duration(daemon.eof_grace));
+        row("connections", limits.connections.to_string());
+        row("message_bytes", size(limits.message_bytes));
+        row("inflight_per_connection", limits.inflight_per_connection.to_string());
+        row("tasks_per_identity", limits.tasks_per_identity.to_string());
+        row("stored_tasks_per_identity", limits.stored_tasks_per_identity.to_string());
+        row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
+        row("write_buffer_bytes", size(limits.write_buffer_bytes));
+        row("write_stall", show_duration(limits.write_stall));
+        row("default_ttl", show_duration(tasks.default_ttl));
+        row("max_ttl", show_duration(tasks.max_ttl));
+        row("anonymous_ttl", show_duration(tasks.anonymous_ttl));
+        let late = show_duration(tasks.late_result);
+        row(
+            "on_ttl",
+            match tasks.on_ttl {
+                OnTtl::Finish => format!("finish, the result is kept for {late}"),
+                OnTtl::Stop => "stop".into(),
+            },
+        );
+        row("poll_interval", show_duration(tasks.poll_interval));
+        row("page_size", tasks.page_size.to_string());
+        row("status_notifications", tasks.status_notifications.to_string());
+        row("log level", self.log.level.name().into());
+        for tool in &self.tools {
+            rows.extend(describe_tool(tool));
+        }
+        if self.tools.is_empty() {
+            rows.push(("tools".into(), "none: there is nothing to call".into()));
+        }
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        let mut text = String::new();
+        for (name, value) in rows {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name:width$}  {value}");
+        }
+        text
+    }
+}
+
+/// The rows of one tool: its name with what it runs, then the rest.
+fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut more = |text: String| rows.push((String::new(), text));
+    let bounds =
+        format!("task {}, timeout {}", tool.task_support.name(), show_duration(tool.timeout));
+    let runs = match &tool.run {
+        Run::Builtin(builtin) => {
+            more(bounds);
+            format!("builtin {}", builtin.name())
+        }
+        Run::Command(command) => {
+            let grace = show_duration(command.kill_grace);
+            more(format!("{bounds}, kill_grace {grace}, max_output {}", size(command.max_output)));
+            describe_command(command, &mut more);
+            argv(command)
+        }
+    };
+    more(format!("input {}", tool.arguments.schema().get()));
+    rows.insert(0, (format!("tool {}", tool.name), runs));
+    rows
+}
+
+/// Where and with what a program runs, where that is said.
+fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
+    let template = &command.template;
+    if let Some(cwd) = &template.cwd {
+        more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    for (name, value) in &template.env {
+        more(format!("env {name}={:?}", value.to_string()));
+    }
+    if let Some(stdin) = &template.stdin {
+        more(format!("stdin {:?}", stdin.to_string()));
+    }
+}
+
+/// The command line with its holes, an array as in the file.
+fn argv(command: &CommandTool) -> String {
+    let program = command.template.program.to_string_lossy().into_owned();
+    let elements = command.template.elements.iter().map(ToString::to_string);
+    format!("{:?}", std::iter::once(program).chain(elements).collect::<Vec<_>>())
+}
+
+fn size(bytes: usize) -> String {
+    show_size(bytes as u64)
+}

@@ -1,0 +1,139 @@
+//! What is wrong with a configuration: every problem with its file, its line and what to do.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Problems printed at most; a file that has more has one cause, or is no configuration.
+const PROBLEMS_SHOWN_MAX: usize = 20;
+
+/// Characters of a written value that a message quotes at most.
+const VALUE_SHOWN_MAX: usize = 80;
+
+/// One thing that is wrong: what, where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, as it was named on the command line or found.
+    pub file: PathBuf,
+    /// The line, counted from 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    /// What is wrong: names the key, its table and the value.
+    pub what: String,
+    /// What would be right: the limit, the known keys, the nearest known key.
+    pub hint: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{} ({}); {}", self.what, self.file.display(), self.hint),
+            line => write!(f, "{} at {}:{line}; {}", self.what, self.file.display(), self.hint),
+        }
+    }
+}
+
+/// Why a configuration cannot be used: at least one [`Problem`], in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// The error that holds `problems`, of which there is at least one.
+    pub(super) fn new(mut problems: Vec<Problem>) -> Self {
+        assert!(!problems.is_empty(), "an error without a problem");
+        problems.sort_by_key(|problem| problem.line);
+        Self { problems }
+    }
+
+    /// The error of a file as a whole.
+    pub(super) fn of_file(file: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (what, hint) = (what.into(), hint.into());
+        Self { problems: vec![Problem { file: file.into(), line: 0, what, hint }] }
+    }
+
+    /// Everything that was found wrong, in the order of the file.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for ConfigError {
+    /// One problem a line, without a line end after the last.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.problems.iter().take(PROBLEMS_SHOWN_MAX).enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        match self.problems.len().saturating_sub(PROBLEMS_SHOWN_MAX) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more problems"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A key that was read and checked, but whose feature this version does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The file, as it was named on the command line or found.
+    pub file: PathBuf,
+    /// The line of the value, counted from 1.
+    pub line: usize,
+    /// The key with its table, such as `limits.task_ops_per_second`.
+    pub key: String,
+    /// What happens instead.
+    pub what: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, line) = (self.file.display(), self.line);
+        write!(f, "`{}` at {file}:{line} has no effect yet: {}", self.key, self.what)
+    }
+}
+
+/// The line of the byte at `offset`, counted from 1; an offset past the text is on its last line.
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    line.min(text.lines().count().max(1))
+}
+
+/// `text` for a message: one line, not long.
+pub(super) fn shown(text: &str) -> String {
+    let line = text.trim().split(['\n', '\r']).next().unwrap_or_default();
+    let cut = line.char_indices().nth(VALUE_SHOWN_MAX).map_or(line.len(), |(at, _)| at);
+    let short = line.get(..cut).unwrap_or_default();
+    if short.len() < text.trim().len() { format!("{short}…") } else { short.to_owned() }
+}
+
+/// The known name that `name` was most likely meant to be.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    // A third of the letters may be wrong; past that it is another word.
+    let tolerated = (name.chars().count() / 3).max(1);
+    known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(name, known), *known))
+        .filter(|(distance, _)| *distance <= tolerated)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// The known name that `name` begins with, or that begins with `name`: `warning`, `str`.
+fn cut_or_continued<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let related = |known: &&str| known.starts_with(name) || name.starts_with(*known);
+    known.iter().copied().find(|known| name.len() >= 3 && related(known))
+}
+
+/// What to say about a name that is none of the known ones.
+pub(super) fn did_you_mean(name: &str, noun: &str, known: &[&str]) -> String {
+    match nearest(name, known).or_else(|| cut_or_continued(name, known)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => format!("there are no {noun} here"),
+        None => format!("known {noun}: {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,184 @@
+//! Where the configuration, the state and the default socket are, by the user's environment.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+
+/// Where the system looks last.
+const SYSTEM_CONFIG: &str = "/etc/ceased/config.toml";
+
+/// The variables that decide where things are; a set of its own so that a test can have one.
+///
+/// As the XDG base directory specification wants it, a relative path in one counts as unset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// The directory `./config.toml` is looked for in.
+    pub working_dir: PathBuf,
+    /// `$CEASED_CONFIG`, which may be relative.
+    pub ceased_config: Option<PathBuf>,
+    /// `$HOME`
+    pub home: Option<PathBuf>,
+    /// `$XDG_CONFIG_HOME`
+    pub config_home: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`
+    pub state_home: Option<PathBuf>,
+    /// `$XDG_RUNTIME_DIR`
+    pub runtime_dir: Option<PathBuf>,
+    /// `$STATE_DIRECTORY`, which systemd sets; the first of the list.
+    pub state_directory: Option<PathBuf>,
+}
+
+impl Environment {
+    /// The environment of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let path = |name: &str| absolute(std::env::var_os(name));
+        let first = |list: OsString| std::env::split_paths(&list).next().map(OsString::from);
+        Self {
+            working_dir: PathBuf::new(),
+            ceased_config: std::env::var_os("CEASED_CONFIG")
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from),
+            home: path("HOME"),
+            config_home: path("XDG_CONFIG_HOME"),
+            state_home: path("XDG_STATE_HOME"),
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+            state_directory: absolute(std::env::var_os("STATE_DIRECTORY").and_then(first)),
+        }
+    }
+
+    /// The socket of a daemon nobody told otherwise: `$XDG_RUNTIME_DIR/ceased/ceased.sock`, else
+    /// `/run/ceased/ceased.sock`, which only root can make.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        let dir = self.runtime_dir.clone().unwrap_or_else(|| PathBuf::from("/run"));
+        dir.join("ceased/ceased.sock")
+    }
+
+    /// The state directory: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/ceased`, else
+    /// `~/.local/state/ceased`; `/var/lib/ceased` where there is no home either.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        let under = |dir: &Option<PathBuf>, rest: &str| dir.as_ref().map(|dir| dir.join(rest));
+        self.state_directory
+            .clone()
+            .or_else(|| under(&self.state_home, "ceased"))
+            .or_else(|| under(&self.home, ".local/state/ceased"))
+            .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
+    }
+
+    /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else `./config.toml`, else
+    /// `$XDG_CONFIG_HOME/ceased/config.toml` (`~/.config` when unset), else
+    /// `/etc/ceased/config.toml`. None when there is none: the defaults hold then.
+    ///
+    /// # Errors
+    /// When a file that was asked for by name does not exist.
+    pub fn locate(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+        let named = explicit
+            .map(|path| (path, "--config"))
+            .or_else(|| self.ceased_config.as_deref().map(|path| (path, "$CEASED_CONFIG")));
+        if let Some((path, by)) = named {
+            if exists(path) {
+                return Ok(Some(path.to_owned()));
+            }
+            let what = format!("the configuration file named by {by} does not exist");
+            return Err(ConfigError::of_file(path, what, "name one that does, or leave it out"));
+        }
+        let config_home =
+            self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
+        let found = [
+            Some(self.working_dir.join("config.toml")),
+            config_home.map(|dir| dir.join("ceased/config.toml")),
+            Some(PathBuf::from(SYSTEM_CONFIG)),
+        ];
+        Ok(found.into_iter().flatten().find(|path| exists(path)))
+    }
+}
+
+/// True unless it is certain that there is nothing: a file that may not be looked at is reported
+/// when it is read, rather than passed over in silence.
+fn exists(path: &Path) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
+/// The path in a variable, when it is one that counts.
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(dir: &Path) -> Environment {
+        Environment {
+            working_dir: dir.join("work"),
+            ceased_config: None,
+            home: Some(dir.join("home")),
+            config_home: None,
+            state_home: None,
+            runtime_dir: None,
+            state_directory: None,
+        }
+    }
+
+    fn put(path: &Path) -> PathBuf {
+        std::fs::create_dir_all(path.parent().expect("a file has a parent")).expect("mkdir");
+        std::fs::write(path, "").expect("write");
+        path.to_owned()
+    }
+
+    #[test]
+    fn the_nearest_file_is_found() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let mut env = environment(dir.path());
+        let system = Path::new(SYSTEM_CONFIG);
+        let last = exists(system).then(|| system.to_owned());
+        assert_eq!(env.locate(None), Ok(last));
+
+        let in_home = put(&dir.path().join("home/.config/ceased/config.toml"));
+        assert_eq!(env.locate(None), Ok(Some(in_home)));
+        env.config_home = Some(dir.path().join("xdg"));
+        let in_xdg = put(&dir.path().join("xdg/ceased/config.toml"));
+        assert_eq!(env.locate(None), Ok(Some(in_xdg)));
+        let here = put(&dir.path().join("work/config.toml"));
+        assert_eq!(env.locate(None), Ok(Some(here)));
+        let by_variable = put(&dir.path().join("variable.toml"));
+        env.ceased_config = Some(by_variable.clone());
+        assert_eq!(env.locate(None), Ok(Some(by_variable)));
+        let explicit = put(&dir.path().join("explicit.toml"));
+        assert_eq!(env.locate(Some(&explicit)), Ok(Some(explicit)));
+    }
+
+    #[test]
+    fn a_file_named_and_missing_is_an_error() {
+        let mut env = environment(Path::new("/nowhere"));
+        env.ceased_config = Some("/nowhere/a.toml".into());
+        let error = env.locate(None).expect_err("missing");
+        assert_eq!(
+            error.to_string(),
+            "the configuration file named by $CEASED_CONFIG does not exist (/nowhere/a.toml); \
+             name one that does, or leave it out"
+        );
+        let error = env.locate(Some(Path::new("b.toml"))).expect_err("missing");
+        assert!(error.to_string().starts_with("the configuration file named by --config"));
+    }
+
+    #[test]
+    fn default_places() {
+        let mut env = environment(Path::new("/d"));
+        assert_eq!(env.state_dir(), Path::new("/d/home/.local/state/ceased"));
+        assert_eq!(env.socket(), Path::new("/run/ceased/ceased.sock"));
+        env.state_home = Some("/s".into());
+        env.runtime_dir = Some("/run/user/7".into());
+        assert_eq!(env.state_dir(), Path::new("/s/ceased"));
+        assert_eq!(env.socket(), Path::new("/run/user/7/ceased/ceased.sock"));
+        env.state_directory = Some("/var/lib/x".into());
+        assert_eq!(env.state_dir(), Path::new("/var/lib/x"));
+        env = Environment { home: None, state_home: None, state_directory: None, ..env };
+        assert_eq!(env.state_dir(), Path::new("/var/lib/ceased"));
+        assert_eq!(absolute(Some("relative".into())), None);
+        assert_eq!(absolute(Some("/a".into())), Some("/a".into()));
+    }
+}

@@ -1,0 +1,203 @@
+//! `[[listen]]`: where peers come in, and who may not.
+
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::check::{Checker, Key};
+use super::error::line_of;
+use super::find::Environment;
+use super::{Listen, raw};
+
+/// Bytes of a socket's path: what fits the kernel's structure beside the NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Nobody but the daemon's own user.
+const MODE_DEFAULT: u32 = 0o600;
+
+impl Listen {
+    /// The listener of a file that has none.
+    pub(super) fn default_in(environment: &Environment) -> Self {
+        Self::Unix { path: environment.socket(), mode: MODE_DEFAULT }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Transport {
+    Unix,
+    Tcp,
+    Stdio,
+}
+
+const fn key(name: &'static str) -> Key {
+    Key { table: "[[listen]]", name }
+}
+
+/// Every listener of the file; the default one when there is none.
+pub(super) fn listeners(raw: &[(usize, raw::Listen)], check: &mut Checker<'_>) -> Vec<Listen> {
+    let mut listeners: Vec<(usize, Listen)> = Vec::new();
+    for (at, raw) in raw {
+        let Some(listen) = listener(*at, raw, check) else { continue };
+        let twin = listeners.iter().find(|(_, other)| collide(other, &listen));
+        if let Some((other, _)) = twin {
+            let line = line_of(check.text, *other);
+            let what = format!("this [[listen]] is the same as the one in line {line}");
+            check.problem(*at, what, "leave one of them out");
+        }
+        listeners.push((*at, listen));
+    }
+    if raw.is_empty() {
+        let default = Listen::default_in(check.environment);
+        if let Listen::Unix { path, .. } = &default {
+            fits(path, 0, check);
+        }
+        return vec![default];
+    }
+    listeners.into_iter().map(|(_, listen)| listen).collect()
+}
+
+/// True when both cannot be open at once.
+fn collide(one: &Listen, other: &Listen) -> bool {
+    match (one, other) {
+        (Listen::Unix { path: one, .. }, Listen::Unix { path: other, .. }) => one == other,
+        (Listen::Tcp { address: one }, Listen::Tcp { address: other }) => {
+            one == other && one.port() != 0
+        }
+        (Listen::Stdio, Listen::Stdio) => true,
+        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio, _) => false,
+    }
+}
+
+fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
+    let Some(written) = &raw.transport else {
+        let hint = "write transport = \"unix\", \"tcp\" or \"stdio\"";
+        check.problem(at, "this [[listen]] has no `transport`", hint);
+        return None;
+    };
+    let transport = check.choice(
+        key("transport"),
+        Some(written),
+        None,
+        &[
+            ("unix", Some(Transport::Unix)),
+            ("tcp", Some(Transport::Tcp)),
+            ("stdio", Some(Transport::Stdio)),
+        ],
+    )?;
+    let (unix, tcp) = match transport {
+        Transport::Unix => (true, false),
+        Transport::Tcp => (false, true),
+        Transport::Stdio => (false, false),
+    };
+    let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
+    for (name, written, allowed, owner) in [
+        ("path", place(&raw.path), unix, "unix"),
+        ("mode", raw.mode.as_ref().map(|mode| mode.span().start), unix, "unix"),
+        ("address", place(&raw.address), tcp, "tcp"),
+        ("token_file", place(&raw.token_file), tcp, "tcp"),
+        ("anonymous", place(&raw.anonymous), tcp, "tcp"),
+    ] {
+        if let Some(at) = written.filter(|_| !allowed) {
+            let transport = written_text(raw.transport.as_ref());
+            let what = format!("`{name}` in [[listen]] has no meaning for transport {transport}");
+            check.problem(at, what, format!("it belongs to transport \"{owner}\"; leave it out"));
+        }
+    }
+    match transport {
+        Transport::Unix => unix_listener(at, raw, check),
+        Transport::Tcp => tcp_listener(at, raw, check),
+        Transport::Stdio => Some(Listen::Stdio),
+    }
+}
+
+fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
+    let path = match &raw.path {
+        None => check.environment.socket(),
+        Some(written) => check.path(key("path"), written)?,
+    };
+    let at = raw.path.as_ref().map_or(at, |path| path.span().start);
+    fits(&path, at, check);
+    let mode = raw.mode.as_ref().map_or(Some(MODE_DEFAULT), |mode| {
+        let text = &mode.get_ref().0;
+        let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        let bits = u32::from_str_radix(text, 8).ok().filter(|_| octal);
+        let hint = match bits {
+            Some(bits) if bits & !0o777 != 0 => "it takes permission bits only, up to \"0777\"",
+            Some(bits) if bits & 0o600 != 0o600 => {
+                "the daemon's own user must have it all: \"0600\""
+            }
+            Some(bits) => return Some(bits),
+            None => "it takes octal digits such as \"0600\" or \"0660\"",
+        };
+        check.bad_value(key("mode"), mode.span().start, &format!("{text:?}"), hint);
+        None
+    })?;
+    Some(Listen::Unix { path, mode })
+}
+
+/// Notes a path that no socket can have.
+fn fits(path: &Path, at: usize, check: &mut Checker<'_>) {
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let what = format!(
+            "`path` in [[listen]] is {bytes} bytes long: {}",
+            PathBuf::from(path).display()
+        );
+        let hint =
+            format!("a socket's path takes at most {SOCKET_PATH_BYTES_MAX}; set a shorter one");
+        check.problem(at, what, hint);
+    }
+}
+
+fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
+    let address = address(at, raw, check);
+    let before = check.problems.len();
+    let allowed = check.choice(
+        key("anonymous"),
+        raw.anonymous.as_ref(),
+        false,
+        &[("refuse", false), ("allow", true)],
+    );
+    let allowed = (check.problems.len() == before).then_some(allowed);
+    if let Some(written) = &raw.token_file {
+        let what = format!("`token_file` in [[listen]] is {}", written_text(Some(written)));
+        let hint = "tokens are not checked in this version, so everyone would get in; remove it, \
+                    and use a unix listener where not everyone on this machine may call tools";
+        check.problem(written.span().start, what, hint);
+        return None;
+    }
+    let (address, allowed) = (address?, allowed?);
+    if !allowed {
+        let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
+        let what = "this tcp [[listen]] would accept nobody: there are no tokens, and `anonymous` \
+                    is \"refuse\"";
+        let hint = "set anonymous = \"allow\" to serve everyone on this machine, or use a unix \
+                    listener";
+        check.problem(at, what, hint);
+        return None;
+    }
+    Some(Listen::Tcp { address })
+}
+
+/// The address of a TCP listener, which must be one of this machine only.
+fn address(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<SocketAddr> {
+    let Some(written) = &raw.address else {
+        let hint = "write address = \"127.0.0.1:7411\"";
+        check.problem(at, "this tcp [[listen]] has no `address`", hint);
+        return None;
+    };
+    let hint = match written.get_ref().parse::<SocketAddr>() {
+        Ok(address) if address.ip().to_canonical().is_loopback() => return Some(address),
+        Ok(_) => {
+            "the network could call tools without a token; use a loopback address, 127.0.0.1 or \
+             [::1], and a tunnel such as ssh's"
+        }
+        Err(_) => "it takes an IP address and a port, such as \"127.0.0.1:7411\" or \"[::1]:7411\"",
+    };
+    check.bad_value(key("address"), written.span().start, &written_text(Some(written)), hint);
+    None
+}
+
+/// A written string as a message quotes it.
+fn written_text(text: Option<&raw::Text>) -> String {
+    text.map_or_else(String::new, |text| format!("{:?}", text.get_ref()))
+}

@@ -1,0 +1,363 @@
+//! The configuration: `config.toml`, read twice. First as written (`raw`), then as meant: typed,
+//! within its limits, no key left out.
+//!
+//! Everything a reader must know about a key stands in `config.toml` at the top of the repository.
+
+mod check;
+mod describe;
+mod error;
+mod find;
+mod input;
+mod json;
+mod listen;
+mod raw;
+mod sections;
+mod tool;
+mod units;
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::arguments::{Arguments, CommandTemplate};
+
+pub use error::{ConfigError, Notice, Problem};
+pub use find::Environment;
+
+/// Bytes of a configuration file: far more than one needs, little enough to be read at once.
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A configuration that can be used: every value present and within its limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// `[daemon]`
+    pub daemon: Daemon,
+    /// `[[listen]]`, in the order of the file; at least one.
+    pub listen: Vec<Listen>,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[tasks]`
+    pub tasks: Tasks,
+    /// `[log]`
+    pub log: Log,
+    /// `[[tool]]`, in the order of the file; no name twice.
+    pub tools: Vec<Tool>,
+    /// Keys that are set and have no effect in this version; to be shown as warnings.
+    pub not_yet: Vec<Notice>,
+}
+
+/// `[daemon]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Daemon {
+    /// Where durable tasks are kept; absolute.
+    pub state_dir: PathBuf,
+    /// Jobs that run at once.
+    pub workers: usize,
+    /// Jobs that wait for a worker at most.
+    pub queue: usize,
+    /// From SIGTERM to the end, for everything.
+    pub shutdown_grace: Duration,
+    /// How long the running calls of a stdio peer may still finish after it closed its input.
+    pub eof_grace: Duration,
+}
+
+/// Where peers come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A Unix socket.
+    Unix {
+        /// The socket; absolute, at most 107 bytes.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A TCP port on a loopback address. Whoever can reach it is served, as an anonymous peer.
+    Tcp {
+        /// The address; port 0 lets the system choose.
+        address: SocketAddr,
+    },
+    /// The standard input and output of the daemon.
+    Stdio,
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Bytes of one message.
+    pub message_bytes: usize,
+    /// Unanswered requests of one connection.
+    pub inflight_per_connection: usize,
+    /// Tasks of one identity that are not terminal.
+    pub tasks_per_identity: usize,
+    /// Terminal tasks of one identity that are kept.
+    pub stored_tasks_per_identity: usize,
+    /// Bytes of the kept results of one identity.
+    pub stored_bytes_per_identity: usize,
+    /// Task requests of one identity a second. Not enforced yet.
+    pub task_ops_per_second: usize,
+    /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
+    pub write_buffer_bytes: usize,
+    /// How long a peer may take nothing of what it was sent before it is closed.
+    pub write_stall: Duration,
+}
+
+/// `[tasks]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tasks {
+    /// The ttl of a task that asks for none; whole milliseconds go on the wire.
+    pub default_ttl: Duration,
+    /// The longest ttl that is granted.
+    pub max_ttl: Duration,
+    /// What becomes of a task that still runs at its ttl.
+    pub on_ttl: OnTtl,
+    /// How long the result of such a task is kept.
+    pub late_result: Duration,
+    /// The ttl of a task whose peer has no identity and asks for none.
+    pub anonymous_ttl: Duration,
+    /// How often a requestor is told to poll.
+    pub poll_interval: Duration,
+    /// Tasks on one page of `tasks/list`.
+    pub page_size: usize,
+    /// Whether `notifications/tasks/status` are sent.
+    pub status_notifications: bool,
+}
+
+/// What becomes of a task that still runs at its ttl.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTtl {
+    /// It may finish, bounded by the tool's timeout and by `max_ttl`.
+    Finish,
+    /// It is stopped and deleted.
+    Stop,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// What is logged.
+    pub level: Level,
+    /// Where audit records go; None: to the log. Without effect yet.
+    pub audit: Option<PathBuf>,
+}
+
+/// What is logged: this and what is worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    Off,
+    /// What went wrong.
+    Error,
+    /// What may go wrong.
+    Warn,
+    /// What an operator wants to know.
+    Info,
+    /// What a developer wants to know.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// `[[tool]]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// What it is called: 1 to 128 of `A-Z a-z 0-9 _ . -`.
+    pub name: String,
+    /// What people see.
+    pub title: Option<String>,
+    /// What models see.
+    pub description: Option<String>,
+    /// What it does.
+    pub run: Run,
+    /// Whether it can be called as a task.
+    pub task_support: TaskSupport,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// What it takes.
+    pub arguments: Arguments,
+}
+
+/// What a tool does when it is called.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Run {
+    /// Something in this process.
+    Builtin(Builtin),
+    /// A program.
+    Command(CommandTool),
+}
+
+/// A program as a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandTool {
+    /// What is run; [`CommandTemplate::fill`] makes the command line of a call.
+    pub template: CommandTemplate,
+    /// From SIGTERM to SIGKILL.
+    pub kill_grace: Duration,
+    /// Bytes of output that are kept of each stream: its head and its tail.
+    pub max_output: usize,
+}
+
+/// The tools that are part of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Builtin {
+    /// Gives back `text`.
+    Echo,
+    /// Sleeps `ms` milliseconds unless it is cancelled.
+    Sleep,
+}
+
+/// Whether a tool can be called as a task (2025-11-25, `execution.taskSupport`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// Only as a plain call.
+    Forbidden,
+    /// Both ways.
+    Optional,
+    /// Only as a task.
+    Required,
+}
+
+impl TaskSupport {
+    /// The name of it on the wire and in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Optional => "optional",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl Default for Config {
+    /// What an empty file gives.
+    fn default() -> Self {
+        Self::default_in(&Environment::of_process())
+    }
+}
+
+impl Config {
+    /// The default configuration of a user with this environment.
+    #[must_use]
+    pub fn default_in(environment: &Environment) -> Self {
+        Self {
+            daemon: Daemon::default_in(environment),
+            listen: vec![Listen::default_in(environment)],
+            limits: Limits::default(),
+            tasks: Tasks::default(),
+            log: Log::default(),
+            tools: Vec::new(),
+            not_yet: Vec::new(),
+        }
+    }
+
+    /// The file to use; see [`Environment::locate`].
+    ///
+    /// # Errors
+    /// When a file that was asked for by name does not exist.
+    pub fn locate(explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+        Environment::of_process().locate(explicit)
+    }
+
+    /// The socket of a daemon nobody told otherwise; see [`Environment::socket`].
+    #[must_use]
+    pub fn default_socket() -> PathBuf {
+        Environment::of_process().socket()
+    }
+
+    /// The first Unix socket it listens on, where clients look for the daemon.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.listen.iter().find_map(|listen| match listen {
+            Listen::Unix { path, .. } => Some(path.as_path()),
+            Listen::Tcp { .. } | Listen::Stdio => None,
+        })
+    }
+
+    /// The tool of this name.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as
+    /// [`Self::parse`].
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        if let Err(why) = read {
+            return fail(format!("cannot read the configuration: {why}"), "name another file");
+        }
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
+            return fail(what, "is it the right file?");
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&text, path),
+            Err(why) => {
+                let at = why.utf8_error().valid_up_to();
+                fail(format!("byte {at} of the configuration is not UTF-8"), "save it as UTF-8")
+            }
+        }
+    }
+
+    /// Reads the text of the file `path`, which is not opened: it is named in messages, and
+    /// relative paths start in its directory.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its line and a hint.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_in(text, path, &Environment::of_process())
+    }
+
+    /// As [`Self::parse`], for a user with this environment.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_in(
+        text: &str,
+        path: &Path,
+        environment: &Environment,
+    ) -> Result<Self, ConfigError> {
+        let absolute = std::path::absolute(path).map_err(|why| {
+            let what = format!("cannot tell which directory this is in: {why}");
+            ConfigError::of_file(path, what, "name it by its absolute path")
+        })?;
+        let mut check = check::Checker {
+            text,
+            file: path,
+            dir: absolute.parent().unwrap_or(Path::new("/")),
+            environment,
+            problems: Vec::new(),
+            notices: Vec::new(),
+        };
+        let raw = raw::read(&mut check);
+        let limits = sections::limits(&raw.limits, &mut check);
+        let config = Self {
+            daemon: sections::daemon(&raw.daemon, &mut check),
+            listen: listen::listeners(&raw.listen, &mut check),
+            tasks: sections::tasks(&raw.tasks, &mut check),
+            log: sections::log(&raw.log, &mut check),
+            tools: tool::tools(raw.tools, &limits, &mut check),
+            limits,
+            not_yet: Vec::new(),
+        };
+        let mut not_yet = check.notices;
+        not_yet.sort_by_key(|notice| notice.line);
+        if check.problems.is_empty() {
+            Ok(Self { not_yet, ..config })
+        } else {
+            Err(ConfigError::new(check.problems))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

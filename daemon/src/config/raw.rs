@@ -1,0 +1,341 @@
+//! The configuration as written: every key optional, unknown keys refused, nothing judged yet.
+//!
+//! Tables are read one by one, so that one misspelt key hides no other problem.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{DeserializeOwned, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
+
+use super::check::Checker;
+use super::error::{did_you_mean, shown};
+use super::json::{Json, Ordered};
+
+/// A string and its place.
+pub(super) type Text = Spanned<String>;
+/// A number that counts something, and its place.
+pub(super) type Whole = Spanned<u64>;
+
+/// The whole file.
+#[derive(Debug, Default)]
+pub(super) struct Raw {
+    pub(super) daemon: Daemon,
+    pub(super) listen: Vec<(usize, Listen)>,
+    pub(super) limits: Limits,
+    pub(super) tasks: Tasks,
+    pub(super) log: Log,
+    pub(super) tools: Vec<(usize, Tool)>,
+}
+
+/// `[daemon]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Daemon {
+    pub(super) state_dir: Option<Text>,
+    pub(super) workers: Option<Whole>,
+    pub(super) queue: Option<Whole>,
+    pub(super) shutdown_grace: Option<Spanned<Span>>,
+    pub(super) eof_grace: Option<Spanned<Span>>,
+}
+
+/// `[[listen]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listen {
+    pub(super) transport: Option<Text>,
+    pub(super) path: Option<Text>,
+    pub(super) mode: Option<Spanned<Mode>>,
+    pub(super) address: Option<Text>,
+    pub(super) token_file: Option<Text>,
+    pub(super) anonymous: Option<Text>,
+}
+
+/// `[limits]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    pub(super) connections: Option<Whole>,
+    pub(super) message_bytes: Option<Spanned<Size>>,
+    pub(super) inflight_per_connection: Option<Whole>,
+    pub(super) tasks_per_identity: Option<Whole>,
+    pub(super) stored_tasks_per_identity: Option<Whole>,
+    pub(super) stored_bytes_per_identity: Option<Spanned<Size>>,
+    pub(super) task_ops_per_second: Option<Whole>,
+    pub(super) write_buffer_bytes: Option<Spanned<Size>>,
+    pub(super) write_stall: Option<Spanned<Span>>,
+}
+
+/// `[tasks]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tasks {
+    pub(super) default_ttl: Option<Spanned<Span>>,
+    pub(super) max_ttl: Option<Spanned<Span>>,
+    pub(super) on_ttl: Option<Text>,
+    pub(super) late_result: Option<Spanned<Span>>,
+    pub(super) anonymous_ttl: Option<Spanned<Span>>,
+    pub(super) poll_interval: Option<Spanned<Span>>,
+    pub(super) page_size: Option<Whole>,
+    pub(super) status_notifications: Option<bool>,
+}
+
+/// `[log]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Log {
+    pub(super) level: Option<Text>,
+    pub(super) audit: Option<Text>,
+}
+
+/// `[[tool]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tool {
+    pub(super) name: Option<Text>,
+    pub(super) title: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) command: Option<Spanned<Vec<Text>>>,
+    pub(super) builtin: Option<Text>,
+    pub(super) task_support: Option<Text>,
+    pub(super) timeout: Option<Spanned<Span>>,
+    pub(super) kill_grace: Option<Spanned<Span>>,
+    pub(super) max_output: Option<Spanned<Size>>,
+    pub(super) cwd: Option<Text>,
+    pub(super) env: Option<Spanned<Ordered<Text>>>,
+    pub(super) stdin: Option<Text>,
+    pub(super) confirm: Option<Text>,
+    pub(super) input: Option<Spanned<Ordered<Input>>>,
+    pub(super) input_schema: Option<Spanned<Json>>,
+}
+
+/// `[tool.input.NAME]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    pub(super) r#type: Option<Text>,
+    pub(super) description: Option<String>,
+    pub(super) required: Option<bool>,
+    pub(super) default: Option<Spanned<Json>>,
+    pub(super) r#enum: Option<Spanned<Vec<Json>>>,
+    pub(super) minimum: Option<Spanned<Json>>,
+    pub(super) maximum: Option<Spanned<Json>>,
+}
+
+/// A duration as written.
+#[derive(Debug)]
+pub(super) struct Span(pub(super) String);
+
+/// The permission bits of a socket as written.
+#[derive(Debug)]
+pub(super) struct Mode(pub(super) String);
+
+/// A size as written.
+#[derive(Debug)]
+pub(super) enum Size {
+    /// With a unit.
+    Text(String),
+    /// A number of bytes.
+    Bytes(u64),
+}
+
+/// Takes a string, and says what kind of string when it gets something else.
+struct Wording<T>(&'static str, fn(String) -> T);
+
+impl<T> Visitor<'_> for Wording<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok((self.1)(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Wording("a duration with its unit, such as \"10s\"", Self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Wording("octal digits in quotes, such as \"0600\"", Self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as \"64KiB\", or a whole number of bytes")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Size, E> {
+                Ok(Size::Text(text.to_owned()))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Size, E> {
+                u64::try_from(number)
+                    .map(Size::Bytes)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The tables of a file.
+const TABLES: [&str; 6] = ["daemon", "listen", "limits", "tasks", "log", "tool"];
+
+/// Reads every table that can be read and notes what is wrong with the others.
+pub(super) fn read(check: &mut Checker<'_>) -> Raw {
+    let mut raw = Raw::default();
+    let root = match DeTable::parse(check.text) {
+        Ok(root) => root.into_inner(),
+        Err(error) => {
+            syntax(&error, check);
+            return raw;
+        }
+    };
+    for (key, value) in &root {
+        let (name, at) = (key.get_ref().as_ref(), key.span().start);
+        match name {
+            "daemon" => raw.daemon = table(&root, value, check).unwrap_or_default(),
+            "limits" => raw.limits = table(&root, value, check).unwrap_or_default(),
+            "tasks" => raw.tasks = table(&root, value, check).unwrap_or_default(),
+            "log" => raw.log = table(&root, value, check).unwrap_or_default(),
+            "listen" => raw.listen = tables(&root, name, value, check),
+            "tool" => raw.tools = tables(&root, name, value, check),
+            _ => check.problem(
+                at,
+                format!("unknown table or key `{name}`"),
+                did_you_mean(name, "tables", &TABLES),
+            ),
+        }
+    }
+    raw
+}
+
+/// One table, or a problem.
+fn table<T: DeserializeOwned>(
+    root: &DeTable<'_>,
+    value: &Spanned<DeValue<'_>>,
+    check: &mut Checker<'_>,
+) -> Option<T> {
+    match T::deserialize(ValueDeserializer::from(value.clone())) {
+        Ok(table) => Some(table),
+        Err(error) => {
+            explain(&error, root, value.span(), check);
+            None
+        }
+    }
+}
+
+/// Every table of an array of tables that can be read, with the place of each.
+fn tables<T: DeserializeOwned>(
+    root: &DeTable<'_>,
+    name: &str,
+    value: &Spanned<DeValue<'_>>,
+    check: &mut Checker<'_>,
+) -> Vec<(usize, T)> {
+    let Some(items) = value.get_ref().as_array() else {
+        check.problem(
+            value.span().start,
+            format!("`{name}` is not an array of tables"),
+            format!("begin each one with a line [[{name}]]"),
+        );
+        return Vec::new();
+    };
+    items.iter().filter_map(|item| Some((item.span().start, table(root, item, check)?))).collect()
+}
+
+/// A problem of a text that is not TOML.
+fn syntax(error: &Error, check: &mut Checker<'_>) {
+    let at = error.span().map_or(0, |span| span.start);
+    let start = check.text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |nl| nl + 1);
+    let line =
+        shown(check.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default());
+    let mut message = error.message().replace('\n', ", ");
+    if let Some(key) = error.span().filter(|_| message == "duplicate key") {
+        message.push_str(&format!(" `{}`", shown(check.text.get(key).unwrap_or_default())));
+    }
+    let what = format!("this is not valid TOML: {message}");
+    check.problem(at, what, format!("the line reads `{line}`"));
+}
+
+/// A problem of a value that does not have the shape of its key.
+fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut Checker<'_>) {
+    let span = error.span().unwrap_or(table);
+    let place = place_of(root, "", "the file", span.start)
+        .unwrap_or_else(|| Place { table: "the file".into(), key: "a value".into() });
+    let message = error.message();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let name = quoted.next().unwrap_or(rest);
+        let known: Vec<&str> = quoted.collect();
+        let hint = did_you_mean(name, "keys", &known);
+        return check.problem(span.start, format!("unknown key `{name}` in {}", place.table), hint);
+    }
+    let written = shown(check.text.get(span.clone()).unwrap_or_default());
+    let expected = message.rsplit_once(", expected ").map_or(message, |(_, expected)| expected);
+    let expected = match expected {
+        "u64" => "a whole number from 0 up",
+        "a boolean" => "true or false",
+        // What the reader of a date, which comes in a shape of its own, stumbles over.
+        "a spanned value" => "a string, number, boolean, array or table",
+        "a sequence" => "an array such as [\"first\", \"second\"]",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    let what = format!("`{}` in {} is {written}", place.key, place.table);
+    check.problem(span.start, what, format!("it takes {expected}"));
+}
+
+/// A key, and the table it stands in as headed in a file.
+struct Place {
+    table: String,
+    key: String,
+}
+
+/// The innermost key below `path` whose name or value covers the byte at `at`.
+fn place_of(table: &DeTable<'_>, path: &str, heading: &str, at: usize) -> Option<Place> {
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        let here = || Some(Place { table: heading.to_owned(), key: name.to_owned() });
+        if key.span().contains(&at) {
+            return here();
+        }
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        // The span of a table with a header is the header's own, so what stands below it is found
+        // through its keys.
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => place_of(inner, &path, &format!("[{path}]"), at),
+            DeValue::Array(items) => items
+                .iter()
+                .filter_map(|item| item.get_ref().as_table())
+                .find_map(|item| place_of(item, &path, &format!("[[{path}]]"), at)),
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_) => None,
+        };
+        if inner.is_some() {
+            return inner;
+        }
+        if value.span().contains(&at) {
+            return here();
+        }
+    }
+    None
+}

@@ -1,0 +1,241 @@
+//! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: their defaults, and what each value may be.
+
+use std::time::Duration;
+
+use super::check::{Checker, Key};
+use super::find::Environment;
+use super::units::show_duration;
+use super::{Daemon, Level, Limits, Log, OnTtl, Tasks, raw};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Longer than anything here is sensibly kept or waited for; far below what a clock can count.
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+impl Daemon {
+    /// The default of a user with this environment.
+    pub(super) fn default_in(environment: &Environment) -> Self {
+        Self {
+            state_dir: environment.state_dir(),
+            workers: 64,
+            queue: 1024,
+            shutdown_grace: Duration::from_secs(10),
+            eof_grace: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            message_bytes: 16 << 20,
+            inflight_per_connection: 1024,
+            tasks_per_identity: 256,
+            stored_tasks_per_identity: 10_000,
+            stored_bytes_per_identity: 256 << 20,
+            task_ops_per_second: 1000,
+            write_buffer_bytes: 8 << 20,
+            write_stall: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self {
+            default_ttl: HOUR,
+            max_ttl: 24 * HOUR,
+            on_ttl: OnTtl::Finish,
+            late_result: Duration::from_secs(300),
+            anonymous_ttl: Duration::from_secs(600),
+            poll_interval: Duration::from_secs(1),
+            page_size: 100,
+            status_notifications: true,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: Level::Info, audit: None }
+    }
+}
+
+pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
+    let key = |name| Key { table: "[daemon]", name };
+    let default = Daemon::default_in(check.environment);
+    let state_dir = match &raw.state_dir {
+        None => default.state_dir,
+        Some(written) => {
+            check.not_yet(
+                "daemon.state_dir",
+                written.span().start,
+                "tasks are kept in memory and end with the daemon",
+            );
+            check.path(key("state_dir"), written).unwrap_or(default.state_dir)
+        }
+    };
+    Daemon {
+        state_dir,
+        workers: check.whole(key("workers"), raw.workers.as_ref(), default.workers, 1..=4096),
+        queue: check.whole(key("queue"), raw.queue.as_ref(), default.queue, 0..=1_000_000),
+        shutdown_grace: check.duration(
+            key("shutdown_grace"),
+            raw.shutdown_grace.as_ref(),
+            default.shutdown_grace,
+            MS..=HOUR,
+        ),
+        eof_grace: check.duration(
+            key("eof_grace"),
+            raw.eof_grace.as_ref(),
+            default.eof_grace,
+            Duration::ZERO..=HOUR,
+        ),
+    }
+}
+
+pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
+    let key = |name| Key { table: "[limits]", name };
+    let default = Limits::default();
+    if let Some(written) = &raw.task_ops_per_second {
+        check.not_yet(
+            "limits.task_ops_per_second",
+            written.span().start,
+            "task requests are bounded by `inflight_per_connection` only",
+        );
+    }
+    let mut count = |name, raw: &Option<raw::Whole>, default, most| {
+        check.whole(key(name), raw.as_ref(), default, 1..=most)
+    };
+    let connections = count("connections", &raw.connections, default.connections, 100_000);
+    let inflight_per_connection = count(
+        "inflight_per_connection",
+        &raw.inflight_per_connection,
+        default.inflight_per_connection,
+        100_000,
+    );
+    let tasks_per_identity =
+        count("tasks_per_identity", &raw.tasks_per_identity, default.tasks_per_identity, 100_000);
+    let stored_tasks_per_identity = count(
+        "stored_tasks_per_identity",
+        &raw.stored_tasks_per_identity,
+        default.stored_tasks_per_identity,
+        10_000_000,
+    );
+    let task_ops_per_second = count(
+        "task_ops_per_second",
+        &raw.task_ops_per_second,
+        default.task_ops_per_second,
+        1_000_000,
+    );
+    let mut size =
+        |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
+    Limits {
+        connections,
+        // Smaller, and not even an `initialize` fits.
+        message_bytes: size(
+            "message_bytes",
+            &raw.message_bytes,
+            default.message_bytes,
+            4 * KIB..=GIB,
+        ),
+        inflight_per_connection,
+        tasks_per_identity,
+        stored_tasks_per_identity,
+        stored_bytes_per_identity: size(
+            "stored_bytes_per_identity",
+            &raw.stored_bytes_per_identity,
+            default.stored_bytes_per_identity,
+            MIB..=1024 * GIB,
+        ),
+        task_ops_per_second,
+        write_buffer_bytes: size(
+            "write_buffer_bytes",
+            &raw.write_buffer_bytes,
+            default.write_buffer_bytes,
+            64 * KIB..=GIB,
+        ),
+        write_stall: check.duration(
+            key("write_stall"),
+            raw.write_stall.as_ref(),
+            default.write_stall,
+            MS..=HOUR,
+        ),
+    }
+}
+
+pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
+    let key = |name| Key { table: "[tasks]", name };
+    let default = Tasks::default();
+    let on_ttl = check.choice(
+        key("on_ttl"),
+        raw.on_ttl.as_ref(),
+        default.on_ttl,
+        &[("finish", OnTtl::Finish), ("stop", OnTtl::Stop)],
+    );
+    let page_size =
+        check.whole(key("page_size"), raw.page_size.as_ref(), default.page_size, 1..=10_000);
+    let mut time = |name, raw: &Option<_>, default, range| {
+        check.duration(key(name), raw.as_ref(), default, range)
+    };
+    let late_result =
+        time("late_result", &raw.late_result, default.late_result, Duration::ZERO..=YEAR);
+    let poll_interval = time("poll_interval", &raw.poll_interval, default.poll_interval, MS..=HOUR);
+    let max_ttl = time("max_ttl", &raw.max_ttl, default.max_ttl, MS..=YEAR);
+    let default_ttl = time("default_ttl", &raw.default_ttl, default.default_ttl, MS..=YEAR);
+    let anonymous_ttl = time("anonymous_ttl", &raw.anonymous_ttl, default.anonymous_ttl, MS..=YEAR);
+    // The problem is put where something was written: with neither there can be none.
+    for (name, ttl, written) in [
+        ("default_ttl", default_ttl, raw.default_ttl.as_ref()),
+        ("anonymous_ttl", anonymous_ttl, raw.anonymous_ttl.as_ref()),
+    ] {
+        if let Some(at) = written.or(raw.max_ttl.as_ref()).filter(|_| ttl > max_ttl) {
+            check.problem(
+                at.span().start,
+                match written {
+                    Some(written) => format!("`{name}` in [tasks] is {:?}", written.get_ref().0),
+                    None => format!("`{name}` in [tasks] is {} by default", show_duration(ttl)),
+                },
+                format!("it takes at most `max_ttl`, which is {}", show_duration(max_ttl)),
+            );
+        }
+    }
+    Tasks {
+        default_ttl,
+        max_ttl,
+        on_ttl,
+        late_result,
+        anonymous_ttl,
+        poll_interval,
+        page_size,
+        status_notifications: raw.status_notifications.unwrap_or(default.status_notifications),
+    }
+}
+
+pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
+    let key = |name| Key { table: "[log]", name };
+    let default = Log::default();
+    let audit = raw.audit.as_ref().and_then(|written| {
+        check.not_yet("log.audit", written.span().start, "no audit records are written");
+        check.path(key("audit"), written)
+    });
+    let level = check.choice(
+        key("level"),
+        raw.level.as_ref(),
+        default.level,
+        &[
+            ("off", Level::Off),
+            ("error", Level::Error),
+            ("warn", Level::Warn),
+            ("info", Level::Info),
+            ("debug", Level::Debug),
+            ("trace", Level::Trace),
+        ],
+    );
+    Log { level, audit }
+}

@@ -1,0 +1,382 @@
+//! Tests of the configuration: the file at the top of the repository, and every error's text.
+
+mod default_file;
+mod errors;
+
+use std::path::Path;
+
+use super::*;
+
+/// A user with a home and nothing else.
+fn environment() -> Environment {
+    Environment {
+        working_dir: PathBuf::new(),
+        ceased_config: None,
+        home: Some("/home/u".into()),
+        config_home: None,
+        state_home: None,
+        runtime_dir: None,
+        state_directory: None,
+    }
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse_in(text, Path::new("/etc/ceased/config.toml"), &environment())
+}
+
+fn good(text: &str) -> Config {
+    parse(text).unwrap_or_else(|why| panic!("{why}\nin\n{text}"))
+}
+
+/// The only tool of a file.
+fn only_tool(text: &str) -> Tool {
+    let mut config = good(text);
+    assert_eq!(config.tools.len(), 1);
+    config.tools.remove(0)
+}
+
+fn only_command(text: &str) -> CommandTool {
+    match only_tool(text).run {
+        Run::Command(command) => command,
+        Run::Builtin(builtin) => panic!("{builtin:?} is not a command"),
+    }
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(good(""), Config::default_in(&environment()));
+    assert_eq!(good("[daemon]\n[limits]\n[tasks]\n[log]\n"), Config::default_in(&environment()));
+    assert_eq!(Config::parse("", Path::new("c.toml")), Ok(Config::default()));
+    assert_eq!(good("").socket(), Some(Path::new("/run/ceased/ceased.sock")));
+    let listen = Config::default().listen;
+    assert_eq!(listen, [Listen::Unix { path: Config::default_socket(), mode: 0o600 }]);
+}
+
+#[test]
+fn every_key_is_taken() {
+    let config = good(
+        r#"
+        [daemon]
+        state_dir = "state"
+        workers = 1
+        queue = 0
+        shutdown_grace = "1h"
+        eof_grace = "0s"
+        [limits]
+        connections = 2
+        message_bytes = 4096
+        inflight_per_connection = 3
+        tasks_per_identity = 4
+        stored_tasks_per_identity = 5
+        stored_bytes_per_identity = "1MiB"
+        task_ops_per_second = 6
+        write_buffer_bytes = "1MB"
+        write_stall = "1s 500ms"
+        [tasks]
+        default_ttl = "1m"
+        max_ttl = "2m"
+        on_ttl = "stop"
+        late_result = "0s"
+        anonymous_ttl = "2m"
+        poll_interval = "5ms"
+        page_size = 7
+        status_notifications = false
+        [log]
+        level = "trace"
+        audit = "~/audit.jsonl"
+        "#,
+    );
+    let secs = Duration::from_secs;
+    assert_eq!(
+        config.daemon,
+        Daemon {
+            state_dir: "/etc/ceased/state".into(),
+            workers: 1,
+            queue: 0,
+            shutdown_grace: secs(3600),
+            eof_grace: Duration::ZERO,
+        }
+    );
+    assert_eq!(
+        config.limits,
+        Limits {
+            connections: 2,
+            message_bytes: 4096,
+            inflight_per_connection: 3,
+            tasks_per_identity: 4,
+            stored_tasks_per_identity: 5,
+            stored_bytes_per_identity: 1 << 20,
+            task_ops_per_second: 6,
+            write_buffer_bytes: 1_000_000,
+            write_stall: Duration::from_millis(1500),
+        }
+    );
+    assert_eq!(
+        config.tasks,
+        Tasks {
+            default_ttl: secs(60),
+            max_ttl: secs(120),
+            on_ttl: OnTtl::Stop,
+            late_result: Duration::ZERO,
+            anonymous_ttl: secs(120),
+            poll_interval: Duration::from_millis(5),
+            page_size: 7,
+            status_notifications: false,
+        }
+    );
+    let audit = Some("/home/u/audit.jsonl".into());
+    assert_eq!(config.log, Log { level: Level::Trace, audit });
+    let notices: Vec<String> = config.not_yet.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notices,
+        [
+            "`daemon.state_dir` at /etc/ceased/config.toml:3 has no effect yet: tasks are kept in \
+             memory and end with the daemon",
+            "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
+             requests are bounded by `inflight_per_connection` only",
+            "`log.audit` at /etc/ceased/config.toml:29 has no effect yet: no audit records are \
+             written",
+        ]
+    );
+}
+
+#[test]
+fn listeners_are_taken_in_order() {
+    let config = good(
+        r#"
+        [[listen]]
+        transport = "stdio"
+        [[listen]]
+        transport = "tcp"
+        address = "[::1]:0"
+        anonymous = "allow"
+        [[listen]]
+        transport = "unix"
+        path = "~/a.sock"
+        mode = "0660"
+        [[listen]]
+        transport = "unix"
+        path = "b.sock"
+        [[listen]]
+        transport = "tcp"
+        address = "[::1]:0"
+        anonymous = "allow"
+        "#,
+    );
+    let tcp = Listen::Tcp { address: "[::1]:0".parse().expect("an address") };
+    assert_eq!(
+        config.listen,
+        [
+            Listen::Stdio,
+            tcp.clone(),
+            Listen::Unix { path: "/home/u/a.sock".into(), mode: 0o660 },
+            Listen::Unix { path: "/etc/ceased/b.sock".into(), mode: 0o600 },
+            tcp,
+        ]
+    );
+    assert_eq!(config.socket(), Some(Path::new("/home/u/a.sock")));
+}
+
+#[test]
+fn a_tool_has_its_defaults() {
+    let tool = only_tool("[[tool]]\nname = \"a\"\ncommand = [\"true\"]");
+    assert_eq!(tool.task_support, TaskSupport::Forbidden);
+    assert_eq!(tool.timeout, Duration::from_secs(600));
+    assert_eq!((tool.title, tool.description), (None, None));
+    assert_eq!(tool.arguments.schema().get(), r#"{"type":"object","additionalProperties":false}"#);
+    let Run::Command(command) = tool.run else { panic!("not a command") };
+    assert_eq!(command.kill_grace, Duration::from_secs(2));
+    assert_eq!(command.max_output, 1 << 20);
+    assert_eq!(command.template.program, "true");
+    assert_eq!((command.template.cwd, command.template.stdin), (None, None));
+}
+
+#[test]
+fn a_tool_is_taken_whole() {
+    let text = r#"
+        [[tool]]
+        name = "build"
+        title = "Build"
+        description = "Builds a package"
+        command = ["cargo", "build", "--package={package}", "{{x}}"]
+        task_support = "required"
+        timeout = "1m"
+        kill_grace = "0s"
+        max_output = "8MiB"
+        cwd = "~/src/{where}"
+        env = { RUST_LOG = "{log}", A = "b" }
+        stdin = "{text}"
+        [tool.input.where]
+        type = "string"
+        required = true
+        [tool.input.package]
+        type = "string"
+        description = "Cargo package name"
+        required = true
+        [tool.input.text]
+        type = "string"
+        [tool.input.log]
+        type = "string"
+        enum = ["info", "debug"]
+        default = "info"
+    "#;
+    let tool = only_tool(text);
+    assert_eq!(tool.title.as_deref(), Some("Build"));
+    assert_eq!(tool.description.as_deref(), Some("Builds a package"));
+    assert_eq!(tool.task_support, TaskSupport::Required);
+    assert_eq!(tool.timeout, Duration::from_secs(60));
+    assert_eq!(
+        tool.arguments.schema().get(),
+        concat!(
+            r#"{"type":"object","properties":{"where":{"type":"string"},"#,
+            r#""package":{"type":"string","description":"Cargo package name"},"#,
+            r#""text":{"type":"string"},"#,
+            r#""log":{"type":"string","enum":["info","debug"],"default":"info"}},"#,
+            r#""required":["where","package"],"additionalProperties":false}"#
+        )
+    );
+    let command = only_command(text);
+    assert_eq!((command.kill_grace, command.max_output), (Duration::ZERO, 8 << 20));
+    let arguments = r#"{"where":"x","package":"p q","text":"hi"}"#;
+    let filled = command.template.fill(&tool.arguments, Some(arguments)).expect("filled");
+    assert_eq!(filled.argv, ["cargo", "build", "--package=p q", "{x}"]);
+    assert_eq!(filled.cwd.as_deref(), Some(Path::new("/home/u/src/x")));
+    assert_eq!(filled.env, [("RUST_LOG".into(), "info".into()), ("A".into(), "b".into())]);
+    assert_eq!(filled.stdin.as_deref(), Some(&b"hi"[..]));
+}
+
+#[test]
+fn a_whole_schema_keeps_its_order() {
+    let tool = only_tool(
+        r#"
+        [[tool]]
+        name = "a"
+        command = ["x", "{zeta}"]
+        [tool.input_schema]
+        type = "object"
+        required = ["zeta"]
+        [tool.input_schema.properties]
+        zeta = { type = "array", items = { type = "number", maximum = 0.5 } }
+        alpha = {}
+        "#,
+    );
+    assert_eq!(
+        tool.arguments.schema().get(),
+        concat!(
+            r#"{"type":"object","required":["zeta"],"properties":{"#,
+            r#""zeta":{"type":"array","items":{"type":"number","maximum":0.5}},"alpha":{}}}"#
+        )
+    );
+}
+
+#[test]
+fn a_program_is_where_the_file_says() {
+    for (program, runs) in [
+        ("make", "make"),
+        ("./make", "/etc/ceased/./make"),
+        ("bin/make", "/etc/ceased/bin/make"),
+        ("~/make", "/home/u/make"),
+        ("/bin/make", "/bin/make"),
+        ("{{}}", "{}"),
+    ] {
+        let text = format!("[[tool]]\nname = \"a\"\ncommand = [{program:?}]");
+        assert_eq!(only_command(&text).template.program, runs, "{program}");
+    }
+    let text = "[[tool]]\nname = \"a\"\ncwd = \"../w\"\ncommand = [\"x\"]";
+    let command = only_command(text);
+    let filled = command.template.fill(&only_tool(text).arguments, None).expect("filled");
+    assert_eq!(filled.cwd.as_deref(), Some(Path::new("/etc/ceased/../w")));
+}
+
+/// Code that takes its arguments as arguments is fine, and so is everything that is not code.
+#[test]
+fn arguments_beside_code_are_allowed() {
+    for command in [
+        r#"["sh", "-c", "echo \"$1\"", "sh", "{x}"]"#,
+        r#"["sh", "script.sh", "-c", "{x}"]"#,
+        r#"["sh", "-c", "code", "-c", "{x}"]"#,
+        r#"["grep", "-c", "{x}"]"#,
+        r#"["python3", "-m", "{x}"]"#,
+        r#"["perl", "-n", "{x}"]"#,
+    ] {
+        let text = format!(
+            "[[tool]]\nname = \"a\"\ncommand = {command}\ninput.x = {{ type = \"string\" }}"
+        );
+        good(&text);
+    }
+}
+
+#[test]
+fn builtins_describe_themselves() {
+    let config = good(
+        "[[tool]]\nname = \"e\"\nbuiltin = \"echo\"\n[[tool]]\nname = \"s\"\nbuiltin = \"sleep\"",
+    );
+    let echo = config.tool("e").expect("there");
+    assert_eq!(echo.run, Run::Builtin(Builtin::Echo));
+    assert!(echo.description.is_some());
+    assert_eq!(echo.arguments.check(Some(r#"{"text":"x"}"#)), Ok(()));
+    assert!(echo.arguments.check(None).is_err());
+    let sleep = config.tool("s").expect("there");
+    assert_eq!(sleep.arguments.check(Some(r#"{"ms":5}"#)), Ok(()));
+    for wrong in [r#"{"ms":-1}"#, r#"{"ms":1.5}"#, r#"{"ms":86400001}"#, "{}"] {
+        assert!(sleep.arguments.check(Some(wrong)).is_err(), "{wrong}");
+    }
+    assert!(config.tool("x").is_none());
+}
+
+#[test]
+fn files_are_read_with_bounds() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("config.toml");
+    let load = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("write");
+        Config::load(&path)
+            .map_err(|why| why.to_string().replace(path.to_str().expect("UTF-8"), "F"))
+    };
+    assert_eq!(load(b"[daemon]\nworkers = 3").expect("good").daemon.workers, 3);
+    assert_eq!(
+        load(b"a\xff"),
+        Err("byte 1 of the configuration is not UTF-8 (F); save it as UTF-8".into())
+    );
+    assert_eq!(
+        load(&vec![b'\n'; 1024 * 1024 + 1]),
+        Err("the configuration is larger than 1048576 bytes (F); is it the right file?".into())
+    );
+    assert!(load(&vec![b'\n'; 1024 * 1024]).is_ok());
+    let missing = Config::load(&dir.path().join("none")).expect_err("missing").to_string();
+    assert!(missing.starts_with("cannot read the configuration: "), "{missing}");
+}
+
+#[test]
+fn what_would_run_is_described() {
+    let config = good(
+        r#"
+        [[tool]]
+        name = "build"
+        command = ["make", "{what}"]
+        cwd = "src"
+        env = { A = "{what}" }
+        stdin = "y"
+        input.what = { type = "string" }
+        [[tool]]
+        name = "e"
+        builtin = "echo"
+        "#,
+    );
+    let text = config.describe();
+    for line in [
+        "listen                     unix /run/ceased/ceased.sock mode 0600",
+        "workers                    64, 1024 more may wait",
+        "message_bytes              16MiB",
+        "on_ttl                     finish, the result is kept for 5m",
+        "tool build                 [\"make\", \"{what}\"]",
+        "                           task forbidden, timeout 10m, kill_grace 2s, max_output 1MiB",
+        "                           cwd /etc/ceased/src",
+        "                           env A=\"{what}\"",
+        "                           stdin \"y\"",
+        "tool e                     builtin echo",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
+    }
+    assert!(Config::default().describe().contains("none: there is nothing to call"));
+}

@@ -1,0 +1,164 @@
+//! The `config.toml` at the top of the repository says what the code does.
+
+use super::*;
+
+const FILE: &str = include_str!("../../../../config.toml");
+
+/// The file with every `#key = value` taken in.
+fn with_defaults() -> String {
+    let take_in = |line: &str| {
+        let rest = line.strip_prefix('#')?;
+        let name = rest.split_once(" = ")?.0;
+        let is_key = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        is_key.then(|| rest.to_owned())
+    };
+    let lines = FILE.lines().map(|line| take_in(line).unwrap_or_else(|| line.to_owned()));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The keys of a table of the documentation text, after `#`.
+fn documented() -> Vec<&'static str> {
+    FILE.lines()
+        .filter_map(|line| line.strip_prefix('#')?.split_once(" = "))
+        .map(|(name, _)| name)
+        .filter(|name| !name.starts_with(' '))
+        .collect()
+}
+
+fn without_tools(config: Config) -> Config {
+    Config { tools: Vec::new(), not_yet: Vec::new(), ..config }
+}
+
+#[test]
+fn as_it_is_it_gives_the_defaults_and_tools() {
+    let config = good(FILE);
+    let names: Vec<&str> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["echo", "sleep", "count", "tree"]);
+    assert_eq!(config.not_yet, []);
+    assert_eq!(without_tools(config), Config::default_in(&environment()));
+    // For the user who runs the test, too: a fresh clone works.
+    let config = Config::parse(FILE, Path::new("config.toml")).expect("good");
+    assert_eq!(without_tools(config), Config::default());
+}
+
+#[test]
+fn every_commented_default_is_the_default() {
+    let config = good(&with_defaults());
+    let keys: Vec<&str> = config.not_yet.iter().map(|notice| notice.key.as_str()).collect();
+    assert_eq!(keys, ["daemon.state_dir", "limits.task_ops_per_second"]);
+    assert_eq!(without_tools(config), Config::default_in(&environment()));
+}
+
+/// A value other than the default makes a difference, so the test above compares something.
+#[test]
+fn every_commented_default_counts() {
+    for name in documented() {
+        let broken = FILE.replace(&format!("#{name} = "), &format!("{name} = 0.5 # "));
+        assert_ne!(broken, FILE, "{name}");
+        let why = parse(&broken).expect_err(name).to_string();
+        assert!(why.contains(&format!("`{name}`")), "{name}: {why}");
+    }
+}
+
+#[test]
+fn every_key_is_documented() {
+    let known = [
+        "state_dir workers queue shutdown_grace eof_grace path mode connections message_bytes",
+        "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
+        "stored_bytes_per_identity task_ops_per_second write_buffer_bytes write_stall",
+        "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
+        "status_notifications level",
+    ];
+    assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
+    // What has no default, or stands in an example; the names are those the parser itself tells.
+    for header in ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "[tool]]"] {
+        let why = parse(&format!("[{header}\nqqqqqqqqqqqqqqqq = 1")).expect_err(header);
+        let hint = &why.problems().first().expect("one").hint;
+        for key in hint.strip_prefix("known keys: ").expect("a list").split(", ") {
+            assert!(FILE.contains(key), "{key} of [{header} is not in config.toml");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_a_tcp_listener_works() {
+    let start = FILE.find("#     [[listen]]").expect("the example");
+    let example: Vec<&str> = FILE
+        .get(start..)
+        .expect("a position")
+        .lines()
+        .map_while(|line| line.strip_prefix("#     "))
+        .collect();
+    let config = good(&example.join("\n"));
+    let address = "127.0.0.1:7411".parse().expect("an address");
+    assert_eq!(config.listen, [Listen::Tcp { address }]);
+}
+
+/// The further keys of a tool, with the defaults the text gives them.
+#[test]
+fn the_tool_defaults_in_the_text_are_the_defaults() {
+    let keys: Vec<&str> = FILE
+        .lines()
+        .filter_map(|line| line.strip_prefix("#     "))
+        .filter(|line| {
+            ["task_su", "timeout", "kill_gr", "max_out"].iter().any(|k| line.starts_with(k))
+        })
+        .collect();
+    assert_eq!(keys.len(), 4);
+    let bare = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    assert_eq!(only_tool(&format!("{bare}{}", keys.join("\n"))), only_tool(bare));
+}
+
+/// MCP's `Tool.inputSchema` of 2025-11-25, the strictest of the revisions.
+#[test]
+fn the_schemas_are_what_mcp_allows() {
+    let mcp = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "$schema": { "type": "string" },
+            "properties": { "type": "object", "additionalProperties": { "type": "object" } },
+            "required": { "type": "array", "items": { "type": "string" } },
+            "type": { "type": "string", "const": "object" }
+        },
+        "required": ["type"]
+    });
+    let rules = Arguments::new(&mcp.to_string()).expect("valid");
+    for tool in good(FILE).tools {
+        assert_eq!(rules.check(Some(tool.arguments.schema().get())), Ok(()), "{}", tool.name);
+    }
+}
+
+/// Runs `count` as the daemon would, with descriptor 3 on standard error.
+#[test]
+fn count_counts_and_reports_progress() {
+    let config = good(FILE);
+    let tool = config.tool("count").expect("there");
+    let Run::Command(command) = &tool.run else { panic!("not a command") };
+    let arguments = Some(r#"{"n":2,"pause":0}"#);
+    let filled = command.template.fill(&tool.arguments, arguments).expect("filled");
+    let output = std::process::Command::new("sh")
+        .args(["-c", "exec \"$@\" 3>&2", "sh"])
+        .args(&filled.argv)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n2\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "1/2 counting\n2/2 counting\n");
+}
+
+#[test]
+fn tree_grows_three_branches() {
+    let config = good(FILE);
+    let tool = config.tool("tree").expect("there");
+    let Run::Command(command) = &tool.run else { panic!("not a command") };
+    let filled = command.template.fill(&tool.arguments, Some(r#"{"seconds":1}"#)).expect("filled");
+    let output = std::process::Command::new("sh")
+        .args(["-c", "exec \"$@\" 3>&2", "sh"])
+        .args(&filled.argv)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.lines().filter(|line| line.contains("grandchild")).count(), 3, "{stdout}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "1/3 started\n2/3 started\n3/3 started\n");
+}

@@ -1,0 +1,436 @@
+//! `[[tool]]`: what can be called, checked as far as it can be before anyone calls it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::check::{Checker, Key};
+use super::error::{did_you_mean, line_of};
+use super::json::Ordered;
+use super::sections::YEAR;
+use super::units::show_size;
+use super::{Builtin, CommandTool, Limits, Run, TaskSupport, Tool, input, raw};
+use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
+
+/// Characters of a tool's name (MCP 2025-11-25).
+const NAME_CHARS_MAX: usize = 128;
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
+const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
+const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
+const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
+const MAX_OUTPUT_MAX: u64 = 1 << 30;
+/// Variables the daemon sets for a job.
+const RESERVED_VARIABLES: &str = "CEASED_";
+
+const NO_INPUT: &str = r#"{"type":"object","additionalProperties":false}"#;
+
+const fn key(name: &'static str) -> Key {
+    Key { table: "[[tool]]", name }
+}
+
+impl Builtin {
+    const ALL: [(&'static str, Self); 2] = [("echo", Self::Echo), ("sleep", Self::Sleep)];
+
+    /// Its name in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Sleep => "sleep",
+        }
+    }
+
+    const fn description(self) -> &'static str {
+        match self {
+            Self::Echo => "Gives back the text it gets.",
+            Self::Sleep => "Sleeps for a number of milliseconds; ends at once when cancelled.",
+        }
+    }
+
+    const fn schema(self) -> &'static str {
+        match self {
+            Self::Echo => {
+                r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}"#
+            }
+            Self::Sleep => {
+                r#"{"type":"object","properties":{"ms":{"type":"integer","minimum":0,"maximum":86400000}},"required":["ms"],"additionalProperties":false}"#
+            }
+        }
+    }
+}
+
+/// Every tool of the file.
+pub(super) fn tools(
+    raw: Vec<(usize, raw::Tool)>,
+    limits: &Limits,
+    check: &mut Checker<'_>,
+) -> Vec<Tool> {
+    let mut tools = Vec::new();
+    let mut names: Vec<(String, usize)> = Vec::new();
+    for (at, raw) in raw {
+        if let Some(name) = &raw.name {
+            let at = name.span().start;
+            if let Some((_, first)) = names.iter().find(|(other, _)| other == name.get_ref()) {
+                let what = format!("there is a second tool named {:?}", name.get_ref());
+                let line = line_of(check.text, *first);
+                check.problem(at, what, format!("the first is in line {line}; rename one"));
+            }
+            names.push((name.get_ref().clone(), at));
+        }
+        tools.extend(tool(at, raw, limits, check));
+    }
+    tools
+}
+
+fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> Option<Tool> {
+    let name = name(at, raw.name.as_ref(), check);
+    if let Some(confirm) = &raw.confirm {
+        let what = format!("`confirm` in [[tool]] is {:?}", confirm.get_ref());
+        let hint = "it needs elicitation, which this version does not have; remove it or the tool \
+                    would run unasked";
+        check.problem(confirm.span().start, what, hint);
+    }
+    let task_support = check.choice(
+        key("task_support"),
+        raw.task_support.as_ref(),
+        TaskSupport::Forbidden,
+        &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
+            .map(|support| (support.name(), support)),
+    );
+    let timeout = check.duration(
+        key("timeout"),
+        raw.timeout.as_ref(),
+        TIMEOUT_DEFAULT,
+        Duration::from_millis(1)..=YEAR,
+    );
+    let (run, arguments) = match (&raw.command, &raw.builtin) {
+        (Some(command), None) => {
+            let (run, arguments) = command_tool(command, &raw, limits, check)?;
+            (Run::Command(run), arguments)
+        }
+        (None, Some(written)) => {
+            let (builtin, arguments) = builtin(written, &raw, check)?;
+            (Run::Builtin(builtin), arguments)
+        }
+        (Some(_), Some(builtin)) => {
+            let what = "this [[tool]] has both `command` and `builtin`";
+            check.problem(builtin.span().start, what, "leave one of them out");
+            return None;
+        }
+        (None, None) => {
+            let hint = "write command = [\"program\", \"argument\"] or builtin = \"echo\"";
+            check.problem(at, "this [[tool]] has neither `command` nor `builtin`", hint);
+            return None;
+        }
+    };
+    let description = raw.description.or_else(|| match &run {
+        Run::Builtin(builtin) => Some(builtin.description().to_owned()),
+        Run::Command(_) => None,
+    });
+    let title = raw.title;
+    Some(Tool { name: name?, title, description, run, task_support, timeout, arguments })
+}
+
+fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
+    let Some(raw) = raw else {
+        check.problem(at, "this [[tool]] has no `name`", "write name = \"…\"");
+        return None;
+    };
+    let name = raw.get_ref();
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual) {
+        return Some(name.clone());
+    }
+    let hint = format!("a tool's name takes 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - .");
+    check.bad_value(key("name"), raw.span().start, &format!("{name:?}"), hint);
+    None
+}
+
+/// A tool in this process, which has its own input and no process to speak of.
+fn builtin(
+    written: &raw::Text,
+    raw: &raw::Tool,
+    check: &mut Checker<'_>,
+) -> Option<(Builtin, Arguments)> {
+    let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
+    for (name, written) in [
+        ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
+        ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
+        ("cwd", place(&raw.cwd)),
+        ("env", raw.env.as_ref().map(|it| it.span().start)),
+        ("stdin", place(&raw.stdin)),
+        ("input", raw.input.as_ref().map(|it| it.span().start)),
+        ("input_schema", raw.input_schema.as_ref().map(|it| it.span().start)),
+    ] {
+        if let Some(at) = written {
+            let what = format!("`{name}` in [[tool]] has no meaning for a builtin");
+            check.problem(at, what, "it belongs to a tool with `command`; leave it out");
+        }
+    }
+    let choices = Builtin::ALL.map(|(name, builtin)| (name, Some(builtin)));
+    let builtin = check.choice(key("builtin"), Some(written), None, &choices)?;
+    let arguments = Arguments::new(builtin.schema()).expect("the schemas of builtins are valid");
+    Some((builtin, arguments))
+}
+
+/// A program as a tool.
+fn command_tool(
+    command: &Spanned<Vec<raw::Text>>,
+    raw: &raw::Tool,
+    limits: &Limits,
+    check: &mut Checker<'_>,
+) -> Option<(CommandTool, Arguments)> {
+    let before = check.problems.len();
+    let kill_grace = check.duration(
+        key("kill_grace"),
+        raw.kill_grace.as_ref(),
+        KILL_GRACE_DEFAULT,
+        Duration::ZERO..=KILL_GRACE_MAX,
+    );
+    let max_output = check.size(
+        key("max_output"),
+        raw.max_output.as_ref(),
+        MAX_OUTPUT_DEFAULT,
+        1..=MAX_OUTPUT_MAX,
+    );
+    if max_output > limits.write_buffer_bytes {
+        // A result holds the output twice, as text and as structured content, and a peer is closed
+        // past twice the write buffer.
+        let at = raw.max_output.as_ref().map_or(command.span().start, |it| it.span().start);
+        let origin = if raw.max_output.is_some() { "" } else { " by default" };
+        let what = format!("`max_output` in [[tool]] is {}{origin}", show_size(max_output as u64));
+        let most = show_size(limits.write_buffer_bytes as u64);
+        let hint = format!("more than `write_buffer_bytes` in [limits], {most}, cannot be sent");
+        check.problem(at, what, hint);
+    }
+    let arguments = arguments(command.span().start, raw, check);
+    let program = program(command, check);
+    shell_code(command.get_ref(), check);
+    let rest = command.get_ref().get(1..).unwrap_or_default();
+    let mut templates = Templates { check, rules: arguments.as_ref(), mentioned: Vec::new() };
+    let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
+    let stdin = raw.stdin.as_ref().map(|text| templates.read("stdin", text)).transpose();
+    let env = templates.env(raw.env.as_ref());
+    let cwd = raw.cwd.as_ref().map(|text| templates.cwd(text)).transpose();
+    if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
+        templates.unused(inputs);
+    }
+    let template = CommandTemplate {
+        program: program?,
+        elements: elements.into_iter().collect::<Result<_, _>>().ok()?,
+        cwd: cwd.ok()?,
+        env: env.ok()?,
+        stdin: stdin.ok()?,
+    };
+    Some((CommandTool { template, kill_grace, max_output }, arguments?))
+}
+
+/// The schema of a command's arguments.
+fn arguments(at: usize, raw: &raw::Tool, check: &mut Checker<'_>) -> Option<Arguments> {
+    let (at, schema) = match (&raw.input, &raw.input_schema) {
+        (Some(_), Some(schema)) => {
+            let what = "this [[tool]] has both `input` and `input_schema`";
+            check.problem(schema.span().start, what, "leave one of them out");
+            return None;
+        }
+        (Some(inputs), None) => {
+            (inputs.span().start, input::schema(inputs.get_ref(), check)?.to_string())
+        }
+        (None, Some(schema)) => (schema.span().start, schema.get_ref().to_string()),
+        (None, None) => (at, NO_INPUT.to_owned()),
+    };
+    match Arguments::new(&schema) {
+        Ok(arguments) => Some(arguments),
+        Err(why) => {
+            let what = "`input_schema` in [[tool]] is no schema for a tool's arguments";
+            check.problem(at, what, why);
+            None
+        }
+    }
+}
+
+/// What is run: never an argument, and always the same file.
+fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option<OsString> {
+    let Some(first) = command.get_ref().first() else {
+        let hint = "write the program and its arguments, such as [\"make\", \"all\"]";
+        check.bad_value(key("command"), command.span().start, "[]", hint);
+        return None;
+    };
+    let text = first.get_ref();
+    let hint = match Template::parse(text) {
+        Err(why) => why,
+        Ok(_) if text.is_empty() => "the first element names the program".into(),
+        Ok(_) if text.contains('\0') => "it cannot hold a NUL byte".into(),
+        Ok(template) => match template.fill(|_| Ok(None)) {
+            Ok(Some(name)) if !name.contains('/') => return Some(name.into()),
+            Ok(Some(path)) => match check.anchored(&path) {
+                Ok((base, rest)) => return Some(base.join(rest).into()),
+                Err(hint) => hint.into(),
+            },
+            Ok(None) | Err(_) => {
+                "the first element names the program; it cannot come from an argument".into()
+            }
+        },
+    };
+    let what = format!("`command` in [[tool]] runs {text:?}");
+    check.problem(first.span().start, what, hint);
+    None
+}
+
+/// Refuses an argument inside code that an interpreter is to run: whoever calls the tool would
+/// write part of the program.
+fn shell_code(command: &[raw::Text], check: &mut Checker<'_>) {
+    let mut code_flag: Option<fn(&str) -> bool> = None;
+    let mut previous = "";
+    for element in command {
+        let text = element.get_ref();
+        if let Some(flag) = interpreter(text) {
+            code_flag = Some(flag);
+        } else if code_flag.is_some_and(|is_flag| is_flag(previous)) {
+            let template = Template::parse(text).ok();
+            if let Some(name) = template.as_ref().and_then(|it| it.arguments().next()) {
+                let what = format!("`command` in [[tool]] puts an argument into code: {text:?}");
+                let hint = format!(
+                    "it would be run, not read; give it to the code as an argument of its own, as \
+                     in [\"sh\", \"-c\", 'echo \"$1\"', \"sh\", \"{{{name}}}\"]"
+                );
+                check.problem(element.span().start, what, hint);
+            }
+            // What follows code are the arguments of that code.
+            code_flag = None;
+        } else if !text.starts_with(['-', '+']) && !previous.starts_with(['-', '+']) {
+            // A script's name, not the value of an option such as `-o pipefail`.
+            code_flag = None;
+        }
+        previous = text;
+    }
+}
+
+/// For an interpreter, which of its options are followed by code.
+fn interpreter(program: &str) -> Option<fn(&str) -> bool> {
+    match program.rsplit('/').next().unwrap_or_default() {
+        "sh" | "bash" | "dash" | "ash" | "ksh" | "mksh" | "zsh" | "fish" => {
+            // `-c` may hide among others: `-ec`, `-lc`.
+            Some(|flag| flag.starts_with('-') && !flag.starts_with("--") && flag.contains('c'))
+        }
+        "perl" | "ruby" | "node" | "lua" => {
+            Some(|flag| flag.starts_with('-') && flag.ends_with(['e', 'E']))
+        }
+        name if name.starts_with("python") => Some(|flag| flag == "-c"),
+        _ => None,
+    }
+}
+
+/// A template that cannot be used; the problem has been noted.
+struct Wrong;
+
+/// Reads the templates of one tool.
+struct Templates<'t, 'c> {
+    check: &'t mut Checker<'c>,
+    /// What may be mentioned; None when that is not known.
+    rules: Option<&'t Arguments>,
+    mentioned: Vec<String>,
+}
+
+impl Templates<'_, '_> {
+    /// A template, every argument of which is declared.
+    fn read(&mut self, name: &'static str, raw: &raw::Text) -> Result<Template, Wrong> {
+        self.template(name, raw.get_ref(), raw.span().start)
+    }
+
+    fn template(&mut self, name: &str, text: &str, at: usize) -> Result<Template, Wrong> {
+        let what = format!("`{name}` in [[tool]] holds {text:?}");
+        let template = match Template::parse(text) {
+            Ok(_) if text.contains('\0') && name != "stdin" => {
+                self.check.problem(at, what, "it cannot hold a NUL byte");
+                return Err(Wrong);
+            }
+            Ok(template) => template,
+            Err(why) => {
+                self.check.problem(at, what, why);
+                return Err(Wrong);
+            }
+        };
+        let mut sound = true;
+        for argument in template.arguments() {
+            self.mentioned.push(argument.to_owned());
+            let Some(rules) = self.rules else { continue };
+            let declared: Vec<&str> = rules.declared().iter().map(String::as_str).collect();
+            if !declared.contains(&argument) {
+                let what = format!(
+                    "`{name}` in [[tool]] mentions {{{argument}}}, which no input declares"
+                );
+                let hint = did_you_mean(argument, "inputs", &declared);
+                let more = "write {{ and }} for braces themselves";
+                self.check.problem(at, what, format!("{hint} ({more})"));
+                sound = false;
+            }
+        }
+        if sound { Ok(template) } else { Err(Wrong) }
+    }
+
+    fn env(
+        &mut self,
+        raw: Option<&Spanned<Ordered<raw::Text>>>,
+    ) -> Result<Vec<(String, Template)>, Wrong> {
+        let mut variables = Ok(Vec::new());
+        for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+            let at = name.span().start;
+            let name = name.get_ref();
+            let hint = if name.is_empty() || name.contains(['=', '\0']) {
+                Some("a variable's name is not empty and holds no `=`")
+            } else if name.starts_with(RESERVED_VARIABLES) {
+                Some("the daemon sets the variables that begin with CEASED_")
+            } else {
+                None
+            };
+            if let Some(hint) = hint {
+                self.check.problem(at, format!("`env` in [[tool]] sets {name:?}"), hint);
+                variables = Err(Wrong);
+            }
+            match (self.read("env", value), &mut variables) {
+                (Ok(template), Ok(list)) => list.push((name.clone(), template)),
+                (Ok(_), Err(Wrong)) => {}
+                (Err(Wrong), _) => variables = Err(Wrong),
+            }
+        }
+        variables
+    }
+
+    fn cwd(&mut self, raw: &raw::Text) -> Result<CwdTemplate, Wrong> {
+        let (text, at) = (raw.get_ref(), raw.span().start);
+        let (base, rest) = match self.check.anchored(text) {
+            Ok((base, rest)) if !text.is_empty() => (base, rest.to_owned()),
+            Ok(_) => {
+                let hint = "write a directory, or leave the key out";
+                self.check.bad_value(key("cwd"), at, "\"\"", hint);
+                return Err(Wrong);
+            }
+            Err(hint) => {
+                self.check.bad_value(key("cwd"), at, &format!("{text:?}"), hint);
+                return Err(Wrong);
+            }
+        };
+        let rest = self.template("cwd", &rest, at)?;
+        if rest.arguments().next().is_some() && text.split('/').any(|part| part == "..") {
+            let hint =
+                "`..` cannot stand beside an argument: the directory must stay below a known one";
+            self.check.bad_value(key("cwd"), at, &format!("{text:?}"), hint);
+            return Err(Wrong);
+        }
+        Ok(CwdTemplate { base, rest })
+    }
+
+    /// Notes inputs that are asked for and then ignored.
+    fn unused(&mut self, inputs: &Spanned<Ordered<raw::Input>>) {
+        for (name, _) in &inputs.get_ref().0 {
+            if !self.mentioned.contains(name.get_ref()) {
+                let (at, name) = (name.span().start, name.get_ref());
+                let what = format!("the input `{name}` is used nowhere");
+                let hint = format!("write {{{name}}} in `command`, `stdin`, `env` or `cwd`");
+                self.check.problem(at, what, hint);
+            }
+        }
+    }
+}
