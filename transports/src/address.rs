@@ -175,7 +175,10 @@ mod tests {
                 "unix:/run/x.sock",
             ),
             (
-                Address::Unix { path: "x, y:z?".into(), mode: SocketMode::from_bits(0o60).unwrap() },
+                Address::Unix {
+                    path: "x, y:z?".into(),
+                    mode: SocketMode::from_bits(0o60).unwrap(),
+                },
                 "unix:x, y:z??mode=0060",
             ),
             (

@@ -24,17 +24,18 @@ pub enum Lost {
 
 impl Lost {
     pub(crate) fn from_io(doing: &'static str, error: io::Error) -> Self {
-        match error.kind() {
+        let vanished = matches!(
+            error.kind(),
             ErrorKind::BrokenPipe
-            | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::NotConnected
-            | ErrorKind::TimedOut
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::NetworkDown => Self::Vanished(Some(error)),
-            _ => Self::Broken { doing, error },
-        }
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::NotConnected
+                | ErrorKind::TimedOut
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+        );
+        if vanished { Self::Vanished(Some(error)) } else { Self::Broken { doing, error } }
     }
 }
 

@@ -197,13 +197,9 @@ impl Link {
                 count
             }
             Err(error) => {
-                match error.kind() {
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock => self.readable = false,
-                    _ => {
-                        self.readable = false;
-                        self.lost.get_or_insert_with(|| Lost::from_io("read from", error));
-                    }
+                self.readable = error.kind() == ErrorKind::Interrupted;
+                if !is_passing(&error) && matches!(self.lost, None | Some(Lost::Vanished(None))) {
+                    self.lost = Some(Lost::from_io("read from", error));
                 }
                 0
             }
@@ -219,11 +215,10 @@ impl Link {
                     outbox.advance(count);
                     self.bytes_sent += count as u64;
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock => self.writable = false,
-                    _ => self.lose(error),
-                },
+                Err(error) if is_passing(&error) => {
+                    self.writable = error.kind() == ErrorKind::Interrupted;
+                }
+                Err(error) => self.lose(error),
             }
         }
         self.blocked = false;
@@ -302,6 +297,12 @@ impl Link {
         self.note(Readiness { read_closed: true, ..Readiness::default() });
         self.lost = Some(Lost::from_io("write to", error));
     }
+}
+
+/// True for what is no failure. A system call that does not block is interrupted at most once for
+/// each signal, so trying again ends.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
 }
 
 /// Hands frames on and counts them.

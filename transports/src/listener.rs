@@ -11,8 +11,8 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::sockopt;
+use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::address::{Address, SocketMode};
 use crate::error::ListenError;
@@ -129,12 +129,7 @@ impl Listener {
         Ok(Self::new(None, socket, family, address))
     }
 
-    fn new(
-        file: Option<SocketFile>,
-        socket: OwnedFd,
-        family: Family,
-        address: Address,
-    ) -> Self {
+    fn new(file: Option<SocketFile>, socket: OwnedFd, family: Family, address: Address) -> Self {
         Self { _file: file, socket, family, address, reserve: spare() }
     }
 

@@ -285,7 +285,7 @@ impl Kind {
         let unsuitable = |what| Err(StdioError::Unsuitable { stream, what });
         let stat = fstat(fd).map_err(failed(stream, "inspect"))?;
         let flags = fcntl_getfl(fd).map_err(failed(stream, "inspect"))?;
-        if flags & OFlags::RWMODE == wrong && !flags.contains(OFlags::PATH) {
+        if flags & OFlags::RWMODE == wrong {
             return unsuitable(if wrong == OFlags::WRONLY {
                 "open for writing only"
             } else {
@@ -337,9 +337,7 @@ fn ask(fd: BorrowedFd<'_>, wanted: PollFlags) -> rustix::io::Result<PollFlags> {
 /// A socket that gives what `source` gives, by means of a thread.
 fn copied(source: OwnedFd) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
-    thread::Builder::new()
-        .name("ceased-stdin".to_owned())
-        .spawn(move || copy(&source, &theirs))?;
+    thread::Builder::new().name("ceased-stdin".to_owned()).spawn(move || copy(&source, &theirs))?;
     Ok(ours.into())
 }
 

@@ -23,9 +23,7 @@ pub(crate) fn listen(addr: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenEr
     let failed = |doing| {
         move |errno: Errno| match errno {
             Errno::ADDRINUSE => ListenError::PortTaken { addr },
-            errno => {
-                ListenError::Os { doing, subject: format!("tcp {addr}"), error: errno.into() }
-            }
+            errno => ListenError::Os { doing, subject: format!("tcp {addr}"), error: errno.into() },
         }
     };
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

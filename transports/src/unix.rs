@@ -10,7 +10,8 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt,
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
 
@@ -71,10 +72,14 @@ pub(crate) fn listen(
     // The file is born with the mode of the socket, less the umask: never wider than wanted.
     fchmod(&fd, Mode::from_raw_mode(mode.bits())).map_err(failed("set the mode of", &path))?;
     net::bind(&fd, &address).map_err(failed("bind", &path))?;
-    let file = born(path.clone(), lock)?;
-    // What the umask took away is given back before anybody can connect.
-    fs::set_permissions(&path, PermissionsExt::from_mode(mode.bits()))
-        .map_err(failed("set the mode of", &path))?;
+    let born = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
+    let file =
+        SocketFile { path: path.clone(), device: born.dev(), inode: born.ino(), _lock: lock };
+    if born.mode() & 0o777 != mode.bits() {
+        // What the umask took away is given back before anybody can connect.
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode.bits()))
+            .map_err(failed("set the mode of", &path))?;
+    }
     net::listen(&fd, BACKLOG).map_err(failed("listen on", &path))?;
     Ok((fd, file, path))
 }
@@ -156,12 +161,6 @@ fn clear_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError>
         Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(failed("find out whether somebody serves", path)(errno)),
     }
-}
-
-/// Remembers which file a bind has just made.
-fn born(path: PathBuf, lock: File) -> Result<SocketFile, ListenError> {
-    let found = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
-    Ok(SocketFile { device: found.dev(), inode: found.ino(), path, _lock: lock })
 }
 
 fn failed<E: Into<io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> ListenError {
