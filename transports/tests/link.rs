@@ -204,8 +204,9 @@ impl Rig {
 
 /// Lines of all lengths around the scratch size, and the stream they make.
 fn lines(rng: &mut Rng) -> (Vec<String>, Vec<u8>) {
-    let lines: Vec<String> =
-        (0..40).map(|n| format!("{{\"n\":{n},\"x\":\"{}\"}}", "x".repeat(rng.below(150)))).collect();
+    let lines: Vec<String> = (0..40)
+        .map(|n| format!("{{\"n\":{n},\"x\":\"{}\"}}", "x".repeat(rng.below(150))))
+        .collect();
     let stream = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
     (lines, stream)
 }
