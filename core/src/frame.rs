@@ -77,6 +77,15 @@ impl Inbox {
         self.rest(piece.get(start..).unwrap_or_default(), sink);
     }
 
+    /// The peer has stopped sending: hands out a last line that lacks its end.
+    ///
+    /// A JSON-RPC message is an object, which is never complete when cut short, so a cut message
+    /// can only be refused as garbled, never be taken for another one.
+    pub fn finish(&mut self, sink: &mut dyn FnMut(Frame<'_>)) {
+        let last = core::mem::take(&mut self.partial);
+        emit(&last, sink);
+    }
+
     /// The piece up to a line end.
     fn line(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if self.stage == Stage::Skipping {
@@ -180,6 +189,12 @@ impl Outbox {
         }
     }
 
+    /// Writes one frame whose text, one JSON value, exists already; for hosts that have something
+    /// to say without an engine.
+    pub fn line(&mut self, text: &[u8]) {
+        self.frame(|bytes| bytes.extend_from_slice(text));
+    }
+
     /// Writes one frame: `write` appends the text, the line end is added here.
     ///
     /// Raw JSON taken from elsewhere may hold line breaks, which in valid JSON can only be white
@@ -256,6 +271,27 @@ mod tests {
     }
 
     #[test]
+    fn a_last_line_without_its_end_is_handed_out_when_the_peer_stops() {
+        for (stream, max, last) in [
+            (&b"{}\n{\"a\":1} "[..], 99, Some("{\"a\":1}")),
+            (b"{}\n", 99, None),
+            (b" \t", 99, None),
+            (b"GET / HTTP/1.1", 99, None),
+            (b"{}\n{\"long\":1}", 5, None),
+        ] {
+            let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
+            inbox.feed(stream, &mut |_| {});
+            let mut frames = vec![];
+            inbox.finish(&mut |frame| match frame {
+                Frame::Line(line) => frames.push(String::from_utf8_lossy(line).to_string()),
+                Frame::Overlong | Frame::Alien(_) => panic!("told twice: {frame:?}"),
+            });
+            assert_eq!(frames.first().map(String::as_str), last);
+            assert!(frames.len() <= 1 && inbox.partial.is_empty());
+        }
+    }
+
+    #[test]
     fn a_frame_is_one_line_whatever_is_written_into_it() {
         let mut outbox = Outbox::new();
         outbox.frame(|bytes| bytes.extend_from_slice(b"{\n\r}"));
@@ -264,5 +300,7 @@ mod tests {
         assert_eq!(outbox.pending(), b" }\n");
         outbox.advance(3);
         assert!(outbox.is_empty());
+        outbox.line(b"[\r\n]");
+        assert_eq!(outbox.pending(), b"[  ]\n");
     }
 }

@@ -1,2 +1,63 @@
 //! Byte streams for JSON-RPC peers over mio: stdio, Unix sockets, TCP.
+//!
+//! A [`Listener`] turns an [`Address`] into accepted [`Transport`]s, a [`Link`] turns a transport
+//! into frames and an outbox that empties itself. Everything is non-blocking and edge-triggered;
+//! nothing here has a thread, a timer or a policy of its own (the one exception, a standard input
+//! that epoll refuses, is explained in [`stdio`]).
+//!
+//! Another transport is one more file that implements [`Transport`].
+//!
+//! ```
+//! use ceased_core::frame::{Frame, Outbox};
+//! use ceased_core::limits::FrameLimits;
+//! use ceased_transports::{Flow, Link, SCRATCH_BYTES, Sent, Socket};
+//! use mio::{Events, Poll, Token};
+//! use std::io::{BufRead, BufReader, Write};
+//! use std::os::unix::net::UnixStream;
+//!
+//! let (ours, mut theirs) = UnixStream::pair()?;
+//! let mut link = Link::new(Box::new(Socket::from_unix(ours)?), FrameLimits::default());
+//! let mut poll = Poll::new()?;
+//! link.register(poll.registry(), Token(7))?;
+//!
+//! theirs.write_all(b"{\"echo\":\"this\"}\n")?;
+//!
+//! let (mut events, mut outbox) = (Events::with_capacity(8), Outbox::new());
+//! let mut scratch = vec![0; SCRATCH_BYTES]; // one for all links
+//! poll.poll(&mut events, None)?;
+//! for event in &events {
+//!     link.on_event(event);
+//! }
+//! let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame| {
+//!     if let Frame::Line(line) = frame {
+//!         outbox.line(line);
+//!     }
+//! })?;
+//! assert_eq!(flow, Flow::Drained);
+//! assert_eq!(link.send(&mut outbox), Sent::Everything);
+//!
+//! let mut answer = String::new();
+//! BufReader::new(theirs).read_line(&mut answer)?;
+//! assert_eq!(answer, "{\"echo\":\"this\"}\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod address;
+mod clock;
+mod error;
+mod link;
+mod listener;
+mod socket;
+pub mod stdio;
+mod tcp;
+mod transport;
+mod unix;
+
+pub use address::{Address, AddressError, SocketMode};
+pub use error::{ListenError, Lost, StdioError};
+pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent};
+pub use listener::{Accept, Listener};
+pub use socket::Socket;
+pub use stdio::Stdio;
+pub use transport::{Peer, Readiness, Transport};

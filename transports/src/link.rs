@@ -1,0 +1,328 @@
+//! A transport with what an edge-triggered loop must remember about it.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use ceased_core::frame::{Frame, Inbox, Outbox};
+use ceased_core::limits::FrameLimits;
+use ceased_core::time::Instant;
+use mio::event::Event;
+use mio::{Registry, Token};
+
+use crate::clock::Since;
+use crate::error::Lost;
+use crate::transport::{Peer, Readiness, Transport};
+
+/// A good size, in bytes, for the scratch buffer that all links share: what a pipe holds, and
+/// more than most messages.
+pub const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Bytes taken at most from a peer that is known to be gone. More than a system's buffers hold by
+/// default; a bound, because the writer of a standard input may live on after the reader of our
+/// standard output has gone.
+pub const LAST_WORDS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How [`Link::receive`] ended.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Everything that had arrived was taken; an event announces what comes next.
+    Drained,
+    /// The budget ran out and something may be left. No event will say so: call again.
+    More,
+    /// The peer will send no more, and may still read what we answer. Told once.
+    Finished,
+}
+
+/// How [`Link::send`] ended.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// The outbox is empty.
+    Everything,
+    /// The system takes no more; an event announces when it does.
+    Blocked,
+    /// The peer is gone, and the outbox was cleared. Call [`Link::receive`]: it hands over what
+    /// the peer said before it went, then says how it was lost.
+    Lost,
+}
+
+/// One connection: a transport, the frame that has begun, and what is known about its readiness.
+///
+/// An idle link owns no buffer.
+pub struct Link {
+    transport: Box<dyn Transport>,
+    inbox: Inbox,
+    reading: Reading,
+    readable: bool,
+    writable: bool,
+    /// The end of the stream is in sight, so a short read is not the last one.
+    to_the_end: bool,
+    /// We have said that we will write no more; a hang-up is no loss then.
+    finished: bool,
+    lost: Option<Lost>,
+    last_words: usize,
+    frames: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    blocked: bool,
+    stall: Since,
+    slow_frame: Since,
+}
+
+/// What became of the peer's half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Open,
+    /// Its end was read.
+    Ended,
+    /// Its end was read and told.
+    Told,
+}
+
+impl Link {
+    /// A link over `transport` whose frames are limited by `frames`.
+    ///
+    /// It takes for granted that there is something to read and room to write until it has tried,
+    /// so it may be used before its first event.
+    #[must_use]
+    pub fn new(transport: Box<dyn Transport>, frames: FrameLimits) -> Self {
+        Self {
+            transport,
+            inbox: Inbox::new(frames),
+            reading: Reading::Open,
+            readable: true,
+            writable: true,
+            to_the_end: false,
+            finished: false,
+            lost: None,
+            last_words: LAST_WORDS_BYTES_MAX,
+            frames: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            blocked: false,
+            stall: Since::default(),
+            slow_frame: Since::default(),
+        }
+    }
+
+    /// Asks for events under `token`.
+    ///
+    /// # Errors
+    /// See [`Transport::register`].
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.transport.register(registry, token)
+    }
+
+    /// Takes `register` back; to be called before a link is dropped.
+    ///
+    /// # Errors
+    /// See [`Transport::deregister`].
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.transport.deregister(registry)
+    }
+
+    /// Remembers what an event of this link says. Does no reading or writing.
+    pub fn on_event(&mut self, event: &Event) {
+        self.note(self.transport.readiness(event));
+    }
+
+    /// Remembers what became known; what `on_event` does with a real event.
+    pub fn note(&mut self, news: Readiness) {
+        let end_in_sight = news.read_closed || news.peer_gone;
+        self.readable |= news.readable || end_in_sight;
+        self.writable |= news.writable;
+        self.to_the_end |= end_in_sight;
+        if news.peer_gone && !self.finished && self.lost.is_none() {
+            self.lost = Some(Lost::Vanished(None));
+        }
+        if self.reading != Reading::Open {
+            self.readable = false;
+        }
+    }
+
+    /// Reads at most `budget` bytes through `scratch` and hands every frame they complete to
+    /// `sink`, in order. One system call in the usual case.
+    ///
+    /// # Errors
+    /// [`Lost`] when the peer is gone or the transport failed, after everything the peer had said
+    /// was handed over. The link is of no use then; drop it.
+    ///
+    /// # Panics
+    /// When `scratch` is empty: nothing read would then look like the end.
+    pub fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        budget: usize,
+        sink: &mut dyn FnMut(Frame<'_>),
+    ) -> Result<Flow, Lost> {
+        assert!(!scratch.is_empty(), "a link reads through a buffer");
+        let mut left = budget;
+        while self.readable {
+            if left == 0 {
+                return Ok(Flow::More);
+            }
+            let room = scratch.len().min(left);
+            left -= self.read_once(scratch.get_mut(..room).unwrap_or_default(), sink);
+        }
+        if let Some(lost) = self.lost.take() {
+            self.lost = Some(Lost::Vanished(None));
+            return Err(lost);
+        }
+        if self.reading == Reading::Ended {
+            self.reading = Reading::Told;
+            self.inbox.finish(&mut counting(&mut self.frames, sink));
+            return Ok(Flow::Finished);
+        }
+        Ok(Flow::Drained)
+    }
+
+    /// One read of at most `buf`, which is not empty; the bytes it brought.
+    fn read_once(&mut self, buf: &mut [u8], sink: &mut dyn FnMut(Frame<'_>)) -> usize {
+        match self.transport.read(buf) {
+            Ok(0) => {
+                self.readable = false;
+                self.reading = Reading::Ended;
+                0
+            }
+            Ok(count) => {
+                let piece = buf.get(..count).expect("a read fits its buffer");
+                self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
+                self.bytes_received += count as u64;
+                if self.lost.is_some() {
+                    self.last_words = self.last_words.saturating_sub(count);
+                }
+                let short = count < buf.len() && self.transport.short_read_drains();
+                self.readable = (!short || self.to_the_end) && self.last_words > 0;
+                count
+            }
+            Err(error) => {
+                self.readable = error.kind() == ErrorKind::Interrupted;
+                if !is_passing(&error) && matches!(self.lost, None | Some(Lost::Vanished(None))) {
+                    self.lost = Some(Lost::from_io("read from", error));
+                }
+                0
+            }
+        }
+    }
+
+    /// Writes what is in `outbox` until it is empty or the system takes no more.
+    pub fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        while self.lost.is_none() && self.writable && !outbox.is_empty() {
+            match self.transport.write(outbox.pending()) {
+                Ok(0) => self.lose(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    outbox.advance(count);
+                    self.bytes_sent += count as u64;
+                }
+                Err(error) if is_passing(&error) => {
+                    self.writable = error.kind() == ErrorKind::Interrupted;
+                }
+                Err(error) => self.lose(error),
+            }
+        }
+        self.blocked = false;
+        if self.lost.is_some() {
+            outbox.clear();
+            return Sent::Lost;
+        }
+        if outbox.is_empty() {
+            return Sent::Everything;
+        }
+        self.blocked = true;
+        Sent::Blocked
+    }
+
+    /// Says that nothing more will be sent; the peer reads its end after what was sent. What it
+    /// still says can be received, so closing does not make it lose our last answers.
+    ///
+    /// # Errors
+    /// See [`Transport::finish`].
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.finished = true;
+        self.transport.finish()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        self.transport.peer()
+    }
+
+    /// True when the last [`Link::send`] ended in [`Sent::Blocked`].
+    #[must_use]
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// True when the peer has said that it sends no more.
+    #[must_use]
+    pub fn is_read_finished(&self) -> bool {
+        self.reading != Reading::Open
+    }
+
+    /// Since when the peer has taken not one byte of what waits for it; `None` when nothing waits.
+    /// Knows only the moments at which it was asked: ask after a send that blocked, and when the
+    /// time is up.
+    pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
+        self.stall.look(self.blocked.then_some(self.bytes_sent), now)
+    }
+
+    /// Since when the peer has been busy with one and the same frame; `None` between frames. Ask
+    /// after a receive, and when the time is up.
+    pub fn mid_frame_since(&mut self, now: Instant) -> Option<Instant> {
+        self.slow_frame.look(self.inbox.is_partial().then_some(self.frames), now)
+    }
+
+    /// Bytes received in the life of the link.
+    #[must_use]
+    pub const fn bytes_received(&self) -> u64 {
+        self.bytes_received
+    }
+
+    /// Bytes sent in the life of the link.
+    #[must_use]
+    pub const fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+
+    /// Frames handed over in the life of the link.
+    #[must_use]
+    pub const fn frames_received(&self) -> u64 {
+        self.frames
+    }
+
+    /// Writing failed: what the peer said before can still be read, if it can.
+    fn lose(&mut self, error: io::Error) {
+        self.note(Readiness { read_closed: true, ..Readiness::default() });
+        self.lost = Some(Lost::from_io("write to", error));
+    }
+}
+
+/// True for what is no failure. A system call that does not block is interrupted at most once for
+/// each signal, so trying again ends.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+}
+
+/// Hands frames on and counts them.
+fn counting(count: &mut u64, sink: &mut dyn FnMut(Frame<'_>)) -> impl FnMut(Frame<'_>) {
+    move |frame| {
+        *count += 1;
+        sink(frame);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("transport", &self.transport)
+            .field("reading", &self.reading)
+            .field("readable", &self.readable)
+            .field("writable", &self.writable)
+            .field("lost", &self.lost)
+            .field("bytes_received", &self.bytes_received)
+            .field("bytes_sent", &self.bytes_sent)
+            .finish_non_exhaustive()
+    }
+}

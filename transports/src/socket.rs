@@ -1,0 +1,104 @@
+//! A connected stream socket, Unix or TCP.
+//!
+//! Every call asks not to block for itself instead of setting `O_NONBLOCK`, so a socket that
+//! somebody else shares (an inherited one, a clone) is left as it was. `MSG_NOSIGNAL` keeps a host
+//! that does not ignore `SIGPIPE` alive.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use crate::tcp;
+use crate::transport::{Peer, Transport};
+
+/// A connected stream socket with its peer.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    peer: Peer,
+}
+
+impl Socket {
+    /// Serves an already connected Unix socket: one end of a pair, or an accepted one.
+    ///
+    /// # Errors
+    /// When the system does not tell who the peer is.
+    pub fn from_unix(stream: UnixStream) -> io::Result<Self> {
+        Self::unix(stream.into())
+    }
+
+    /// Serves an already connected TCP socket; see [`Listener`](crate::Listener) for the options
+    /// it gets.
+    ///
+    /// # Errors
+    /// When the peer has gone already.
+    pub fn from_tcp(stream: TcpStream) -> io::Result<Self> {
+        let addr = stream.peer_addr()?;
+        Self::tcp(stream.into(), addr)
+    }
+
+    pub(crate) fn unix(fd: OwnedFd) -> io::Result<Self> {
+        // Not rustix's: it holds the pid as a non-zero number, while the system says 0 for a peer
+        // in a pid namespace that is not below ours, such as a container with our socket mounted.
+        let who = getsockopt(&fd, PeerCredentials)?;
+        let pid = u32::try_from(who.pid()).ok().filter(|pid| *pid != 0);
+        Ok(Self { fd, peer: Peer::Unix { uid: who.uid(), gid: who.gid(), pid } })
+    }
+
+    pub(crate) fn tcp(fd: OwnedFd, addr: SocketAddr) -> io::Result<Self> {
+        tcp::tune(fd.as_fd())?;
+        Ok(Self { fd, peer: Peer::Tcp { addr } })
+    }
+}
+
+impl Transport for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        receive(self.fd.as_fd(), buf)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.fd.as_fd(), bytes)
+    }
+
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut SourceFd(&self.fd.as_raw_fd()), token, interests)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut SourceFd(&self.fd.as_raw_fd()))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        finish(self.fd.as_fd())
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+/// Reads from a socket without blocking, whatever its description says.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
+}
+
+/// Writes to a socket without blocking, whatever its description says.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+}
+
+/// Ends what we write; a peer that is gone already needs no telling.
+pub(crate) fn finish(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match rustix::net::shutdown(fd, Shutdown::Write) {
+        Ok(()) | Err(Errno::NOTCONN) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}

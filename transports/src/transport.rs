@@ -1,0 +1,149 @@
+//! What a byte stream must be able to do, and who is at its other end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use mio::event::Event;
+use mio::{Registry, Token};
+
+/// One bidirectional byte stream to one peer. Never blocks.
+///
+/// Implementations only move bytes; what it means that they do not move is decided in
+/// [`Link`](crate::Link) and above.
+pub trait Transport: Send + fmt::Debug {
+    /// Reads what has arrived into `buf`, which is not empty. `Ok(0)` is the end: the peer will
+    /// send no more.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing has arrived; anything else ends the link.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes as much of `bytes`, which is not empty, as the system takes.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the system takes nothing now; anything else ends the link.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Asks for readable and writable events under `token`, edge-triggered.
+    ///
+    /// # Errors
+    /// What the system says, usually that its limit of watched descriptors is reached.
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
+
+    /// Takes `register` back.
+    ///
+    /// # Errors
+    /// What the system says, for instance that there was no registration.
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()>;
+
+    /// Says that nothing more will be written: the peer reads its end after what was written so
+    /// far, and we can still read. Later writes fail. Dropping the transport closes all of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn finish(&mut self) -> io::Result<()>;
+
+    /// Who is at the other end.
+    fn peer(&self) -> &Peer;
+
+    /// What an event of this transport means. For more than one descriptor under one token the
+    /// plain reading is wrong and this must be overridden.
+    fn readiness(&self, event: &Event) -> Readiness {
+        Readiness::of(event)
+    }
+
+    /// True when a read that did not fill the buffer has taken everything there was, as it is with
+    /// stream sockets and pipes; false where a read gives one line or one packet.
+    fn short_read_drains(&self) -> bool {
+        true
+    }
+}
+
+/// What became known about a transport since it was last asked. Only ever adds knowledge: a flag
+/// that is not set says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// There may be something to read.
+    pub readable: bool,
+    /// There may be room to write.
+    pub writable: bool,
+    /// The end of what the peer sends is in sight: read until it.
+    pub read_closed: bool,
+    /// The peer is gone and nothing written can reach it.
+    pub peer_gone: bool,
+}
+
+impl Readiness {
+    /// The plain reading of an event of a transport that is one descriptor.
+    #[must_use]
+    pub fn of(event: &Event) -> Self {
+        Self {
+            readable: event.is_readable(),
+            writable: event.is_writable(),
+            read_closed: event.is_read_closed(),
+            peer_gone: event.is_write_closed() || event.is_error(),
+        }
+    }
+}
+
+/// Who is at the other end of a transport, as far as the system vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A process on this machine, as it was when it connected.
+    Unix {
+        /// Its effective user. Inside a user namespace every user that is not mapped reads as the
+        /// overflow user (65534), which must therefore never be authorised.
+        uid: u32,
+        /// Its effective group.
+        gid: u32,
+        /// Its process; absent when it lives in a pid namespace that cannot be seen from ours.
+        /// For people to read: the number may belong to another process by now.
+        pid: Option<u32>,
+    },
+    /// Whoever holds the other end of a TCP connection.
+    Tcp {
+        /// The address it comes from.
+        addr: SocketAddr,
+    },
+    /// Whoever started this process.
+    Stdio {
+        /// The real user of this process.
+        uid: u32,
+    },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { uid, gid, pid: Some(pid) } => {
+                write!(f, "unix peer (uid {uid}, gid {gid}, pid {pid})")
+            }
+            Self::Unix { uid, gid, pid: None } => {
+                write!(f, "unix peer (uid {uid}, gid {gid}, in another pid namespace)")
+            }
+            Self::Tcp { addr } => write!(f, "tcp peer {addr}"),
+            Self::Stdio { uid } => write!(f, "stdio peer (uid {uid})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_read_well_in_a_log() {
+        for (peer, text) in [
+            (Peer::Unix { uid: 1, gid: 2, pid: Some(3) }, "unix peer (uid 1, gid 2, pid 3)"),
+            (
+                Peer::Unix { uid: 1, gid: 2, pid: None },
+                "unix peer (uid 1, gid 2, in another pid namespace)",
+            ),
+            (Peer::Tcp { addr: "[::1]:80".parse().unwrap() }, "tcp peer [::1]:80"),
+            (Peer::Stdio { uid: 7 }, "stdio peer (uid 7)"),
+        ] {
+            assert_eq!(peer.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What is particular to Unix sockets: the file, its mode, its lock.
+//!
+//! Whoever holds the `flock` on `PATH.lock` owns `PATH`: it may remove a socket nobody listens on
+//! and bind its own. Asking by connecting alone would be a race between two daemons that start at
+//! once. The lock file itself is never removed, or two processes could hold "the" lock on two
+//! files of one name.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::address::SocketMode;
+use crate::error::ListenError;
+use crate::listener::BACKLOG;
+
+/// Longest path of a socket in bytes: `sun_path` has 108, the last is for the NUL.
+const PATH_BYTES_MAX: usize = 107;
+
+/// A socket file of ours and the lock that makes it so. Dropping it removes the file, provided it
+/// is still the one we made, and then lets go of the lock.
+///
+/// Must go before the socket itself: only while that lives is its inode number not given to
+/// another file.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    _lock: File,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if ours {
+            // Nothing can be done about a failure, and the next daemon clears up anyway.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on `path`; the absolute path, too.
+pub(crate) fn listen(
+    path: &Path,
+    mode: SocketMode,
+) -> Result<(OwnedFd, SocketFile, PathBuf), ListenError> {
+    let (path, address) = checked(path)?;
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .map_err(failed("create directory", parent))?;
+    }
+    let lock = lock(&path)?;
+    clear_stale(&path, &address)?;
+
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(failed("make socket", &path))?;
+    // The file is born with the mode of the socket, less the umask: never wider than wanted.
+    fchmod(&fd, Mode::from_raw_mode(mode.bits())).map_err(failed("set the mode of", &path))?;
+    net::bind(&fd, &address).map_err(failed("bind", &path))?;
+    let born = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
+    let file =
+        SocketFile { path: path.clone(), device: born.dev(), inode: born.ino(), _lock: lock };
+    if born.mode() & 0o777 != mode.bits() {
+        // What the umask took away is given back before anybody can connect.
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode.bits()))
+            .map_err(failed("set the mode of", &path))?;
+    }
+    net::listen(&fd, BACKLOG).map_err(failed("listen on", &path))?;
+    Ok((fd, file, path))
+}
+
+/// The absolute path, so that a later change of directory cannot redirect its removal, and the
+/// address made of it.
+fn checked(path: &Path) -> Result<(PathBuf, SocketAddrUnix), ListenError> {
+    if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
+        return Err(ListenError::PathUnusable { path: path.to_owned() });
+    }
+    let path = std::path::absolute(path).map_err(failed("find directory of", path))?;
+    let bytes = path.as_os_str().len();
+    if bytes > PATH_BYTES_MAX {
+        return Err(ListenError::PathTooLong { path, bytes, bytes_max: PATH_BYTES_MAX });
+    }
+    let address = SocketAddrUnix::new(&path).map_err(failed("make an address of", &path))?;
+    Ok((path, address))
+}
+
+/// Takes the lock of `path`, for as long as the file it returns lives.
+fn lock(path: &Path) -> Result<File, ListenError> {
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    let lock_path = PathBuf::from(lock_path);
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+        .open(&lock_path)
+        .map_err(failed("open lock", &lock_path))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            let holder = lock
+                .take(32)
+                .read_to_string(&mut text)
+                .ok()
+                .and_then(|_| text.trim_end().parse().ok());
+            return Err(ListenError::AlreadyRunning { path: path.to_owned(), holder });
+        }
+        Err(errno) => return Err(failed("lock", &lock_path)(errno)),
+    }
+    // The number is for the error text of the next one; without it the lock is as good.
+    let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    Ok(lock)
+}
+
+/// Removes a socket nobody listens on, and nothing else. To be called with the lock held.
+fn clear_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at", path)(error)),
+    };
+    let in_the_way = |what| Err(ListenError::InTheWay { path: path.to_owned(), what });
+    if !found.is_socket() {
+        return in_the_way(match found {
+            _ if found.is_file() => "a regular file",
+            _ if found.is_dir() => "a directory",
+            _ if found.is_symlink() => "a symbolic link",
+            _ => "a device or fifo",
+        });
+    }
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let probe = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(failed("make a socket to try", path))?;
+    match net::connect(&probe, address) {
+        Err(Errno::CONNREFUSED) => {
+            fs::remove_file(path).map_err(failed("remove stale socket", path))
+        }
+        // It accepts, or would if its queue were not full.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::InUse { path: path.to_owned() }),
+        Err(Errno::PROTOTYPE) => in_the_way("a socket of another type"),
+        // It went by itself.
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed("find out whether somebody serves", path)(errno)),
+    }
+}
+
+fn failed<E: Into<io::Error>>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> ListenError {
+    let subject = path.display().to_string();
+    move |error| ListenError::Os { doing, subject, error: error.into() }
+}

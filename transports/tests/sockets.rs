@@ -1,0 +1,518 @@
+//! Real Unix and TCP sockets: who may listen, who is accepted, how peers leave.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ceased_core::frame::{Frame, Outbox};
+use ceased_core::limits::FrameLimits;
+use ceased_transports::{
+    Accept, Address, Flow, Link, ListenError, Listener, Lost, Peer, SCRATCH_BYTES, Sent, Socket,
+    SocketMode, Transport,
+};
+use mio::{Events, Poll, Token};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::net::sockopt::{set_socket_linger, tcp_nodelay};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn unix(path: impl AsRef<Path>) -> Address {
+    Address::Unix { path: path.as_ref().to_owned(), mode: SocketMode::OWNER }
+}
+
+fn tcp() -> Address {
+    Address::Tcp("127.0.0.1:0".parse().expect("an address"))
+}
+
+/// A listener with a poll, accepting as the daemon does.
+struct Door {
+    listener: Listener,
+    poll: Poll,
+}
+
+impl Door {
+    fn new(mut listener: Listener) -> Self {
+        let poll = Poll::new().expect("poll");
+        listener.register(poll.registry(), Token(0)).expect("register");
+        Self { listener, poll }
+    }
+
+    fn accept(&mut self) -> Box<dyn Transport> {
+        let (start, mut events) = (Instant::now(), Events::with_capacity(8));
+        loop {
+            match self.listener.accept() {
+                Accept::Peer(transport) => return transport,
+                Accept::Drained => {}
+                other @ (Accept::Exhausted { .. } | Accept::Failed(_)) => panic!("{other:?}"),
+            }
+            assert!(start.elapsed() < DEADLINE, "nobody came");
+            self.poll.poll(&mut events, Some(DEADLINE)).expect("poll");
+        }
+    }
+}
+
+/// A link that is driven as the daemon drives it.
+struct Line {
+    link: Link,
+    poll: Poll,
+    scratch: Vec<u8>,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Line {
+    fn new(transport: Box<dyn Transport>) -> Self {
+        let poll = Poll::new().expect("poll");
+        let mut link = Link::new(transport, FrameLimits::default());
+        link.register(poll.registry(), Token(1)).expect("register");
+        Self { link, poll, scratch: vec![0; SCRATCH_BYTES], frames: vec![] }
+    }
+
+    /// Waits for events; false when none came.
+    fn wait(&mut self) -> bool {
+        let mut events = Events::with_capacity(8);
+        self.poll.poll(&mut events, Some(DEADLINE)).expect("poll");
+        for event in &events {
+            self.link.on_event(event);
+        }
+        !events.is_empty()
+    }
+
+    fn receive(&mut self) -> Result<Flow, Lost> {
+        let frames = &mut self.frames;
+        self.link.receive(&mut self.scratch, SCRATCH_BYTES, &mut |frame| match frame {
+            Frame::Line(line) => frames.push(line.to_vec()),
+            Frame::Overlong | Frame::Alien(_) => panic!("{frame:?}"),
+        })
+    }
+
+    /// Receives until the flow is `wanted`.
+    fn until(&mut self, wanted: Flow) {
+        loop {
+            let flow = self.receive().expect("the peer is there");
+            if flow == wanted {
+                return;
+            }
+            if flow == Flow::Drained {
+                assert!(self.wait(), "no event");
+            }
+        }
+    }
+
+    fn until_frames(&mut self, count: usize) {
+        while self.frames.len() < count {
+            let flow = self.receive().expect("the peer is there");
+            if flow == Flow::Drained && self.frames.len() < count {
+                assert!(self.wait(), "no event");
+            }
+        }
+    }
+
+    fn until_lost(&mut self) -> Lost {
+        loop {
+            match self.receive() {
+                Ok(Flow::Drained | Flow::Finished) => assert!(self.wait(), "no event"),
+                Ok(Flow::More) => {}
+                Err(lost) => return lost,
+            }
+        }
+    }
+
+    fn send(&mut self, outbox: &mut Outbox) {
+        loop {
+            match self.link.send(outbox) {
+                Sent::Everything => return,
+                Sent::Blocked => assert!(self.wait(), "no event"),
+                Sent::Lost => panic!("lost"),
+            }
+        }
+    }
+}
+
+fn outbox(line: &[u8]) -> Outbox {
+    let mut outbox = Outbox::new();
+    outbox.line(line);
+    outbox
+}
+
+/// A connected pair: our line, their socket.
+fn unix_pair() -> (Line, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("pair");
+    (Line::new(Box::new(Socket::from_unix(ours).expect("socket"))), theirs)
+}
+
+fn tcp_pair() -> (Line, TcpStream) {
+    let mut door = Door::new(Listener::bind(&tcp()).expect("bind"));
+    let Address::Tcp(addr) = *door.listener.address() else { panic!("not tcp") };
+    let theirs = TcpStream::connect(addr).expect("connect");
+    (Line::new(door.accept()), theirs)
+}
+
+#[test]
+fn a_unix_peer_is_accepted_with_its_credentials() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("deep/er/x.sock");
+    let mut door = Door::new(Listener::bind(&unix(&path)).unwrap());
+    assert_eq!(door.listener.address(), &unix(&path));
+    let found = fs::symlink_metadata(&path).unwrap();
+    assert!(found.file_type().is_socket());
+    assert_eq!(found.mode() & 0o777, 0o600);
+    for made in ["deep", "deep/er"] {
+        assert_eq!(fs::metadata(dir.path().join(made)).unwrap().mode() & 0o777, 0o700);
+    }
+
+    let mut theirs = UnixStream::connect(&path).unwrap();
+    let mut line = Line::new(door.accept());
+    let pid = Some(std::process::id());
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    assert_eq!(line.link.peer(), &Peer::Unix { uid, gid, pid });
+    theirs.write_all(b"{\"id\":1}\n").unwrap();
+    line.until_frames(1);
+    assert_eq!(line.frames, [b"{\"id\":1}"]);
+    assert!(matches!(door.listener.accept(), Accept::Drained));
+}
+
+#[test]
+fn a_second_listener_is_told_who_holds_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sock");
+    let first = Listener::bind(&unix(&path)).unwrap();
+    let error = Listener::bind(&unix(&path)).unwrap_err();
+    let ours = std::process::id();
+    assert!(
+        matches!(&error, ListenError::AlreadyRunning { holder: Some(pid), .. } if *pid == ours)
+    );
+    let text = error.to_string();
+    assert!(text.contains("already running") && text.contains(path.to_str().unwrap()), "{text}");
+    assert!(text.contains("lock held by process"), "{text}");
+    UnixStream::connect(&path).expect("the first one is unharmed");
+    drop(first);
+    assert!(!path.exists());
+    assert!(dir.path().join("x.sock.lock").exists(), "the lock file is never removed");
+    Listener::bind(&unix(&path)).expect("the lock went with its holder");
+}
+
+#[test]
+fn of_many_that_start_at_once_one_listens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sock");
+    for _ in 0..20 {
+        drop(UnixListener::bind(&path).unwrap());
+        let barrier = Barrier::new(8);
+        let outcomes: Vec<_> = thread::scope(|scope| {
+            let start = || {
+                barrier.wait();
+                Listener::bind(&unix(&path))
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (won, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        assert_eq!(won.len(), 1);
+        for outcome in refused {
+            assert!(matches!(outcome, Err(ListenError::AlreadyRunning { .. })), "{outcome:?}");
+        }
+        UnixStream::connect(&path).expect("the one that listens can be reached");
+    }
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "stale");
+    drop(Listener::bind(&unix(&path)).expect("a stale socket is in nobody's way"));
+
+    let other = UnixListener::bind(&path).unwrap();
+    let error = Listener::bind(&unix(&path)).unwrap_err();
+    assert!(matches!(error, ListenError::InUse { .. }), "{error}");
+    let _theirs = UnixStream::connect(&path).unwrap();
+    other.accept().expect("the other one is unharmed");
+}
+
+#[test]
+fn what_is_no_stream_socket_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "precious").unwrap();
+    fs::create_dir(at("dir")).unwrap();
+    symlink(at("file"), at("link")).unwrap();
+    let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
+    for (name, what) in [
+        ("file", "a regular file"),
+        ("dir", "a directory"),
+        ("link", "a symbolic link"),
+        ("datagrams", "a socket of another type"),
+    ] {
+        let before = fs::symlink_metadata(at(name)).unwrap().ino();
+        let error = Listener::bind(&unix(at(name))).unwrap_err();
+        assert!(matches!(&error, ListenError::InTheWay { what: w, .. } if *w == what), "{error}");
+        assert_eq!(fs::symlink_metadata(at(name)).unwrap().ino(), before);
+    }
+    assert_eq!(fs::read_to_string(at("file")).unwrap(), "precious");
+}
+
+#[test]
+fn a_path_must_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let fill = |bytes: usize| {
+        let room = bytes - dir.path().as_os_str().len() - 1;
+        dir.path().join("x".repeat(room))
+    };
+    let error = Listener::bind(&unix(fill(108))).unwrap_err();
+    assert!(matches!(error, ListenError::PathTooLong { bytes: 108, bytes_max: 107, .. }));
+    assert!(error.to_string().contains("108") && error.to_string().contains("107"), "{error}");
+    let listener = Listener::bind(&unix(fill(107))).expect("107 bytes fit");
+    let Address::Unix { path, .. } = listener.address() else { panic!("not unix") };
+    UnixStream::connect(path).unwrap();
+    for unusable in ["", "a\0b"] {
+        let error = Listener::bind(&unix(unusable)).unwrap_err();
+        assert!(matches!(error, ListenError::PathUnusable { .. }), "{error}");
+    }
+    let error = Listener::bind(&Address::Stdio).unwrap_err();
+    assert!(matches!(error, ListenError::NotListenable));
+}
+
+#[test]
+fn only_its_own_socket_file_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sock");
+    let listener = Listener::bind(&unix(&path)).unwrap();
+    fs::remove_file(&path).unwrap();
+    let other = UnixListener::bind(&path).unwrap();
+    drop(listener);
+    UnixStream::connect(&path).expect("the file of the other one is still there");
+    drop(other);
+}
+
+#[test]
+fn an_inherited_listener_is_served_and_its_file_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.sock");
+    let made = UnixListener::bind(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
+    let mut door = Door::new(Listener::adopt(made.into()).unwrap());
+    let mode = SocketMode::from_bits(0o660).unwrap();
+    assert_eq!(door.listener.address(), &Address::Unix { path: path.clone(), mode });
+    let _theirs = UnixStream::connect(&path).unwrap();
+    door.accept();
+    drop(door);
+    assert!(path.exists());
+
+    let made = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = made.local_addr().unwrap();
+    let mut door = Door::new(Listener::adopt(made.into()).unwrap());
+    assert_eq!(door.listener.address(), &Address::Tcp(addr));
+    let theirs = TcpStream::connect(addr).unwrap();
+    assert_eq!(door.accept().peer(), &Peer::Tcp { addr: theirs.local_addr().unwrap() });
+
+    let (connected, _other) = UnixStream::pair().unwrap();
+    let file = fs::File::open("/dev/null").unwrap();
+    let datagrams = UnixDatagram::unbound().unwrap();
+    for (fd, what) in [
+        (OwnedFd::from(connected), "does not listen"),
+        (file.into(), "not a socket"),
+        (datagrams.into(), "another type"),
+    ] {
+        let error = Listener::adopt(fd).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+}
+
+#[test]
+fn a_tcp_port_is_chosen_and_taken() {
+    let mut door = Door::new(Listener::bind(&tcp()).unwrap());
+    let Address::Tcp(addr) = *door.listener.address() else { panic!("not tcp") };
+    assert_ne!(addr.port(), 0);
+    let error = Listener::bind(&Address::Tcp(addr)).unwrap_err();
+    assert!(matches!(error, ListenError::PortTaken { addr: taken } if taken == addr), "{error}");
+    let theirs = TcpStream::connect(addr).unwrap();
+    assert_eq!(door.accept().peer(), &Peer::Tcp { addr: theirs.local_addr().unwrap() });
+
+    let adopted = TcpStream::connect(addr).unwrap();
+    let clone = adopted.try_clone().unwrap();
+    let _socket = Socket::from_tcp(adopted).unwrap();
+    assert!(tcp_nodelay(&clone).unwrap());
+    let nowhere: SocketAddr = "192.0.2.1:1".parse().unwrap();
+    let error = Listener::bind(&Address::Tcp(nowhere)).unwrap_err();
+    assert!(error.to_string().contains("bind tcp 192.0.2.1:1"), "{error}");
+}
+
+#[test]
+fn connections_that_went_before_they_were_accepted_do_no_harm() {
+    let mut door = Door::new(Listener::bind(&tcp()).unwrap());
+    let Address::Tcp(addr) = *door.listener.address() else { panic!("not tcp") };
+    for _ in 0..10 {
+        let stream = TcpStream::connect(addr).unwrap();
+        set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    }
+    let mut theirs = TcpStream::connect(addr).unwrap();
+    let live = Peer::Tcp { addr: theirs.local_addr().unwrap() };
+    let mut line = loop {
+        let transport = door.accept();
+        if transport.peer() == &live {
+            break Line::new(transport);
+        }
+        assert!(matches!(Line::new(transport).until_lost(), Lost::Vanished(_)));
+    };
+    theirs.write_all(b"{}\n").unwrap();
+    line.until_frames(1);
+}
+
+#[test]
+fn a_half_closed_peer_still_gets_its_answers() {
+    fn check(mut line: Line, mut theirs: impl std::io::Read + std::io::Write, end: impl Fn()) {
+        theirs.write_all(b"{\"id\":1}\n{\"id\":2}").unwrap();
+        end();
+        line.until(Flow::Finished);
+        assert_eq!(line.frames, [b"{\"id\":1}", b"{\"id\":2}"]);
+        line.send(&mut outbox(b"{\"result\":1}"));
+        drop(line);
+        let mut answers = String::new();
+        theirs.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers, "{\"result\":1}\n");
+    }
+    let (line, theirs) = unix_pair();
+    let end = theirs.try_clone().unwrap();
+    check(line, theirs, || end.shutdown(Shutdown::Write).unwrap());
+    let (line, theirs) = tcp_pair();
+    let end = theirs.try_clone().unwrap();
+    check(line, theirs, || end.shutdown(Shutdown::Write).unwrap());
+}
+
+#[test]
+fn a_peer_that_closes_is_lost_after_its_last_words() {
+    let (mut line, mut theirs) = unix_pair();
+    theirs.write_all(b"{\"method\":\"tasks/cancel\"}\n").unwrap();
+    drop(theirs);
+    assert!(line.wait());
+    assert!(matches!(line.receive(), Err(Lost::Vanished(None))));
+    assert_eq!(line.frames, [b"{\"method\":\"tasks/cancel\"}"]);
+
+    // The same when it is noticed by writing.
+    let (mut line, mut theirs) = unix_pair();
+    assert_eq!(line.receive().unwrap(), Flow::Drained);
+    theirs.write_all(b"{\"method\":\"tasks/cancel\"}\n").unwrap();
+    drop(theirs);
+    let mut answer = outbox(b"{}");
+    assert_eq!(line.link.send(&mut answer), Sent::Lost);
+    assert!(answer.is_empty());
+    let lost = line.until_lost();
+    assert!(matches!(&lost, Lost::Vanished(Some(_))), "{lost:?}");
+    assert_eq!(line.frames, [b"{\"method\":\"tasks/cancel\"}"]);
+}
+
+#[test]
+fn a_reset_is_a_loss() {
+    let (mut line, theirs) = tcp_pair();
+    assert_eq!(line.receive().unwrap(), Flow::Drained);
+    set_socket_linger(&theirs, Some(Duration::ZERO)).unwrap();
+    drop(theirs);
+    let lost = line.until_lost();
+    assert!(lost.to_string().contains("reset"), "{lost}");
+    assert_eq!(line.link.send(&mut outbox(b"{}")), Sent::Lost);
+}
+
+#[test]
+fn a_closed_tcp_peer_is_first_finished_then_lost() {
+    let (mut line, theirs) = tcp_pair();
+    drop(theirs);
+    line.until(Flow::Finished);
+    // Only our writing finds out that nobody reads.
+    while line.link.send(&mut outbox(b"{}")) == Sent::Everything {
+        assert!(line.wait(), "no event");
+    }
+    assert!(matches!(line.until_lost(), Lost::Vanished(_)));
+}
+
+#[test]
+fn a_peer_that_does_not_read_blocks_only_its_own_outbox() {
+    fn check(mut line: Line, mut theirs: impl std::io::Read + std::io::Write + Send + 'static) {
+        let mut answers = Outbox::new();
+        let mut wanted = vec![];
+        while wanted.len() < 16 << 20 {
+            let text = format!("{{\"n\":{},\"pad\":\"{}\"}}", wanted.len(), "x".repeat(5000));
+            answers.line(text.as_bytes());
+            wanted.extend_from_slice(text.as_bytes());
+            wanted.push(b'\n');
+        }
+        assert_eq!(line.link.send(&mut answers), Sent::Blocked);
+        let first = line.link.bytes_sent();
+        assert_eq!(first as usize + answers.len(), wanted.len());
+        assert_eq!(line.link.send(&mut answers), Sent::Blocked, "and it does not spin");
+        assert_eq!(line.link.bytes_sent(), first);
+
+        // It can still be heard: its cancel is what would relieve us.
+        theirs.write_all(b"{\"method\":\"notifications/cancelled\"}\n").unwrap();
+        line.until_frames(1);
+
+        let reader = thread::spawn(move || {
+            let mut got = vec![];
+            theirs.read_to_end(&mut got).unwrap();
+            got
+        });
+        line.send(&mut answers);
+        drop(line);
+        assert!(reader.join().unwrap() == wanted, "whole and in order");
+    }
+    let (line, theirs) = unix_pair();
+    check(line, theirs);
+    let (line, theirs) = tcp_pair();
+    check(line, theirs);
+}
+
+#[test]
+fn a_flood_is_read_in_turns_and_whole() {
+    fn check(mut line: Line, mut theirs: impl std::io::Write + Send + 'static) {
+        let count = 20_000;
+        let writer = thread::spawn(move || {
+            for n in 0..count {
+                theirs.write_all(format!("{{\"id\":{n}}}\n").as_bytes()).unwrap();
+            }
+            theirs
+        });
+        line.until_frames(count);
+        for (n, frame) in line.frames.iter().enumerate() {
+            assert_eq!(frame, format!("{{\"id\":{n}}}").as_bytes());
+        }
+        drop(writer.join().unwrap());
+    }
+    let (line, theirs) = unix_pair();
+    check(line, theirs);
+    let (line, theirs) = tcp_pair();
+    check(line, theirs);
+}
+
+#[test]
+fn our_end_can_be_told_and_the_peer_heard_out() {
+    let (mut line, mut theirs) = tcp_pair();
+    line.send(&mut outbox(b"{\"last\":1}"));
+    line.link.finish().unwrap();
+    let mut answers = String::new();
+    theirs.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers, "{\"last\":1}\n");
+    theirs.write_all(b"{\"bye\":1}\n").unwrap();
+    drop(theirs);
+    line.until(Flow::Finished);
+    assert_eq!(line.frames, [b"{\"bye\":1}"]);
+}
+
+#[test]
+fn a_shared_description_is_not_made_non_blocking() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let shared = ours.try_clone().unwrap();
+    let mut line = Line::new(Box::new(Socket::from_unix(ours).unwrap()));
+    theirs.write_all(b"{}\n").unwrap();
+    line.until_frames(1);
+    line.send(&mut outbox(b"{}"));
+    assert!(!fcntl_getfl(shared.as_fd()).unwrap().contains(OFlags::NONBLOCK));
+    line.link.deregister(line.poll.registry()).unwrap();
+    assert!(line.link.deregister(line.poll.registry()).is_err(), "it was registered");
+}
