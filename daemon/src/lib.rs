@@ -1,1 +1,3 @@
 //! The daemon as a library.
+pub mod cli;
+pub mod client;

@@ -1,0 +1,93 @@
+//! Where a server can be reached.
+
+use std::fmt;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::error::Error;
+
+/// Between two tries of a listener whose queue is full.
+const FULL_QUEUE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Where a server can be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+    /// `HOST:PORT`.
+    Tcp(String),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+impl Endpoint {
+    /// A connected socket in blocking mode. Resolving a name is left to the system and not bound
+    /// by `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub fn open(&self, timeout: Duration) -> Result<OwnedFd, Error> {
+        let unreachable = |why| Error::Unreachable { endpoint: self.to_string(), why };
+        self.socket(timeout).map_err(unreachable)
+    }
+
+    pub(crate) fn socket(&self, timeout: Duration) -> io::Result<OwnedFd> {
+        match self {
+            Self::Unix(path) => unix(path, timeout),
+            Self::Tcp(address) => tcp(address, timeout),
+        }
+    }
+}
+
+/// The standard library's connect waits without end when the listener's queue is full, that is
+/// when a daemon hangs.
+fn unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let start = Instant::now();
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if start.elapsed() < timeout => thread::sleep(FULL_QUEUE_PAUSE),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it is there and accepts nobody: its queue is full",
+                ));
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket)
+}
+
+fn tcp(address: &str, timeout: Duration) -> io::Result<OwnedFd> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for resolved in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&resolved, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream.into());
+            }
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
+}
