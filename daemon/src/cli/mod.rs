@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::client::{Error, Interrupts};
+use crate::client::{Error, Interrupts, Refusal};
 use args::{Arguments, Command};
 use format::{clean, is_timeout};
 
@@ -114,8 +114,8 @@ impl fmt::Debug for Embedded {
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What happened and what to do about it; lines, without a prefix. Control characters in it
-    /// are escaped when it is printed.
+    /// What happened, and on further lines what to do about it. Without prefixes, they are added
+    /// when it is printed; control characters are escaped then.
     pub message: String,
 }
 
@@ -132,7 +132,9 @@ impl From<Error> for Failure {
         let exit = match &error {
             Error::Unreachable { .. } | Error::Closed | Error::Io(_) => Exit::Unreachable,
             Error::Rpc(rpc) if is_timeout(rpc) => Exit::TimedOut,
-            Error::Rpc(_) | Error::Protocol(_) => Exit::Failed,
+            Error::Rpc(_) | Error::Protocol(_) | Error::Refused(Refusal::NotOffered(_)) => {
+                Exit::Failed
+            }
             Error::TimedOut(_) => Exit::TimedOut,
             Error::Interrupted => Exit::Cancelled,
             Error::Refused(_) => Exit::Usage,
@@ -255,8 +257,9 @@ pub fn run(
     match done.and_then(|exit| flushed.map(|()| exit)) {
         Ok(exit) => exit,
         Err(Failure { exit, message }) => {
-            for line in message.lines() {
-                io.say(line);
+            for (number, line) in message.lines().enumerate() {
+                let prefix = if number == 0 { "ceased:" } else { "  hint:" };
+                let _ = writeln!(io.err, "{prefix} {}", clean(line));
             }
             exit
         }

@@ -116,8 +116,8 @@ pub(super) fn daemon_or_embedded(
         return Err(Failure::new(
             Exit::Unreachable,
             format!(
-                "no daemon reachable; tried {tried}\n\
-                 and no config to run the tool from in this process\n\
+                "no daemon reachable; tried {tried}; and no config to run the tool from in this \
+                 process\n\
                  start a daemon with `ceased serve`, or name a config with --config FILE"
             ),
         ));

@@ -48,7 +48,7 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
     let start = Instant::now();
     let mut is_said = false;
     loop {
-        let left = match client.call("ceased/status", json!({})) {
+        let left = match look(client, GONE_WITHIN.saturating_sub(start.elapsed())) {
             Ok(status) => jobs(&status, whose),
             Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => return Gone::Unknown,
             Err(Error::Interrupted) => return Gone::Left,
@@ -71,6 +71,14 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
             Err(error) => return Gone::Lost(error.to_string()),
         }
     }
+}
+
+/// What the server is doing. A look given up here is not cancelled: nothing but leaving follows.
+fn look(client: &mut Client, time: Duration) -> Result<Value, Error> {
+    let id = client.send("ceased/status", json!({}))?;
+    let status = client.wait(id, Some(time.max(LOOK_EVERY)), &mut |_| {})?;
+    serde_json::from_str(status.get())
+        .map_err(|why| Error::Protocol(format!("ceased/status cannot be read ({why})")))
 }
 
 /// The jobs of `whose`, in words.

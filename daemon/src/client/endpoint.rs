@@ -91,3 +91,38 @@ fn tcp(address: &str, timeout: Duration) -> io::Result<OwnedFd> {
     }
     Err(last)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn what_is_not_there_is_named_with_the_reason() {
+        let error = Endpoint::Unix("/nonexistent/s.sock".into()).open(Duration::ZERO).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("unix:/nonexistent/s.sock") && text.contains("No such"), "{text}");
+        let long = Endpoint::Unix("x".repeat(200).into()).open(Duration::ZERO).unwrap_err();
+        assert!(matches!(long, Error::Unreachable { .. }), "{long}");
+        let wrong = Endpoint::Tcp("no-port".to_owned()).open(Duration::ZERO).unwrap_err();
+        assert!(matches!(wrong, Error::Unreachable { .. }), "{wrong}");
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_does_not_hang_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let endpoint = Endpoint::Unix(path);
+        let mut queued = Vec::new();
+        let full = loop {
+            match endpoint.open(Duration::from_millis(30)) {
+                Ok(socket) => queued.push(socket),
+                Err(error) => break error,
+            }
+            assert!(queued.len() < 100, "the queue never fills");
+        };
+        assert!(full.to_string().contains("queue is full"), "{full}");
+    }
+}

@@ -186,12 +186,9 @@ fn a_call_that_creates_a_task_is_not_cancelled_by_notification() {
 #[test]
 fn a_server_without_tasks_is_not_asked_for_them() {
     let (mut client, received, _server) = stage(|talk, message| {
-        talk.answer(
-            message,
-            json!({"tools": [
-                {"name": "t", "inputSchema": {}, "execution": {"taskSupport": "required"}}
-            ]}),
-        )
+        let execution = json!({"taskSupport": "required"});
+        let tool = json!({"name": "t", "inputSchema": {}, "execution": execution});
+        talk.answer(message, json!({"tools": [tool]}));
     })
     .client();
     for refused in [
@@ -261,7 +258,7 @@ fn an_interrupt_that_comes_with_an_answer_is_kept_for_the_next_wait() {
     poll(&mut ready, Some(Instant::now() + GENEROUS)).unwrap();
     let first = client.wait(quick, Some(GENEROUS), &mut |_| {});
     let second = match first {
-        Ok(_) => client.idle(GENEROUS, &mut |_| {}).map(|()| ()),
+        Ok(_) => client.idle(GENEROUS, &mut |_| {}),
         Err(error) => Err(error),
     };
     assert!(matches!(second, Err(Error::Interrupted)), "{second:?}");

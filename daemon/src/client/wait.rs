@@ -1,10 +1,11 @@
 //! Waiting for several things at once: descriptors, a deadline, and a wish to stop.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec};
 use rustix::io::Errno;
@@ -20,17 +21,25 @@ pub struct Interrupts {
     wishes: OwnedFd,
     leave: Arc<AtomicBool>,
     signals: Vec<SigId>,
+    /// When the last wish was taken, and for how long another one is the same.
+    last: Cell<Option<Instant>>,
+    echo: Duration,
 }
 
 /// The other end of an [`Interrupts`]: what fires it from another thread.
 #[derive(Debug)]
 pub struct Trigger(OwnedFd);
 
+/// One Ctrl-C reaches a program twice when its terminal and a wrapper around it (`timeout`, a
+/// package runner) both send it; nobody presses it again that fast.
+const SIGNAL_ECHO: Duration = Duration::from_millis(200);
+
 /// What a shell reports for a program ended by SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
 impl Interrupts {
-    /// One wish for every SIGINT (Ctrl-C) and SIGTERM this process gets from now on.
+    /// One wish for every SIGINT (Ctrl-C) and SIGTERM this process gets from now on, except that
+    /// those within 200 ms of a wish that was taken are part of it.
     ///
     /// While it lives, and after, those signals no longer end the process by themselves.
     ///
@@ -38,6 +47,7 @@ impl Interrupts {
     /// When the process is out of descriptors or the signals cannot be caught.
     pub fn on_signals() -> io::Result<Self> {
         let (mut interrupts, trigger) = Self::manual()?;
+        interrupts.echo = SIGNAL_ECHO;
         for signal in [SIGINT, SIGTERM] {
             let leave = Arc::clone(&interrupts.leave);
             let at_once =
@@ -57,12 +67,30 @@ impl Interrupts {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (wishes, trigger) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let leave = Arc::new(AtomicBool::new(false));
-        Ok((Self { wishes, leave, signals: Vec::new() }, Trigger(trigger)))
+        let interrupts = Self {
+            wishes,
+            leave,
+            signals: Vec::new(),
+            last: Cell::new(None),
+            echo: Duration::ZERO,
+        };
+        Ok((interrupts, Trigger(trigger)))
     }
 
     /// Takes one wish, if there is one.
     #[must_use]
     pub fn take(&self) -> bool {
+        while self.read_one() {
+            let is_echo = self.last.get().is_some_and(|last| last.elapsed() < self.echo);
+            if !is_echo {
+                self.last.set(Some(Instant::now()));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn read_one(&self) -> bool {
         let mut one = [0];
         matches!(rustix::io::retry_on_intr(|| rustix::io::read(&self.wishes, &mut one)), Ok(1))
     }
@@ -144,11 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_a_wish() {
-        let interrupts = Interrupts::on_signals().unwrap();
-        signal_hook::low_level::raise(SIGTERM).unwrap();
-        let mut fds = [PollFd::new(&interrupts, PollFlags::IN)];
-        poll(&mut fds, Some(Instant::now() + Duration::from_secs(20))).unwrap();
-        assert!(interrupts.take());
+    fn a_signal_is_a_wish_and_its_echo_is_not() {
+        let mut interrupts = Interrupts::on_signals().unwrap();
+        let next = |interrupts: &Interrupts| {
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            let mut fds = [PollFd::new(interrupts, PollFlags::IN)];
+            poll(&mut fds, Some(Instant::now() + Duration::from_secs(20))).unwrap();
+            interrupts.take()
+        };
+        assert!(next(&interrupts));
+        interrupts.echo = Duration::from_secs(3600);
+        assert!(!next(&interrupts));
+        interrupts.echo = Duration::ZERO;
+        assert!(next(&interrupts));
     }
 }

@@ -261,3 +261,25 @@ fn wrong_use_is_told_on_stderr_and_help_on_stdout() {
         assert!(!ran.out.is_empty());
     }
 }
+
+#[test]
+fn the_token_goes_to_tcp_and_nowhere_else() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(stream), &mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    });
+    let mut one = stage(lists_tools);
+    one.env.token = Some("s3cret".to_owned());
+    let ran = one.run_with(&["tools", "--tcp", &address], &ClientOnly);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert_eq!(server.join().unwrap()["params"]["_meta"]["ceased/token"], "s3cret");
+
+    let mut one = stage(lists_tools);
+    one.env.token = Some("s3cret".to_owned());
+    assert_eq!(one.run(&["tools"]).exit, Exit::Done);
+    assert!(one.received.all().iter().all(|message| !message.to_string().contains("s3cret")));
+}

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -133,4 +133,13 @@ fn unknown_task(talk: &mut Talk, message: &Value) {
 
 fn method(message: &Value) -> &str {
     message["method"].as_str().unwrap_or_default()
+}
+
+/// The server reads in its own time; waits until it has.
+fn wait_for(has_happened: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !has_happened() {
+        assert!(start.elapsed() < HANGS_AFTER, "it never happened");
+        thread::yield_now();
+    }
 }

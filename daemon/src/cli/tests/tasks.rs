@@ -95,15 +95,6 @@ fn ctrl_c_ends_the_wait_for_a_result_alone() {
     }
 }
 
-/// The server reads in its own time; waits until it has.
-fn wait_for(has_happened: impl Fn() -> bool) {
-    let start = std::time::Instant::now();
-    while !has_happened() {
-        assert!(start.elapsed() < HANGS_AFTER, "it never happened");
-        thread::yield_now();
-    }
-}
-
 #[test]
 fn cancelling_a_task_waits_until_it_is_gone() {
     let mut looks = 2;
