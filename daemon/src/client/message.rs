@@ -202,9 +202,8 @@ mod tests {
     #[test]
     fn progress_of_nobody_is_nothing() {
         let of = |token: &str| {
-            read(&format!(
-                r#"{{"method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
-            ))
+            let params = format!(r#"{{"progressToken":{token},"progress":1}}"#);
+            read(&format!(r#"{{"method":"notifications/progress","params":{params}}}"#))
         };
         assert!(of("7").unwrap().is_some());
         assert!(of(r#""x""#).unwrap().is_none());

@@ -48,7 +48,10 @@ fn arguments_are_typed_and_the_result_is_printed() {
     assert_eq!(sent["name"], "build");
     assert_eq!(
         sent["arguments"],
-        json!({"package": "a=b", "jobs": 3, "ratio": 2, "release": true, "features": ["x"], "seed": null})
+        json!({
+            "package": "a=b", "jobs": 3, "ratio": 2, "release": true, "features": ["x"],
+            "seed": null,
+        })
     );
     assert_eq!(sent["task"], Value::Null);
 }
