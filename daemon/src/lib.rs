@@ -1,3 +1,3 @@
 //! The daemon as a library.
-pub mod arguments;
-pub mod config;
+pub mod cli;
+pub mod client;

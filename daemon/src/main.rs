@@ -1,2 +1,7 @@
 //! The `ceased` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ceased::cli::main(&ceased::cli::ClientOnly)
+}

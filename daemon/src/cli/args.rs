@@ -1,0 +1,164 @@
+//! The command line: what may be written there and what it means.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Everything after the program's name.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ceased",
+    version,
+    about = "Runs MCP tools so that cancelled means ceased: nothing a call started outlives it.",
+    after_help = "Exit codes: 0 done, 1 the tool failed, 2 wrong use or wrong config, 3 no daemon \
+                  reachable, 4 the task is unknown, 124 timed out, 130 cancelled by the user.\n\
+                  Results go to stdout, everything else to stderr. Control characters from a \
+                  server are escaped, except in a result whose stdout is not a terminal: that \
+                  one is written as it came."
+)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// One command.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run the daemon in the foreground until SIGTERM or SIGINT
+    Serve(ConfigArgs),
+    /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
+    Stdio(ConfigArgs),
+    /// Bridge stdin and stdout to a running daemon, byte for byte
+    Connect(DaemonArgs),
+    /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
+    Call(CallArgs),
+    /// List the tools
+    Tools(ListArgs),
+    /// List the tasks
+    Tasks(ListArgs),
+    /// Show one task
+    Get(GetArgs),
+    /// Wait for a task and print what it returned; Ctrl-C ends the wait, not the task
+    Result(ResultArgs),
+    /// Cancel a task and wait until its processes are gone
+    Cancel(CancelArgs),
+    /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
+    Watch(WatchArgs),
+    /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
+    Status(ListArgs),
+    /// Validate a config file and print what would run
+    Check(ConfigArgs),
+}
+
+/// Which config.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// Config file [default: $CEASED_CONFIG, ./config.toml, $XDG_CONFIG_HOME/ceased/config.toml,
+    /// /etc/ceased/config.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// Which daemon.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Finding the daemon")]
+pub(super) struct DaemonArgs {
+    /// Unix socket of the daemon [default: $CEASED_SOCKET, the first Unix listener of the config,
+    /// $XDG_RUNTIME_DIR/ceased/ceased.sock, /run/ceased/ceased.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
+    pub(super) socket: Option<PathBuf>,
+    /// TCP address of the daemon; its token is taken from $CEASED_TOKEN
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) tcp: Option<String>,
+    /// Config file whose first Unix listener is the daemon's
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// `tools`, `tasks`, `status`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Print one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `call`.
+#[derive(Debug, Args)]
+pub(super) struct CallArgs {
+    /// Name of the tool
+    pub(super) tool: String,
+    /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
+    #[arg(value_name = "KEY=VALUE")]
+    pub(super) pairs: Vec<String>,
+    /// Arguments as one JSON object; KEY=VALUE is put on top of it
+    #[arg(long, value_name = "OBJECT")]
+    pub(super) json: Option<String>,
+    /// Run it as a task, whose result can be fetched again later
+    #[arg(long)]
+    pub(super) task: bool,
+    /// Start a task, print its id and leave
+    #[arg(long, conflicts_with = "timeout")]
+    pub(super) detach: bool,
+    /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `get`.
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// Id of the task
+    pub(super) id: String,
+    /// Print one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `result`.
+#[derive(Debug, Args)]
+pub(super) struct ResultArgs {
+    /// Id of the task
+    pub(super) id: String,
+    /// Wait no longer than this and exit with 124; the task goes on
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `cancel`.
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    /// Id of the task
+    pub(super) id: String,
+    /// Why, for the daemon's log
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: Option<String>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `watch`.
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Id of the task [default: all tasks]
+    pub(super) id: Option<String>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("must be more than zero".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(why) => Err(format!("{why}; write it like \"90s\" or \"1h 30m\"")),
+    }
+}

@@ -1,0 +1,158 @@
+//! A tool's arguments out of `KEY=VALUE`, by what its input schema says.
+
+use serde_json::{Map, Number, Value};
+
+use super::{Exit, Failure};
+use crate::client::Tool;
+
+/// The arguments for `tool`: the object in `json`, with `pairs` on top.
+pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result<Value, Failure> {
+    let mut arguments = match json.map(serde_json::from_str::<Value>) {
+        None => Map::new(),
+        Some(Ok(Value::Object(object))) => object,
+        Some(Ok(other)) => {
+            return Err(wrong(format!("--json takes an object like {{\"key\": 1}}, not {other}")));
+        }
+        Some(Err(why)) => return Err(wrong(format!("--json is no JSON: {why}"))),
+    };
+    let mut given: Vec<&str> = Vec::new();
+    for pair in pairs {
+        let (key, value) = one(tool, pair)?;
+        if given.contains(&key) {
+            return Err(wrong(format!(
+                "{key} is given twice; for a list write {key}:='[\"one\",\"two\"]'"
+            )));
+        }
+        given.push(key);
+        arguments.insert(key.to_owned(), value);
+    }
+    required(tool, &arguments)?;
+    Ok(Value::Object(arguments))
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::new(Exit::Usage, message)
+}
+
+fn one<'a>(tool: &Tool, pair: &'a str) -> Result<(&'a str, Value), Failure> {
+    let Some((key, text)) = pair.split_once('=') else {
+        return Err(wrong(format!("{pair:?} is no KEY=VALUE")));
+    };
+    let (key, is_json) = match key.strip_suffix(':') {
+        Some(key) => (key, true),
+        None => (key, false),
+    };
+    let schema = schema_of(tool, key)?;
+    let value = if is_json {
+        serde_json::from_str(text).map_err(|why| wrong(format!("{key}:={text} is no JSON: {why}")))
+    } else {
+        convert(key, text, schema)
+    };
+    Ok((key, value?))
+}
+
+/// The schema of one argument. A tool without a list of its arguments takes any, and so does one
+/// that says that it takes others; JSON Schema would also allow the rest, but there a key nobody
+/// described is far more likely a slip.
+fn schema_of<'a>(tool: &'a Tool, key: &str) -> Result<&'a Value, Failure> {
+    let others = &tool.input_schema["additionalProperties"];
+    let Some(properties) = tool.input_schema["properties"].as_object() else {
+        return if others == &Value::Bool(false) {
+            Err(unknown(tool, key, &[]))
+        } else {
+            Ok(others)
+        };
+    };
+    if let Some(schema) = properties.get(key) {
+        return Ok(schema);
+    }
+    if others == &Value::Bool(true) || others.is_object() {
+        return Ok(others);
+    }
+    let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+    Err(unknown(tool, key, &known))
+}
+
+fn unknown(tool: &Tool, key: &str, known: &[&str]) -> Failure {
+    let hint = match nearest(key, known.iter().copied()) {
+        Some(near) => format!("; did you mean {near:?}?"),
+        None if known.is_empty() => "; it takes none".to_owned(),
+        None => format!("; it takes {}", known.join(", ")),
+    };
+    wrong(format!("{} has no argument {key:?}{hint}", tool.name))
+}
+
+/// The one of `known` that `wanted` most likely is a slip of.
+pub(super) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    const ALIKE: f64 = 0.7;
+    known
+        .map(|name| (strsim::jaro_winkler(wanted, name), name))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
+}
+
+/// Reads `text` as the first of the schema's types that it can be. A string can be anything, so it
+/// comes last.
+fn convert(key: &str, text: &str, schema: &Value) -> Result<Value, Failure> {
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => vec!["string"],
+    };
+    let read = types.iter().find_map(|kind| match *kind {
+        "integer" => integer(text),
+        "number" => number(text),
+        "boolean" => text.parse().ok().map(Value::Bool),
+        "null" => (text == "null").then_some(Value::Null),
+        _ => None,
+    });
+    if let Some(value) = read {
+        return Ok(value);
+    }
+    if types.contains(&"string") {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let expected: Vec<&str> = types
+        .iter()
+        .map(|kind| match *kind {
+            "integer" => "an integer such as 3",
+            "number" => "a number such as 1.5",
+            "boolean" => "true or false",
+            "array" => "a list; write it in JSON after KEY:=",
+            "object" => "an object; write it in JSON after KEY:=",
+            other => other,
+        })
+        .collect();
+    Err(wrong(format!("{key}={text}: {key} has to be {}", expected.join(", or "))))
+}
+
+fn integer(text: &str) -> Option<Value> {
+    let signed = text.parse::<i64>().map(Value::from);
+    signed.or_else(|_| text.parse::<u64>().map(Value::from)).ok()
+}
+
+fn number(text: &str) -> Option<Value> {
+    // Only what JSON calls a number: no "inf", no "0x10", and an integer stays one.
+    serde_json::from_str::<Number>(text).ok().map(Value::Number)
+}
+
+fn required(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), Failure> {
+    let Some(required) = tool.input_schema["required"].as_array() else { return Ok(()) };
+    let missing: Vec<String> = required
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|key| !arguments.contains_key(*key))
+        .map(|key| {
+            let schema = &tool.input_schema["properties"][key];
+            match schema["description"].as_str() {
+                Some(description) => format!("{key} ({description})"),
+                None => key.to_owned(),
+            }
+        })
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(wrong(format!("{} also needs {}; add KEY=VALUE", tool.name, missing.join(", "))))
+}

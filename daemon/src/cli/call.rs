@@ -1,0 +1,247 @@
+//! `ceased call`: one tool, from its arguments to its result, or to the end of what it started.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::args::CallArgs;
+use super::display::Display;
+use super::stop::{Gone, Whose, announce, report, stop_call, wait_until_gone};
+use super::{Backend, Exit, Failure, Io, arguments, format, reach};
+use crate::client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
+
+/// How long after a Ctrl-C an answer that is due at once may take: the id of a task that is being
+/// created, the result of one that has ended.
+const DUE: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+pub(super) fn call(
+    args: &CallArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let mut session = if args.detach {
+        // A server in this process would end with it, and the task with the server.
+        reach::daemon(&args.daemon, io, backend)?
+    } else {
+        reach::daemon_or_embedded(&args.daemon, io, backend)?
+    };
+    let client = &mut session.client;
+    let tool = find(client, &args.tool)?;
+    let arguments = arguments::parse(&tool, &args.pairs, args.json.as_deref())?;
+    let wants_task = args.task || args.detach;
+    match (tool.task_support, wants_task) {
+        (TaskSupport::Forbidden, true) => Err(Failure::new(
+            Exit::Usage,
+            format!("{} cannot run as a task; leave out --task and --detach", tool.name),
+        )),
+        (TaskSupport::Forbidden | TaskSupport::Optional, false) => {
+            plain(client, &tool, &arguments, args.timeout, io)
+        }
+        (TaskSupport::Required, false) => {
+            io.say(&format!("{} runs as a task only; creating one", tool.name));
+            Follow { client, io, args, tool: &tool }.task(&arguments)
+        }
+        (TaskSupport::Optional | TaskSupport::Required, true) => {
+            Follow { client, io, args, tool: &tool }.task(&arguments)
+        }
+    }
+}
+
+fn find(client: &mut Client, name: &str) -> Result<Tool, Failure> {
+    let tools = client.tools()?;
+    if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
+        return Ok(tool.clone());
+    }
+    let hint = match arguments::nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`ceased tools` lists them".to_owned(),
+    };
+    Err(Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}")))
+}
+
+/// A call that something other than its answer has ended.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    User,
+    Timeout(Duration),
+}
+
+impl Stop {
+    /// Takes apart what a wait returned: an answer, a wish to stop, or a failure.
+    fn sort(answer: Result<Box<RawValue>, Error>) -> Result<Result<Box<RawValue>, Self>, Error> {
+        match answer {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(Error::Interrupted) => Ok(Err(Self::User)),
+            Err(Error::TimedOut(after)) => Ok(Err(Self::Timeout(after))),
+            Err(
+                error @ (Error::Unreachable { .. }
+                | Error::Protocol(_)
+                | Error::Rpc(_)
+                | Error::Closed
+                | Error::Refused(_)
+                | Error::Io(_)),
+            ) => Err(error),
+        }
+    }
+
+    fn reason(self, limit: Option<Duration>) -> String {
+        match self {
+            Self::User => "cancelled by the user".to_owned(),
+            Self::Timeout(after) => {
+                format!("timed out after {}", humantime::format_duration(limit.unwrap_or(after)))
+            }
+        }
+    }
+
+    const fn exit(self) -> Exit {
+        match self {
+            Self::User => Exit::Cancelled,
+            Self::Timeout(_) => Exit::TimedOut,
+        }
+    }
+}
+
+fn plain(
+    client: &mut Client,
+    tool: &Tool,
+    arguments: &Value,
+    timeout: Option<Duration>,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
+    let call = client.start_tool(&tool.name, arguments)?;
+    let answer = shown(client, call, call, None, timeout, io);
+    match Stop::sort(answer)? {
+        Ok(result) => format::result(&result, io),
+        Err(stop) => {
+            let reason = stop.reason(timeout);
+            announce(&tool.name, &reason, io);
+            let gone = stop_call(client, call, &reason, io);
+            report(&gone, client, io);
+            Ok(stop.exit())
+        }
+    }
+}
+
+/// Waits for the answer of `call` and shows what becomes known of the work of `progress`, which is
+/// the same call or the one that created the task waited for.
+fn shown(
+    client: &mut Client,
+    call: CallId,
+    progress: CallId,
+    task: Option<&str>,
+    timeout: Option<Duration>,
+    io: &mut Io<'_>,
+) -> Result<Box<RawValue>, Error> {
+    let mut display = Display::new(io, progress, task);
+    client.wait(call, timeout, &mut |note| display.show(note))
+}
+
+/// A call as a task, followed to its end.
+struct Follow<'a, 'io> {
+    client: &'a mut Client,
+    io: &'a mut Io<'io>,
+    args: &'a CallArgs,
+    tool: &'a Tool,
+}
+
+impl Follow<'_, '_> {
+    fn task(&mut self, arguments: &Value) -> Result<Exit, Failure> {
+        let deadline = self.args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let creation = self.client.start_task(&self.tool.name, arguments, None)?;
+        let (task, stop) = match self.created(creation)? {
+            Created::Task(task) => (task, None),
+            Created::Stopping(task, stop) => (task, Some(stop)),
+            Created::Unknown(stop) => return Ok(stop.exit()),
+        };
+        if let Some(stop) = stop {
+            return self.stop(&task, stop, None);
+        }
+        if self.args.detach {
+            writeln!(self.io.out, "{}", format::clean(&task.id))?;
+            return Ok(Exit::Done);
+        }
+        self.io.say(&format!("task {}", task.id));
+        let result = self.client.start_task_result(&task.id)?;
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let answer = shown(self.client, result, creation, Some(&task.id), left, self.io);
+        let answer = Stop::sort(answer).map_err(|error| still_there(&task, error))?;
+        match answer {
+            Ok(answer) => format::result(&answer, self.io),
+            Err(stop) => {
+                announce(&self.tool.name, &stop.reason(self.args.timeout), self.io);
+                self.stop(&task, stop, Some(result))
+            }
+        }
+    }
+
+    /// Waits for the task to exist. Until its id is known there is nothing to cancel it by
+    /// (CAN-05), so a wish to stop is kept until then.
+    fn created(&mut self, creation: CallId) -> Result<Created, Failure> {
+        let timeout = self.args.timeout;
+        let answer = shown(self.client, creation, creation, None, timeout, self.io);
+        let stop = match Stop::sort(answer)? {
+            Ok(answer) => return Ok(Created::Task(Task::created(&answer)?)),
+            Err(stop) => stop,
+        };
+        announce(&self.tool.name, &stop.reason(timeout), self.io);
+        match self.client.wait(creation, Some(DUE), &mut |_| {}) {
+            Ok(answer) => Ok(Created::Stopping(Task::created(&answer)?, stop)),
+            Err(error) => {
+                self.io.say(&format!(
+                    "the server did not say which task it created ({error}); see `ceased tasks`"
+                ));
+                Ok(Created::Unknown(stop))
+            }
+        }
+    }
+
+    /// Cancels the task and waits until its work is gone. `result` is the call that waits for it.
+    fn stop(&mut self, task: &Task, stop: Stop, result: Option<CallId>) -> Result<Exit, Failure> {
+        let reason = stop.reason(self.args.timeout);
+        let gone = match self.client.cancel_task(&task.id, Some(&reason)) {
+            Ok(_) => wait_until_gone(self.client, Whose::Task(&task.id), self.io),
+            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
+                return self.ended_before(task, result);
+            }
+            Err(Error::Interrupted) => Gone::Left,
+            Err(error) => {
+                self.io.say(&format!("task {} was not cancelled: {error}", task.id));
+                return Ok(stop.exit());
+            }
+        };
+        report(&gone, self.client, self.io);
+        Ok(stop.exit())
+    }
+
+    fn ended_before(&mut self, task: &Task, result: Option<CallId>) -> Result<Exit, Failure> {
+        self.io.say("too late to cancel: the task had ended");
+        let result = match result {
+            Some(result) => result,
+            None => self.client.start_task_result(&task.id)?,
+        };
+        let answer = self.client.wait(result, Some(DUE), &mut |_| {})?;
+        format::result(&answer, self.io)
+    }
+}
+
+/// What came of creating a task.
+enum Created {
+    Task(Task),
+    /// It exists, and is to be stopped.
+    Stopping(Task, Stop),
+    /// It was to be stopped, and is not known to exist.
+    Unknown(Stop),
+}
+
+/// A lost connection ends no task.
+fn still_there(task: &Task, error: Error) -> Failure {
+    let is_lost = matches!(error, Error::Closed | Error::Io(_));
+    let mut failure = Failure::from(error);
+    if is_lost {
+        failure.message =
+            format!("{}; `ceased result {}` gets the result later", failure.message, task.id);
+    }
+    failure
+}

@@ -1,0 +1,222 @@
+//! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
+//!
+//! The end of one direction is passed on and the other goes on until the daemon closes. Standard
+//! streams stay in the mode they came in, and one that is full does not stop the other direction.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::Shutdown;
+
+use super::args::DaemonArgs;
+use super::{Backend, Exit, Failure, Io, reach};
+use crate::client::{Nozzle, is_gone, poll, read};
+
+/// Held in each direction at most.
+const LANE_BYTES: usize = 64 * 1024;
+
+/// Runs the command.
+pub(super) fn connect(
+    args: &DaemonArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let endpoints = reach::endpoints(args, io, backend)?;
+    let (daemon, _) = reach::first_reachable(&endpoints)?;
+    match bridge(io.input, io.output, daemon.as_fd()) {
+        Ok(()) => Ok(Exit::Done),
+        Err(why) => Err(Failure::new(Exit::Failed, format!("the bridge broke: {why}"))),
+    }
+}
+
+/// Copies until the daemon closes.
+fn bridge(input: BorrowedFd<'_>, output: BorrowedFd<'_>, daemon: BorrowedFd<'_>) -> io::Result<()> {
+    let mut up = Lane::new(input, daemon)?;
+    let mut down = Lane::new(daemon, output)?;
+    let mut is_shut = false;
+    while !down.is_done() {
+        if up.is_done() && !is_shut {
+            // A daemon that is gone already is seen when it is read.
+            let _ = rustix::net::shutdown(daemon, Shutdown::Write);
+            is_shut = true;
+        }
+        for step in ready(&up, &down)? {
+            match step {
+                Step::ReadUp => up.read()?,
+                Step::ReadDown => down.read()?,
+                // What the daemon said before it stopped reading is still to be passed on.
+                Step::WriteUp => up.write().unwrap_or_else(|_| up.give_up()),
+                Step::WriteDown => down.write()?,
+                Step::OutputGone => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What can be done without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    ReadUp,
+    ReadDown,
+    WriteUp,
+    WriteDown,
+    /// Nobody will ever read our output.
+    OutputGone,
+}
+
+/// Waits until something can be done.
+fn ready(up: &Lane<'_>, down: &Lane<'_>) -> io::Result<Vec<Step>> {
+    let wishes = [
+        (Step::ReadUp, up.wants_read(), up.from, PollFlags::IN),
+        (Step::WriteUp, up.wants_write(), up.to, PollFlags::OUT),
+        (Step::ReadDown, down.wants_read(), down.from, PollFlags::IN),
+        (Step::WriteDown, down.wants_write(), down.to, PollFlags::OUT),
+        // A descriptor that is asked for nothing still tells when it is broken.
+        (Step::OutputGone, !down.wants_write(), down.to, PollFlags::empty()),
+    ];
+    let wishes: Vec<_> = wishes.into_iter().filter(|(_, is_wanted, ..)| *is_wanted).collect();
+    let mut fds: Vec<PollFd<'_>> =
+        wishes.iter().map(|(_, _, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+    poll(&mut fds, None)?;
+    let steps = wishes.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(steps.map(|((step, ..), _)| *step).collect())
+}
+
+/// One direction.
+struct Lane<'a> {
+    from: BorrowedFd<'a>,
+    to: BorrowedFd<'a>,
+    nozzle: Nozzle,
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    has_ended: bool,
+}
+
+impl<'a> Lane<'a> {
+    fn new(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> io::Result<Self> {
+        let bytes = vec![0; LANE_BYTES].into();
+        let nozzle = Nozzle::of(to)?;
+        Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false })
+    }
+
+    /// Everything that came was passed on, and no more will come.
+    const fn is_done(&self) -> bool {
+        self.has_ended && !self.wants_write()
+    }
+
+    const fn wants_read(&self) -> bool {
+        !self.has_ended && !self.wants_write()
+    }
+
+    const fn wants_write(&self) -> bool {
+        self.start < self.end
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        match read(self.from, &mut self.bytes) {
+            Ok(Some(0)) => self.has_ended = true,
+            Ok(Some(count)) => (self.start, self.end) = (0, count),
+            Ok(None) => {}
+            Err(why) if is_gone(&why) => self.has_ended = true,
+            Err(why) => return Err(why),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let rest = self.bytes.get(self.start..self.end).unwrap_or_default();
+        if let Some(count) = self.nozzle.write(self.to, rest)? {
+            self.start += count;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self) {
+        self.has_ended = true;
+        self.start = self.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    /// The bridge in a thread, and the far ends of its three descriptors. Dropping the daemon's
+    /// end ends it.
+    struct Bridge {
+        input: Option<io::PipeWriter>,
+        output: io::PipeReader,
+        daemon: UnixStream,
+        thread: thread::JoinHandle<io::Result<()>>,
+    }
+
+    fn start() -> Bridge {
+        let (stdin, input) = io::pipe().unwrap();
+        let (output, stdout) = io::pipe().unwrap();
+        let (daemon, ours) = UnixStream::pair().unwrap();
+        let thread = thread::spawn(move || bridge(stdin.as_fd(), stdout.as_fd(), ours.as_fd()));
+        Bridge { input: Some(input), output, daemon, thread }
+    }
+
+    #[test]
+    fn the_end_of_input_is_passed_on_and_answers_still_come() {
+        let mut bridge = start();
+        bridge.input.take().unwrap().write_all(b"not even JSON").unwrap();
+        let mut heard = String::new();
+        bridge.daemon.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "not even JSON");
+        bridge.daemon.write_all(b"late answer").unwrap();
+        drop(bridge.daemon);
+        bridge.output.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "not even JSONlate answer");
+        bridge.thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_closes_ends_it_while_stdin_is_open() {
+        let mut bridge = start();
+        bridge.daemon.write_all(b"bye").unwrap();
+        drop(bridge.daemon);
+        let mut heard = String::new();
+        bridge.output.read_to_string(&mut heard).unwrap();
+        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(heard, "bye");
+        drop(bridge.input);
+    }
+
+    #[test]
+    fn a_full_stdout_does_not_stop_stdin() {
+        const MUCH: usize = 4 * 1024 * 1024;
+        let mut bridge = start();
+        let mut talker = bridge.daemon.try_clone().unwrap();
+        let talk = thread::spawn(move || talker.write_all(&vec![b'd'; MUCH]));
+        // Nobody reads stdout yet.
+        let mut input = bridge.input.take().unwrap();
+        let feed = thread::spawn(move || input.write_all(&vec![b'u'; MUCH]));
+        let mut up = Vec::new();
+        bridge.daemon.read_to_end(&mut up).unwrap();
+        assert_eq!(up.len(), MUCH);
+        feed.join().unwrap().unwrap();
+        let mut down = vec![0; MUCH];
+        bridge.output.read_exact(&mut down).unwrap();
+        talk.join().unwrap().unwrap();
+        assert!(up.iter().all(|b| *b == b'u') && down.iter().all(|b| *b == b'd'));
+        drop(bridge.daemon);
+        bridge.thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_stdout_nobody_reads_any_more_ends_it() {
+        let bridge = start();
+        drop(bridge.output);
+        let error = bridge.thread.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        drop((bridge.input, bridge.daemon));
+    }
+}

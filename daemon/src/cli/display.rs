@@ -1,0 +1,117 @@
+//! What a user sees of a call that runs: a bar on a terminal, lines elsewhere.
+
+use std::io::Write;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Io;
+use super::format::clean;
+use crate::client::{CallId, Log, Notification, Progress};
+
+/// Steps of the bar: progress is counted in whatever the tool likes.
+const STEPS: f64 = 1000.0;
+
+/// Shows the notifications that belong to one call.
+pub(super) struct Display<'a> {
+    err: &'a mut dyn Write,
+    call: CallId,
+    task: Option<&'a str>,
+    bar: Option<ProgressBar>,
+}
+
+impl<'a> Display<'a> {
+    /// For `call`, and for the task it created.
+    pub(super) fn new(io: &'a mut Io<'_>, call: CallId, task: Option<&'a str>) -> Self {
+        let bar = io.err_is_terminal.then(|| {
+            let bar =
+                ProgressBar::with_draw_target(Some(STEPS as u64), ProgressDrawTarget::stderr());
+            bar.set_style(style("{spinner} {wide_msg}"));
+            bar
+        });
+        Self { err: &mut *io.err, call, task, bar }
+    }
+
+    /// Shows `note`, if it is about this call.
+    pub(super) fn show(&mut self, note: &Notification) {
+        match note {
+            Notification::Progress(progress) if progress.call == self.call => {
+                self.progress(progress);
+            }
+            Notification::Log(log) => self.line(&log_line(log)),
+            Notification::Task(task) if Some(task.id.as_str()) == self.task => {
+                if let (false, Some(message)) = (task.status.is_terminal(), &task.message) {
+                    self.line(&format!("{}: {}", task.status, clean(message)));
+                }
+            }
+            Notification::Progress(_) | Notification::Task(_) | Notification::Other { .. } => {}
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let text = progress_text(progress);
+        let Some(bar) = &self.bar else {
+            self.line(&format!("progress {text}"));
+            return;
+        };
+        match progress.total {
+            Some(total) if total > 0.0 => {
+                bar.set_style(style("{spinner} [{bar:30}] {wide_msg}"));
+                // Saturates, and makes NaN zero.
+                bar.set_position(((progress.done / total).min(1.0) * STEPS) as u64);
+            }
+            Some(_) | None => {
+                bar.set_style(style("{spinner} {wide_msg}"));
+                bar.tick();
+            }
+        }
+        bar.set_message(text);
+    }
+
+    fn line(&mut self, line: &str) {
+        let err = &mut self.err;
+        // As everywhere: a stderr that is closed ends no call.
+        let mut write = || {
+            let _ = writeln!(err, "{line}");
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+impl Drop for Display<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("our templates are well-formed")
+}
+
+/// `3/10 message`.
+fn progress_text(progress: &Progress) -> String {
+    let mut text = progress.done.to_string();
+    if let Some(total) = progress.total {
+        text = format!("{text}/{total}");
+    }
+    if let Some(message) = &progress.message {
+        text = format!("{text} {}", clean(message));
+    }
+    text
+}
+
+fn log_line(log: &Log) -> String {
+    let text = match log.data.as_str() {
+        Some(text) => clean(text).into_owned(),
+        None => clean(&log.data.to_string()).into_owned(),
+    };
+    let level = clean(&log.level);
+    match &log.logger {
+        Some(logger) => format!("[{level}] {}: {text}", clean(logger)),
+        None => format!("[{level}] {text}"),
+    }
+}

@@ -1,0 +1,322 @@
+//! The command line of `ceased`: the client commands, and the door to the daemon's own.
+//!
+//! [`run`] does one command on the streams it is given; [`main`] gives it those of the process.
+//! What belongs to the daemon is behind [`Backend`].
+
+mod args;
+mod arguments;
+mod call;
+mod connect;
+mod display;
+mod format;
+mod reach;
+mod status;
+mod stop;
+mod tasks;
+mod watch;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::client::{Error, Interrupts, Refusal};
+use args::{Arguments, Command};
+use format::{clean, is_timeout};
+
+/// How a command ended; the exit codes of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done.
+    Done,
+    /// 1: the tool failed, or the server answered with an error.
+    Failed,
+    /// 2: wrong use or wrong config.
+    Usage,
+    /// 3: no daemon reachable, or it went away.
+    Unreachable,
+    /// 4: the task is unknown.
+    UnknownTask,
+    /// 124: timed out.
+    TimedOut,
+    /// 130: cancelled by the user.
+    Cancelled,
+}
+
+impl Exit {
+    /// The number a shell sees.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 3,
+            Self::UnknownTask => 4,
+            Self::TimedOut => 124,
+            Self::Cancelled => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// What only a build with the daemon in it can do. In all of it `config` is what `--config` said;
+/// `None` is for the usual places.
+pub trait Backend {
+    /// `ceased serve`, until a signal ends it.
+    fn serve(&self, config: Option<&Path>) -> Exit;
+
+    /// `ceased stdio`, until its peer leaves.
+    fn stdio(&self, config: Option<&Path>) -> Exit;
+
+    /// `ceased check`: the verdict goes to `out`, what is wrong to `err`.
+    fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
+
+    /// The first Unix listener of the config; `None` when it has none or there is no config.
+    ///
+    /// # Errors
+    /// When there is a config and it is wrong.
+    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure>;
+
+    /// A server in this process, for one peer; `None` when there is no config.
+    ///
+    /// # Errors
+    /// When there is a config and it is wrong, or the server cannot start.
+    fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
+}
+
+/// A server in this process.
+pub struct Embedded {
+    /// The peer's end of a connection to it.
+    pub stream: UnixStream,
+    /// Dropped after `stream`; its drop returns when everything the server started is gone.
+    pub server: Box<dyn Send>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Embedded {{ {:?} }}", self.stream)
+    }
+}
+
+/// Why a command ended early: a message for the user, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What happened, and on further lines what to do about it. Without prefixes, they are added
+    /// when it is printed; control characters are escaped then.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this exit code.
+    #[must_use]
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Unreachable { .. } | Error::Closed | Error::Io(_) => Exit::Unreachable,
+            Error::Rpc(rpc) if is_timeout(rpc) => Exit::TimedOut,
+            Error::Rpc(_) | Error::Protocol(_) | Error::Refused(Refusal::NotOffered(_)) => {
+                Exit::Failed
+            }
+            Error::TimedOut(_) => Exit::TimedOut,
+            Error::Interrupted => Exit::Cancelled,
+            Error::Refused(_) => Exit::Usage,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For what is written to stdout and stderr.
+    fn from(why: io::Error) -> Self {
+        Self::new(Exit::Failed, format!("cannot write the result: {why}"))
+    }
+}
+
+/// What a command reads from its environment.
+#[derive(Debug, Clone, Default)]
+pub struct Env {
+    /// `$CEASED_SOCKET`.
+    pub socket: Option<OsString>,
+    /// `$CEASED_TOKEN`.
+    pub token: Option<String>,
+    /// `$XDG_RUNTIME_DIR`.
+    pub runtime_dir: Option<OsString>,
+    /// The directory that holds `ceased/ceased.sock` when nothing else is said: `/run`.
+    pub run_dir: PathBuf,
+}
+
+impl Env {
+    /// The environment of this process. Variables that are empty count as not set.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            socket: var("CEASED_SOCKET"),
+            token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
+            runtime_dir: var("XDG_RUNTIME_DIR"),
+            run_dir: "/run".into(),
+        }
+    }
+}
+
+/// The streams of a command.
+pub struct Io<'a> {
+    /// Results and nothing else.
+    pub out: &'a mut dyn Write,
+    /// Everything else.
+    pub err: &'a mut dyn Write,
+    /// True when `out` is a terminal: then control characters in results are escaped.
+    pub out_is_terminal: bool,
+    /// True when `err` is the process's own stderr and a terminal: then progress is a bar.
+    pub err_is_terminal: bool,
+    /// What `connect` reads.
+    pub input: BorrowedFd<'a>,
+    /// What `connect` writes; the descriptor under `out`.
+    pub output: BorrowedFd<'a>,
+    /// What ends waits. Called once, when the daemon is reached: until then a signal ends the
+    /// process as it always does.
+    pub interrupts: &'a mut dyn FnMut() -> io::Result<Interrupts>,
+    /// The environment.
+    pub env: Env,
+}
+
+impl fmt::Debug for Io<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Io {{ env: {:?} }}", self.env)
+    }
+}
+
+impl Io<'_> {
+    /// One line for the user. A stderr that cannot be written to must not end a command, least of
+    /// all one that is cancelling something.
+    fn say(&mut self, line: &str) {
+        let _ = writeln!(self.err, "ceased: {}", clean(line));
+    }
+}
+
+/// The program: [`run`] with the arguments and streams of this process.
+#[must_use]
+pub fn main(backend: &dyn Backend) -> ExitCode {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let mut io = Io {
+        out: &mut io::stdout(),
+        err: &mut io::stderr(),
+        out_is_terminal: stdout.is_terminal(),
+        err_is_terminal: io::stderr().is_terminal(),
+        input: stdin.as_fd(),
+        output: stdout.as_fd(),
+        interrupts: &mut Interrupts::on_signals,
+        env: Env::of_process(),
+    };
+    run(std::env::args_os(), &mut io, backend).into()
+}
+
+/// Does what `args` say; the first is the program's name.
+pub fn run(
+    args: impl IntoIterator<Item = OsString>,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Exit {
+    let command = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments.command,
+        Err(error) => return usage(&error, io),
+    };
+    let done = match &command {
+        Command::Serve(args) => Ok(backend.serve(args.config.as_deref())),
+        Command::Stdio(args) => Ok(backend.stdio(args.config.as_deref())),
+        Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
+        Command::Connect(args) => connect::connect(args, io, backend),
+        Command::Call(args) => call::call(args, io, backend),
+        Command::Tools(args) => status::tools(args, io, backend),
+        Command::Status(args) => status::status(args, io, backend),
+        Command::Tasks(args) => tasks::tasks(args, io, backend),
+        Command::Get(args) => tasks::get(args, io, backend),
+        Command::Result(args) => tasks::result(args, io, backend),
+        Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Watch(args) => watch::watch(args, io, backend),
+    };
+    let flushed = io.out.flush().map_err(Failure::from);
+    match done.and_then(|exit| flushed.map(|()| exit)) {
+        Ok(exit) => exit,
+        Err(Failure { exit, message }) => {
+            for (number, line) in message.lines().enumerate() {
+                let prefix = if number == 0 { "ceased:" } else { "  hint:" };
+                let _ = writeln!(io.err, "{prefix} {}", clean(line));
+            }
+            exit
+        }
+    }
+}
+
+/// Help and version go to stdout and are no failure; the rest is.
+fn usage(error: &clap::Error, io: &mut Io<'_>) -> Exit {
+    let text = error.render();
+    if error.use_stderr() {
+        let _ = write!(io.err, "{text}");
+        Exit::Usage
+    } else {
+        match write!(io.out, "{text}").and_then(|()| io.out.flush()) {
+            Ok(()) => Exit::Done,
+            Err(_) => Exit::Failed,
+        }
+    }
+}
+
+/// A build without the daemon: every client command works, against a daemon elsewhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClientOnly;
+
+impl ClientOnly {
+    const WHY: &str = "this build is a client only; it has no server in it";
+
+    fn refuse(err: &mut dyn Write) -> Exit {
+        let _ = writeln!(err, "ceased: {}", Self::WHY);
+        Exit::Usage
+    }
+}
+
+impl Backend for ClientOnly {
+    fn serve(&self, _: Option<&Path>) -> Exit {
+        Self::refuse(&mut io::stderr())
+    }
+
+    fn stdio(&self, _: Option<&Path>) -> Exit {
+        Self::refuse(&mut io::stderr())
+    }
+
+    fn check(&self, _: Option<&Path>, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        Self::refuse(err)
+    }
+
+    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+        match config {
+            Some(_) => Err(Failure::new(Exit::Usage, format!("{}; use --socket", Self::WHY))),
+            None => Ok(None),
+        }
+    }
+
+    fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! `ceased tasks`, `get`, `result` and `cancel`.
+
+use std::time::Duration;
+
+use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
+use super::display::Display;
+use super::format::{self, clean, table};
+use super::stop::{Gone, Whose, report, wait_until_gone};
+use super::{Backend, Exit, Failure, Io, reach};
+use crate::client::{Client, Error, INVALID_PARAMS, Task};
+
+/// `ceased tasks`.
+pub(super) fn tasks(
+    args: &ListArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let tasks = session.client.tasks()?;
+    if args.json {
+        format::raw_list(tasks.iter().map(|task| &*task.raw), io)?;
+        return Ok(Exit::Done);
+    }
+    if tasks.is_empty() {
+        io.say("no tasks");
+    }
+    let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
+    table(io.out, &rows)?;
+    Ok(Exit::Done)
+}
+
+fn row(task: &Task) -> Vec<String> {
+    let message = format::first_line(task.message.as_deref().unwrap_or_default());
+    vec![task.id.clone(), task.status.to_string(), task.created_at.clone(), ttl(task), message]
+}
+
+fn ttl(task: &Task) -> String {
+    task.ttl.map_or_else(|| "unlimited".to_owned(), in_words)
+}
+
+fn in_words(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// `ceased get`.
+pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let task = session.client.task(&args.id).map_err(|error| unknown(error, &args.id))?;
+    if args.json {
+        format::raw(task.raw.get(), io)?;
+        return Ok(Exit::Done);
+    }
+    let mut fields = vec![
+        ("task", task.id.clone()),
+        ("status", task.status.to_string()),
+        ("created", task.created_at.clone()),
+        ("updated", task.last_updated_at.clone()),
+        ("ttl", ttl(&task)),
+    ];
+    fields.extend(task.message.clone().map(|message| ("message", message)));
+    fields.extend(task.poll_interval.map(|interval| ("poll", in_words(interval))));
+    let rows: Vec<Vec<String>> =
+        fields.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    table(io.out, &rows)?;
+    Ok(Exit::Done)
+}
+
+/// `ceased result`.
+pub(super) fn result(
+    args: &ResultArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let client = &mut session.client;
+    let call = client.start_task_result(&args.id)?;
+    let answer = {
+        let mut display = Display::new(io, call, Some(&args.id));
+        client.wait(call, args.timeout, &mut |note| display.show(note))
+    };
+    match answer {
+        Ok(answer) => format::result(&answer, io),
+        Err(error @ (Error::Interrupted | Error::TimedOut(_))) => {
+            // CAN-15: ends the wait alone.
+            let cancelled = client.cancel(call, Some("no longer waited for"));
+            io.say(&format!("no longer waiting; task {} goes on", args.id));
+            cancelled?;
+            Ok(Failure::from(error).exit)
+        }
+        Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
+            // The task's own error may have the same code.
+            client.task(&args.id).map_err(|error| unknown(error, &args.id))?;
+            Err(Error::Rpc(error).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `ceased cancel`.
+pub(super) fn cancel(
+    args: &CancelArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let client = &mut session.client;
+    let task = match client.cancel_task(&args.id, args.reason.as_deref()) {
+        Ok(task) => task,
+        Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
+            return Err(not_cancellable(client, &args.id));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
+    let gone = wait_until_gone(client, Whose::Task(&args.id), io);
+    report(&gone, client, io);
+    Ok(match gone {
+        Gone::Yes | Gone::Unknown => Exit::Done,
+        Gone::StillThere(_) => Exit::TimedOut,
+        Gone::Left => Exit::Cancelled,
+        Gone::Lost(_) => Exit::Unreachable,
+    })
+}
+
+/// The same code says that a task is unknown and that it has ended (TSK-23, TSK-27).
+fn not_cancellable(client: &mut Client, id: &str) -> Failure {
+    match client.task(id) {
+        Ok(task) => Failure::new(
+            Exit::Failed,
+            format!("task {id} is {} already; there is nothing to cancel", task.status),
+        ),
+        Err(error) => unknown(error, id),
+    }
+}
+
+/// What a failed look at a task means.
+pub(super) fn unknown(error: Error, id: &str) -> Failure {
+    match &error {
+        Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
+            Failure::new(Exit::UnknownTask, format!("there is no task {id}: {rpc}"))
+        }
+        Error::Rpc(_)
+        | Error::Unreachable { .. }
+        | Error::Protocol(_)
+        | Error::TimedOut(_)
+        | Error::Interrupted
+        | Error::Closed
+        | Error::Refused(_)
+        | Error::Io(_) => error.into(),
+    }
+}

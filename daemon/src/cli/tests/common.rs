@@ -1,0 +1,285 @@
+//! Finding the daemon, doing without, listing, and the door to the daemon's own commands.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::client::fake::Script;
+
+/// A backend with a config that names `socket`, and a server to embed.
+#[derive(Default)]
+struct Fake {
+    socket: Option<PathBuf>,
+    config_is_wrong: bool,
+    embedded: Mutex<Option<Embedded>>,
+    called: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    fn note(&self, what: &str, config: Option<&Path>) {
+        self.called.lock().unwrap().push(format!("{what} {config:?}"));
+    }
+}
+
+impl Backend for Fake {
+    fn serve(&self, config: Option<&Path>) -> Exit {
+        self.note("serve", config);
+        Exit::Done
+    }
+
+    fn stdio(&self, config: Option<&Path>) -> Exit {
+        self.note("stdio", config);
+        Exit::Done
+    }
+
+    fn check(&self, config: Option<&Path>, out: &mut dyn Write, _: &mut dyn Write) -> Exit {
+        self.note("check", config);
+        writeln!(out, "fine").unwrap();
+        Exit::Done
+    }
+
+    fn socket(&self, _: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+        if self.config_is_wrong {
+            return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
+        }
+        Ok(self.socket.clone())
+    }
+
+    fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
+        if self.config_is_wrong {
+            return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
+        }
+        Ok(self.embedded.lock().unwrap().take())
+    }
+}
+
+fn lists_tools(talk: &mut Talk, message: &Value) {
+    match method(message) {
+        "tools/list" => talk.answer(message, tools()),
+        "tools/call" => talk.answer(message, json!({"content": []})),
+        _ => talk.unknown_method(message),
+    }
+}
+
+#[test]
+fn tools_in_columns_and_as_one_document() {
+    let ran = stage(lists_tools).run(&["tools"]);
+    assert_eq!(ran.exit, Exit::Done);
+    assert_eq!(
+        ran.out,
+        "build   task optional   Build the workspace …\n\
+         echo    task forbidden  Says it again\n\
+         backup  task required\n"
+    );
+    let ran = stage(lists_tools).run(&["tools", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), tools()["tools"]);
+    assert_eq!(ran.out.lines().count(), 1);
+}
+
+#[test]
+fn status_shows_whatever_there_is() {
+    let script = |talk: &mut Talk, message: &Value| {
+        talk.answer(
+            message,
+            json!({
+                "connection": 7,
+                "jobs": [
+                    {"job": "j1", "tool": "build", "state": "running"},
+                    {"job": "j2", "tool": "e\u{1b}", "reason": "cancelled by the user"},
+                ],
+                "limits": {"workers": 64},
+            }),
+        );
+    };
+    let ran = stage(script).run(&["status"]);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    for line in ["connection: 7", "jobs: 2", "limits:", "  workers  64"] {
+        assert!(ran.out.lines().any(|is| is == line), "{line:?} in\n{}", ran.out);
+    }
+    let heading = ran.out.lines().find(|line| line.contains("JOB")).unwrap();
+    assert!(heading.contains("REASON") && heading.contains("STATE"), "{heading}");
+    assert!(ran.out.contains("e\\u{1b}") && ran.out.contains("cancelled by the user"));
+    let ran = stage(script).run(&["status", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap()["limits"]["workers"], 64);
+    let ran = stage(|talk, message| talk.unknown_method(message)).run(&["status"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("fake has no ceased/status"), "{}", ran.err);
+}
+
+#[test]
+fn the_daemon_is_looked_for_in_the_order_that_was_promised() {
+    // Explicit, by environment, by config: the first that is said counts, and only it.
+    let mut one = stage(lists_tools);
+    one.env.socket = Some(one.socket().into());
+    let elsewhere = Fake { socket: Some("/nonexistent/config.sock".into()), ..Fake::default() };
+    assert_eq!(one.run_with(&["tools"], &elsewhere).exit, Exit::Done);
+
+    let mut one = stage(lists_tools);
+    one.env.runtime_dir = Some("/nonexistent/runtime".into());
+    let here = Fake { socket: Some(one.socket().into()), ..Fake::default() };
+    assert_eq!(one.run_with(&["tools"], &here).exit, Exit::Done);
+
+    for (args, expected) in [
+        (&["tools", "--socket", "/nonexistent/arg.sock"][..], "unix:/nonexistent/arg.sock"),
+        (&["tools", "--tcp", "127.0.0.1:1"], "tcp:127.0.0.1:1"),
+        (&["tools"], "unix:/nonexistent/env.sock"),
+    ] {
+        let mut one = stage(lists_tools);
+        one.env.socket = Some("/nonexistent/env.sock".into());
+        let here = Fake { socket: Some(one.socket().into()), ..Fake::default() };
+        let ran = one.run_with(args, &here);
+        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Unreachable, ""));
+        assert!(ran.err.contains(expected), "{}", ran.err);
+        assert!(ran.err.contains("ceased serve"), "{}", ran.err);
+        assert!(!ran.err.contains(&one.socket()), "{}", ran.err);
+    }
+}
+
+#[test]
+fn the_usual_places_are_tried_in_turn_and_all_named() {
+    let mut one = stage(lists_tools);
+    one.env.runtime_dir = Some(one.dir.path().join("runtime").into());
+    let ran = one.run_with(&["tools"], &Fake::default());
+    assert_eq!(ran.exit, Exit::Unreachable);
+    for place in ["runtime/ceased/ceased.sock", "run/ceased/ceased.sock"] {
+        assert!(ran.err.contains(place), "{}", ran.err);
+    }
+    let mut one = stage(lists_tools);
+    one.env.runtime_dir = Some(one.dir.path().join("runtime").into());
+    let usual = one.env.run_dir.join("ceased");
+    std::fs::create_dir_all(&usual).unwrap();
+    std::fs::rename(one.socket(), usual.join("ceased.sock")).unwrap();
+    assert_eq!(one.run_with(&["tools"], &Fake::default()).exit, Exit::Done);
+}
+
+#[test]
+fn a_wrong_config_matters_to_whoever_named_it() {
+    let mut one = stage(lists_tools);
+    let wrong = Fake { config_is_wrong: true, ..Fake::default() };
+    let ran = one.run_with(&["tools", "--config", "c.toml"], &wrong);
+    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Usage, "ceased: c.toml:3: unknown key\n"));
+    let ran = one.run_with(&["tools"], &wrong);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("passing over the config: c.toml:3"), "{}", ran.err);
+}
+
+#[test]
+fn what_is_there_and_no_daemon_is_told_apart_from_nothing() {
+    let mut one = stage(lists_tools);
+    let path = one.dir.path().join("alien.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let alien = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"SSH-2.0-x\r\n").unwrap();
+        io::copy(&mut stream, &mut io::sink()).unwrap();
+    });
+    let ran = one.run_with(&["tools", "--socket", path.to_str().unwrap()], &Fake::default());
+    alien.join().unwrap();
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("SSH-2.0-x"), "{}", ran.err);
+}
+
+/// Tells that the server was shut down, and whether its peer had left by then.
+struct Guard(Arc<AtomicBool>, Option<thread::JoinHandle<()>>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.1.take().unwrap().join().unwrap();
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn embeddable(is_down: &Arc<AtomicBool>) -> Fake {
+    let (stream, theirs) = UnixStream::pair().unwrap();
+    let server = thread::spawn(move || {
+        let (_, trigger) = Interrupts::manual().unwrap();
+        let mut script: Script = Box::new(lists_tools);
+        Talk::new(theirs, Arc::new(trigger)).serve(&Received::default(), &mut script);
+    });
+    let server = Box::new(Guard(Arc::clone(is_down), Some(server)));
+    Fake { embedded: Mutex::new(Some(Embedded { stream, server })), ..Fake::default() }
+}
+
+#[test]
+fn a_call_without_a_daemon_runs_here_and_says_so() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let mut one = stage(lists_tools);
+    let ran =
+        one.run_with(&["call", "echo", "--socket", "/nonexistent/s.sock"], &embeddable(&is_down));
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    assert_eq!(
+        ran.err,
+        "ceased: no daemon at unix:/nonexistent/s.sock; running the tool in this process\n"
+    );
+    assert!(is_down.load(Ordering::SeqCst), "the server outlived the command");
+}
+
+#[test]
+fn nothing_else_runs_here() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    for args in [
+        &["call", "echo", "--tcp", "127.0.0.1:1"][..],
+        &["call", "build", "package=x", "--detach", "--socket", "/nonexistent/s.sock"],
+        &["tools", "--socket", "/nonexistent/s.sock"],
+        &["connect", "--socket", "/nonexistent/s.sock"],
+    ] {
+        let backend = embeddable(&is_down);
+        let ran = stage(lists_tools).run_with(args, &backend);
+        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Unreachable, ""), "{args:?}");
+        assert!(backend.embedded.lock().unwrap().is_some(), "{args:?}");
+        drop(backend);
+    }
+    let ran = stage(lists_tools)
+        .run_with(&["call", "echo", "--socket", "/nonexistent/s.sock"], &Fake::default());
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert!(ran.err.contains("no config") && ran.err.contains("--config FILE"), "{}", ran.err);
+}
+
+#[test]
+fn the_daemons_own_commands_go_to_the_backend() {
+    let backend = Fake::default();
+    let mut one = stage(lists_tools);
+    assert_eq!(one.run_with(&["serve"], &backend).exit, Exit::Done);
+    assert_eq!(one.run_with(&["stdio", "--config", "c"], &backend).exit, Exit::Done);
+    let ran = one.run_with(&["check", "--config", "c"], &backend);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Done, "fine\n"));
+    let called = backend.called.lock().unwrap();
+    assert_eq!(*called, ["serve None", "stdio Some(\"c\")", "check Some(\"c\")"]);
+}
+
+#[test]
+fn wrong_use_is_told_on_stderr_and_help_on_stdout() {
+    let mut one = stage(lists_tools);
+    for args in [&[][..], &["launch"], &["get"], &["tools", "--socket", "a", "--tcp", "b"]] {
+        let ran = one.run_with(args, &ClientOnly);
+        assert_eq!((ran.exit, ran.out.as_str()), (Exit::Usage, ""), "{args:?}");
+        assert!(ran.err.contains("Usage"), "{args:?}: {}", ran.err);
+    }
+    for args in [&["--help"][..], &["--version"], &["call", "--help"]] {
+        let ran = one.run_with(args, &ClientOnly);
+        assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""), "{args:?}");
+        assert!(!ran.out.is_empty());
+    }
+}
+
+#[test]
+fn the_token_goes_to_tcp_and_nowhere_else() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(stream), &mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    });
+    let mut one = stage(lists_tools);
+    one.env.token = Some("s3cret".to_owned());
+    let ran = one.run_with(&["tools", "--tcp", &address], &ClientOnly);
+    assert_eq!(ran.exit, Exit::Unreachable);
+    assert_eq!(server.join().unwrap()["params"]["_meta"]["ceased/token"], "s3cret");
+
+    let mut one = stage(lists_tools);
+    one.env.token = Some("s3cret".to_owned());
+    assert_eq!(one.run(&["tools"]).exit, Exit::Done);
+    assert!(one.received.all().iter().all(|message| !message.to_string().contains("s3cret")));
+}

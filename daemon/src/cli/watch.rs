@@ -1,0 +1,125 @@
+//! `ceased watch`: a line for every change of a task, or of all.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use super::args::WatchArgs;
+use super::format::clean;
+use super::tasks::unknown;
+use super::{Backend, Exit, Failure, Io, reach};
+use crate::client::{Client, Notification, Task, TaskStatus};
+
+/// Between two looks when the server does not say.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// However often the server wants to be asked, no more than this.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
+
+/// What makes a line worth printing.
+type Seen = (TaskStatus, Option<String>);
+
+/// Runs the command.
+pub(super) fn watch(
+    args: &WatchArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut watch = Watch { io, seen: BTreeMap::new() };
+    let watched = match &args.id {
+        Some(id) => watch.one(&mut session.client, id),
+        None => watch.all(&mut session.client),
+    };
+    match watched {
+        Err(Failure { exit: Exit::Cancelled, .. }) => Ok(Exit::Cancelled),
+        watched => watched,
+    }
+}
+
+struct Watch<'a, 'io> {
+    io: &'a mut Io<'io>,
+    seen: BTreeMap<String, Seen>,
+}
+
+impl Watch<'_, '_> {
+    fn one(&mut self, client: &mut Client, id: &str) -> Result<Exit, Failure> {
+        loop {
+            let task = client.task(id).map_err(|error| unknown(error, id))?;
+            self.show(&task)?;
+            if task.status.is_terminal() {
+                return Ok(Exit::Done);
+            }
+            self.idle(client, interval(task.poll_interval), Some(id))?;
+            if self.seen.get(id).is_some_and(|(status, _)| status.is_terminal()) {
+                return Ok(Exit::Done);
+            }
+        }
+    }
+
+    fn all(&mut self, client: &mut Client) -> Result<Exit, Failure> {
+        loop {
+            let tasks = client.tasks()?;
+            for task in &tasks {
+                self.show(task)?;
+            }
+            let gone: Vec<String> = self
+                .seen
+                .keys()
+                .filter(|id| !tasks.iter().any(|task| &task.id == *id))
+                .cloned()
+                .collect();
+            for id in gone {
+                writeln!(self.io.out, "{} no longer kept", clean(&id))?;
+                self.seen.remove(&id);
+            }
+            let soonest = tasks
+                .iter()
+                .filter(|task| !task.status.is_terminal())
+                .filter_map(|task| task.poll_interval)
+                .min();
+            self.idle(client, interval(soonest), None)?;
+        }
+    }
+
+    /// Prints the task if it is not as it was.
+    fn show(&mut self, task: &Task) -> io::Result<()> {
+        let now = (task.status, task.message.clone());
+        if self.seen.get(&task.id) == Some(&now) {
+            return Ok(());
+        }
+        let message = clean(task.message.as_deref().unwrap_or_default()).into_owned();
+        let line = format!(
+            "{} {} {} {message}",
+            clean(&task.last_updated_at),
+            clean(&task.id),
+            task.status
+        );
+        self.seen.insert(task.id.clone(), now);
+        writeln!(self.io.out, "{}", line.trim_end())?;
+        self.io.out.flush()
+    }
+
+    /// Lets time pass. A notification says the same as a look would, so its task is shown; none
+    /// has to come, so looking goes on.
+    fn idle(
+        &mut self,
+        client: &mut Client,
+        time: Duration,
+        only: Option<&str>,
+    ) -> Result<(), Failure> {
+        let mut wrote = Ok(());
+        let idled = client.idle(time, &mut |note| {
+            if let (Notification::Task(task), Ok(())) = (note, &wrote)
+                && only.is_none_or(|id| id == task.id)
+            {
+                wrote = self.show(task);
+            }
+        });
+        wrote?;
+        idled.map_err(Failure::from)
+    }
+}
+
+fn interval(asked: Option<Duration>) -> Duration {
+    asked.unwrap_or(LOOK_EVERY).max(LOOK_AT_MOST_EVERY)
+}
