@@ -303,7 +303,8 @@ impl Engine {
 
     fn close(&mut self, conn: ConnId, why: Closing) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if connection.ending == Ending::Closing {
+        // A peer that does not even take our last words is closed a second time, without them.
+        if connection.ending == Ending::Closing && why.flushes() {
             return;
         }
         connection.ending = Ending::Closing;

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
@@ -125,6 +126,8 @@ pub struct Tool {
     pub ladder: Ladder,
     /// What its arguments must satisfy.
     pub check: Option<Box<dyn ArgumentCheck>>,
+    /// What the host needs to run it. The engine only hands it back with the job.
+    pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl fmt::Debug for Tool {

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ceased::cli::main(&ceased::cli::ClientOnly)
+    ceased::process::guard::init();
+    ceased::cli::main(&ceased::InThisProcess)
 }

@@ -90,7 +90,7 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
     let bounds =
-        format!("task {}, timeout {}", tool.task_support.name(), show_duration(tool.timeout));
+        format!("task {}, timeout {}", tool.task_support.as_str(), show_duration(tool.timeout));
     let runs = match &tool.run {
         Run::Builtin(builtin) => {
             more(bounds);

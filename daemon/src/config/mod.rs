@@ -20,7 +20,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ceased_core::limits::OnTtl;
+use ceased_core::tool::TaskSupport;
+
 use crate::arguments::{Arguments, CommandTemplate};
+use crate::builtin::Builtin;
 
 pub use error::{ConfigError, Notice, Problem};
 pub use find::Environment;
@@ -125,15 +129,6 @@ pub struct Tasks {
     pub status_notifications: bool,
 }
 
-/// What becomes of a task that still runs at its ttl.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnTtl {
-    /// It may finish, bounded by the tool's timeout and by `max_ttl`.
-    Finish,
-    /// It is stopped and deleted.
-    Stop,
-}
-
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
@@ -197,38 +192,6 @@ pub struct CommandTool {
     pub kill_grace: Duration,
     /// Bytes of output that are kept of each stream: its head and its tail.
     pub max_output: usize,
-}
-
-/// The tools that are part of the daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Builtin {
-    /// Gives back `text`.
-    Echo,
-    /// Sleeps `ms` milliseconds unless it is cancelled.
-    Sleep,
-}
-
-/// Whether a tool can be called as a task (2025-11-25, `execution.taskSupport`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskSupport {
-    /// Only as a plain call.
-    Forbidden,
-    /// Both ways.
-    Optional,
-    /// Only as a task.
-    Required,
-}
-
-impl TaskSupport {
-    /// The name of it on the wire and in the file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Forbidden => "forbidden",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
-    }
 }
 
 impl Default for Config {

@@ -29,37 +29,6 @@ const fn key(name: &'static str) -> Key {
     Key { table: "[[tool]]", name }
 }
 
-impl Builtin {
-    const ALL: [(&'static str, Self); 2] = [("echo", Self::Echo), ("sleep", Self::Sleep)];
-
-    /// Its name in the file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Sleep => "sleep",
-        }
-    }
-
-    const fn description(self) -> &'static str {
-        match self {
-            Self::Echo => "Gives back the text it gets.",
-            Self::Sleep => "Sleeps for a number of milliseconds; ends at once when cancelled.",
-        }
-    }
-
-    const fn schema(self) -> &'static str {
-        match self {
-            Self::Echo => {
-                r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}"#
-            }
-            Self::Sleep => {
-                r#"{"type":"object","properties":{"ms":{"type":"integer","minimum":0,"maximum":86400000}},"required":["ms"],"additionalProperties":false}"#
-            }
-        }
-    }
-}
-
 /// Every tool of the file.
 pub(super) fn tools(
     raw: Vec<(usize, raw::Tool)>,
@@ -96,7 +65,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         raw.task_support.as_ref(),
         TaskSupport::Forbidden,
         &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
-            .map(|support| (support.name(), support)),
+            .map(|support| (support.as_str(), support)),
     );
     let timeout = check.duration(
         key("timeout"),
@@ -170,7 +139,8 @@ fn builtin(
     }
     let choices = Builtin::ALL.map(|(name, builtin)| (name, Some(builtin)));
     let builtin = check.choice(key("builtin"), Some(written), None, &choices)?;
-    let arguments = Arguments::new(builtin.schema()).expect("the schemas of builtins are valid");
+    let arguments =
+        Arguments::new(builtin.input_schema()).expect("the schemas of builtins are valid");
     Some((builtin, arguments))
 }
 

@@ -1,0 +1,132 @@
+//! What the command line needs of the daemon: serving, checking, finding, embedding.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use ceased_transports::Address;
+
+use crate::cli::{Backend, Embedded, Exit, Failure};
+use crate::config::{Config, ConfigError, Level, Notice};
+use crate::daemon::{Daemon, Running, StartError, reload, say};
+use crate::logging;
+use crate::process::Orphans;
+
+/// The daemon in this binary.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InThisProcess;
+
+/// A configuration and where it is from.
+struct Found {
+    config: Config,
+    path: Option<PathBuf>,
+}
+
+/// The configuration to use; the default one when there is no file.
+fn find(explicit: Option<&Path>) -> Result<Found, ConfigError> {
+    let path = Config::locate(explicit)?;
+    let config = path.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
+    Ok(Found { config, path })
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(Exit::Usage, error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let exit = match error {
+            StartError::Listen(_) => Exit::Usage,
+            StartError::Io(_) => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+fn warn(notices: &[Notice]) {
+    for notice in notices {
+        say(format_args!("warning: {notice}"));
+    }
+}
+
+fn said(done: Result<(), Failure>) -> Exit {
+    match done {
+        Ok(()) => Exit::Done,
+        Err(Failure { exit, message }) => {
+            for line in message.lines() {
+                say(format_args!("{line}"));
+            }
+            exit
+        }
+    }
+}
+
+fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
+    let _logging = logging::start(found.config.log.level);
+    warn(&found.config.not_yet);
+    let mut server = daemon.orphans(Orphans::Adopt).build()?;
+    server.watch_signals(found.path.map(reload)).map_err(StartError::Io)?;
+    server.run().map_err(StartError::Io)?;
+    Ok(())
+}
+
+impl Backend for InThisProcess {
+    fn serve(&self, config: Option<&Path>) -> Exit {
+        said(find(config).map_err(Failure::from).and_then(|found| {
+            let daemon = Daemon::from_config(&found.config);
+            serve(found, daemon)
+        }))
+    }
+
+    fn stdio(&self, config: Option<&Path>) -> Exit {
+        said(find(config).map_err(Failure::from).and_then(|found| {
+            let daemon = Daemon::from_config(&found.config).listen_nowhere().listen(Address::Stdio);
+            serve(found, daemon)
+        }))
+    }
+
+    fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        match find(config) {
+            Ok(Found { config, path }) => {
+                for notice in &config.not_yet {
+                    let _ = writeln!(err, "ceased: warning: {notice}");
+                }
+                let name = path.as_deref().map_or_else(
+                    || "no configuration file: the defaults".into(),
+                    |path| path.display().to_string(),
+                );
+                match writeln!(out, "{name}: ok\n{}", config.describe().trim_end()) {
+                    Ok(()) => Exit::Done,
+                    Err(_) => Exit::Failed,
+                }
+            }
+            Err(error) => {
+                for line in error.to_string().lines() {
+                    let _ = writeln!(err, "ceased: {line}");
+                }
+                Exit::Usage
+            }
+        }
+    }
+
+    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+        match Config::locate(config)? {
+            None => Ok(None),
+            Some(path) => Ok(Config::load(&path)?.socket().map(Path::to_path_buf)),
+        }
+    }
+
+    fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
+        let Found { config, path } = find(config)?;
+        if path.is_none() {
+            return Ok(None);
+        }
+        let logging = logging::start(config.log.level.min(Level::Warn));
+        warn(&config.not_yet);
+        let running = Daemon::from_config(&config).listen_nowhere().start()?;
+        let stream = running.connect().map_err(StartError::Io)?;
+        let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
+        Ok(Some(Embedded { stream, server }))
+    }
+}

@@ -1,0 +1,324 @@
+//! A daemon as a value: built from a configuration, from tools of the embedding program, or both;
+//! run on this thread or on one of its own.
+
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
+use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::tool::{Catalog, Tool};
+use ceased_transports::{Address, ListenError, SocketMode, Transport};
+
+use crate::config::{self, Config, Listen};
+use crate::process::guard::Program;
+use crate::process::{Containment, Orphans};
+use crate::server::{Options, Reload, Remote, Server};
+use crate::tools;
+
+/// What a daemon is made of.
+///
+/// ```no_run
+/// use ceased::{Daemon, HandlerTool, Job, ToolResult};
+///
+/// let greet = HandlerTool::new("greet", |_: &Job| Ok(ToolResult::text("hello"))).build()?;
+/// let daemon = Daemon::new().tool(greet).start()?;
+/// let _peer = daemon.connect()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Daemon {
+    limits: Limits,
+    tasks: TaskPolicy,
+    tools: Vec<Tool>,
+    listen: Vec<Address>,
+    containment: Option<Containment>,
+    guard: Option<Program>,
+    orphans: Orphans,
+    shutdown_grace: Duration,
+    eof_grace: Duration,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why a daemon cannot start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen(ListenError),
+    /// Something the system did not give.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(error) => error.fmt(f),
+            Self::Io(error) => write!(f, "cannot start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(error)
+    }
+}
+
+impl Daemon {
+    /// A daemon without tools or listeners, with the default limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            limits: Limits::default(),
+            tasks: TaskPolicy::default(),
+            tools: Vec::new(),
+            listen: Vec::new(),
+            containment: None,
+            guard: None,
+            orphans: Orphans::Leave,
+            shutdown_grace: Duration::from_secs(10),
+            eof_grace: Duration::from_millis(500),
+        }
+    }
+
+    /// The daemon a configuration describes.
+    #[must_use]
+    pub fn from_config(config: &Config) -> Self {
+        Self {
+            limits: limits(config),
+            tasks: task_policy(&config.tasks),
+            tools: config.tools.iter().map(tools::configured).collect(),
+            listen: config.listen.iter().map(address).collect(),
+            containment: None,
+            guard: None,
+            orphans: Orphans::Leave,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+        }
+    }
+
+    /// One more tool; see [`HandlerTool`](crate::HandlerTool). Of two with one name the first
+    /// counts.
+    #[must_use]
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// One more address to listen on.
+    #[must_use]
+    pub fn listen(mut self, address: Address) -> Self {
+        self.listen.push(address);
+        self
+    }
+
+    /// No address to listen on; peers come by [`Running::connect`] alone.
+    #[must_use]
+    pub fn listen_nowhere(mut self) -> Self {
+        self.listen.clear();
+        self
+    }
+
+    /// Other bounds than the default ones.
+    #[must_use]
+    pub const fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Other task rules than the default ones.
+    #[must_use]
+    pub const fn tasks(mut self, tasks: TaskPolicy) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// How processes of command tools are kept together; the best the system has if not said.
+    #[must_use]
+    pub fn containment(mut self, containment: Containment) -> Self {
+        self.containment = Some(containment);
+        self
+    }
+
+    /// Another program to serve as the guard of processes, for a program that cannot call
+    /// [`guard::init`](crate::process::guard::init) itself.
+    #[must_use]
+    pub fn guard(mut self, program: Program) -> Self {
+        self.guard = Some(program);
+        self
+    }
+
+    /// What becomes of processes that lose their guard. A program that is nothing but a daemon
+    /// adopts them; another could not tell them from children of its own.
+    #[must_use]
+    pub const fn orphans(mut self, orphans: Orphans) -> Self {
+        self.orphans = orphans;
+        self
+    }
+
+    /// Makes the server and listens. It runs when [`Server::run`] is called.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn build(self) -> Result<Server, StartError> {
+        let containment = self
+            .containment
+            .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        let mut server = Server::new(Options {
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: self.limits,
+                tasks: self.tasks,
+                catalog: Catalog::new(self.tools),
+            }),
+            containment,
+            orphans: self.orphans,
+            shutdown_grace: self.shutdown_grace,
+            eof_grace: self.eof_grace,
+        })?;
+        for address in &self.listen {
+            match address {
+                Address::Stdio => server.serve_peer(stdio()?, true)?,
+                Address::Unix { .. } | Address::Tcp(_) => {
+                    let address = server.listen(address)?;
+                    say(format_args!("listening on {address}"));
+                }
+            }
+        }
+        Ok(server)
+    }
+
+    /// Starts it on a thread of its own.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(self) -> Result<Running, StartError> {
+        let server = self.build()?;
+        let remote = server.remote();
+        let thread = std::thread::Builder::new()
+            .name("ceased".into())
+            .spawn(move || server.run())
+            .map_err(StartError::Io)?;
+        Ok(Running { remote, thread: Some(thread) })
+    }
+}
+
+/// A daemon on a thread of its own. Dropping it shuts it down and waits until nothing it started
+/// is left.
+#[derive(Debug)]
+pub struct Running {
+    remote: Remote,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Running {
+    /// A connection to it, as a peer with this process's user.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        self.remote.connect()
+    }
+
+    /// Asks it to shut down and waits until it has.
+    ///
+    /// # Errors
+    /// When its loop failed.
+    pub fn shut_down(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.remote.shut_down();
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the daemon's loop panicked")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(%error, "the embedded daemon failed");
+        }
+    }
+}
+
+/// The settings a configuration file holds now; for a reload.
+pub(crate) fn reload(path: std::path::PathBuf) -> Reload {
+    Box::new(move || {
+        let config = Config::load(&path).map_err(|error| error.to_string())?;
+        Ok(Arc::new(Settings {
+            server: ServerInfo::default(),
+            limits: limits(&config),
+            tasks: task_policy(&config.tasks),
+            catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+        }))
+    })
+}
+
+fn stdio() -> io::Result<Box<dyn Transport>> {
+    let stdio = ceased_transports::Stdio::open().map_err(io::Error::other)?;
+    Ok(Box::new(stdio))
+}
+
+fn address(listen: &Listen) -> Address {
+    match listen {
+        Listen::Unix { path, mode } => Address::Unix {
+            path: path.clone(),
+            mode: SocketMode::from_bits(*mode).unwrap_or_default(),
+        },
+        Listen::Tcp { address } => Address::Tcp(*address),
+        Listen::Stdio => Address::Stdio,
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        frames: FrameLimits { frame_bytes_max: limits.message_bytes },
+        connections_max: limits.connections,
+        inflight_max: limits.inflight_per_connection,
+        running_max: config.daemon.workers,
+        queued_max: config.daemon.queue,
+        live_tasks_max: limits.tasks_per_identity,
+        stored_tasks_max: limits.stored_tasks_per_identity,
+        stored_bytes_max: limits.stored_bytes_per_identity,
+        write_buffer_bytes: limits.write_buffer_bytes,
+        write_stall: limits.write_stall,
+        ..Limits::default()
+    }
+}
+
+fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
+    TaskPolicy {
+        default_ttl: tasks.default_ttl,
+        max_ttl: tasks.max_ttl,
+        anonymous_ttl: tasks.anonymous_ttl,
+        on_ttl: tasks.on_ttl,
+        late_result: tasks.late_result,
+        poll_interval: tasks.poll_interval,
+        page_size: tasks.page_size,
+        status_notifications: tasks.status_notifications,
+    }
+}
+
+/// One line for whoever watches standard error; a standard error nobody reads must not end us.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    use io::Write as _;
+    let _ = writeln!(io::stderr(), "ceased: {line}");
+}

@@ -1,0 +1,397 @@
+//! The server: one thread, one poll, one engine.
+//!
+//! A turn reads what has arrived, hears what other threads report, lets time pass, carries out
+//! what the engine wants done and sends what it wants said, in this order. Nothing in it waits for
+//! anything but the poll.
+
+mod act;
+mod links;
+mod runs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ceased_core::action::Action;
+use ceased_core::engine::Engine;
+use ceased_core::event::{Event, Identity};
+use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now, Wall};
+use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Transport};
+use mio::{Events, Poll, Token};
+use rustix::process::getuid;
+
+use crate::pool::Pool;
+use crate::process::{Containment, Orphans, Supervisor};
+use crate::reports::{Inbound, Report, Reports};
+use crate::signals::Signals;
+
+/// Connections start here; below are the waker, the signals and the listeners.
+const FIRST_CONN: u64 = 1024;
+const WAKER: Token = Token(0);
+const SIGNALS: Token = Token(1);
+const FIRST_LISTENER: usize = 2;
+
+/// How long accepting rests when the system has no room for another peer.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Peers accepted in one turn at most, so that those already here are not kept waiting.
+const ACCEPTS_MAX: usize = 64;
+/// Bytes read from one peer in one turn at most, for the same reason.
+const READ_BUDGET: usize = 256 * 1024;
+/// How long the last words of a closed connection may take to leave after the end.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+/// How long processes may take to go after SIGKILL, at the very end.
+const LAST_KILL: Duration = Duration::from_secs(5);
+
+/// Loads the settings that are to hold from now on, for a reload.
+pub(crate) type Reload = Box<dyn FnMut() -> Result<Arc<Settings>, String> + Send>;
+
+/// What a server needs to start.
+pub(crate) struct Options {
+    /// What it offers and allows. Every tool's payload must come from [`crate::tools`].
+    pub settings: Arc<Settings>,
+    /// How processes of command tools are kept together.
+    pub containment: Containment,
+    /// What becomes of processes that lose their guard.
+    pub orphans: Orphans,
+    /// How long a shutdown may take.
+    pub shutdown_grace: Duration,
+    /// How long calls may go on after a peer that ends with its input has closed it.
+    pub eof_grace: Duration,
+}
+
+/// One daemon. Made on the thread that runs it.
+pub struct Server {
+    poll: Poll,
+    engine: Engine,
+    settings: Arc<Settings>,
+    clock: Clock,
+    listeners: Vec<Door>,
+    links: BTreeMap<ConnId, Peer>,
+    next_conn: u64,
+    /// Connections with something left to read that no event will announce.
+    ready: BTreeSet<ConnId>,
+    /// Connections whose outbox has something new.
+    unsent: Vec<ConnId>,
+    runs: BTreeMap<JobId, runs::Run>,
+    pool: Pool,
+    supervisor: Supervisor,
+    reports: Reports,
+    inbound: Inbound,
+    signals: Option<(Signals, Option<Reload>)>,
+    actions: Vec<Action>,
+    scratch: Box<[u8]>,
+    shutdown_grace: Duration,
+    eof_grace: Duration,
+    stopping: Stopping,
+}
+
+/// How far the end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    /// Nobody has asked for it.
+    No,
+    /// The engine is draining.
+    Draining,
+    /// The engine has nothing left to do; what is in the outboxes may still leave until then.
+    Flushing(Instant),
+}
+
+/// A listener and when to try it again, if it needs that.
+struct Door {
+    listener: Listener,
+    identity: ForPeers,
+    /// Somebody may be waiting whom no event announces.
+    again: Option<Instant>,
+}
+
+/// Who the peers of a listener are.
+#[derive(Debug, Clone, Copy)]
+enum ForPeers {
+    /// What the system says of them.
+    Credentials,
+    /// Nobody vouches for them.
+    Anonymous,
+}
+
+/// A connection as the loop sees it.
+struct Peer {
+    link: Link,
+    /// When it closes its input, the server's work is done.
+    sole: bool,
+    /// The engine wants it closed once its outbox is empty.
+    closing: bool,
+    /// The engine was told that it does not take what it is sent.
+    blocked: bool,
+}
+
+/// Reaches into a running server from another thread. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    reports: Reports,
+}
+
+impl Remote {
+    /// A connection to the server, as a peer with this process's user.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.reports.send(Report::Adopt(theirs));
+        Ok(ours)
+    }
+
+    /// Asks the server to shut down, as SIGTERM does.
+    pub fn shut_down(&self) {
+        self.reports.send(Report::ShutDown);
+    }
+}
+
+impl Server {
+    /// A server without listeners or peers.
+    ///
+    /// # Errors
+    /// When the system gives no poll, no waker or no thread for the processes.
+    pub(crate) fn new(options: Options) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let (reports, inbound) = Reports::new(&poll, WAKER)?;
+        let supervisor = Supervisor::start(options.containment, options.orphans, {
+            let reports = reports.clone();
+            Box::new(move |report| reports.send(Report::Process(report)))
+        })?;
+        Ok(Self {
+            poll,
+            engine: Engine::new(Arc::clone(&options.settings), Box::new(RandomIds)),
+            settings: options.settings,
+            clock: Clock::new(),
+            listeners: Vec::new(),
+            links: BTreeMap::new(),
+            next_conn: FIRST_CONN,
+            ready: BTreeSet::new(),
+            unsent: Vec::new(),
+            runs: BTreeMap::new(),
+            pool: Pool::new(),
+            supervisor,
+            reports,
+            inbound,
+            signals: None,
+            actions: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            shutdown_grace: options.shutdown_grace,
+            eof_grace: options.eof_grace,
+            stopping: Stopping::No,
+        })
+    }
+
+    /// Reaches into this server from other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        Remote { reports: self.reports.clone() }
+    }
+
+    /// Listens on `address`; the address as it became, with the port the system chose.
+    ///
+    /// Peers on a Unix socket are the users the system says they are (TSK-39); peers on TCP are
+    /// anonymous (TSK-40).
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
+        let listener = Listener::bind(address)?;
+        let identity = match listener.address() {
+            Address::Unix { .. } | Address::Stdio => ForPeers::Credentials,
+            Address::Tcp(_) => ForPeers::Anonymous,
+        };
+        let address = listener.address().clone();
+        self.listeners.push(Door { listener, identity, again: None });
+        Ok(address)
+    }
+
+    /// Serves a peer on `transport` with this process's user. When `sole`, the server shuts down
+    /// with it.
+    ///
+    /// # Errors
+    /// When the transport cannot be watched.
+    pub fn serve_peer(&mut self, transport: Box<dyn Transport>, sole: bool) -> io::Result<()> {
+        let identity = Identity::User(getuid().as_raw());
+        let now = self.clock.now();
+        self.admit(now, transport, identity, sole)
+    }
+
+    /// Watches SIGTERM and SIGINT (shut down; a second one ends at once) and SIGHUP (reload).
+    ///
+    /// # Errors
+    /// When the system gives no descriptors for it.
+    pub(crate) fn watch_signals(&mut self, reload: Option<Reload>) -> io::Result<()> {
+        let mut signals = Signals::install()?;
+        signals.register(self.poll.registry(), SIGNALS)?;
+        self.signals = Some((signals, reload));
+        Ok(())
+    }
+
+    /// Runs until it was asked to shut down and has.
+    ///
+    /// # Errors
+    /// When the poll itself fails.
+    pub fn run(mut self) -> io::Result<()> {
+        for (number, door) in self.listeners.iter_mut().enumerate() {
+            door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
+        }
+        let mut events = Events::with_capacity(1024);
+        while !self.is_over() {
+            self.turn(&mut events)?;
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
+        match self.poll.poll(events, self.timeout()) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let now = self.clock.now();
+        for event in &*events {
+            match event.token() {
+                WAKER => {}
+                SIGNALS => self.take_signals(now),
+                Token(number) if number < FIRST_CONN as usize => {
+                    if let Some(door) = self.listeners.get_mut(number - FIRST_LISTENER) {
+                        door.again = Some(now.at);
+                    }
+                }
+                Token(number) => self.note_event(ConnId::new(number as u64), event),
+            }
+        }
+        self.take_peers(now);
+        self.take_bytes(now);
+        self.take_reports(now);
+        self.take_time(now);
+        self.engine.handle(now, Event::Turn, &mut self.actions);
+        self.act(now);
+        self.send(now);
+        Ok(())
+    }
+
+    /// How long the poll may wait: not at all while something is left to do.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let again = self.listeners.iter().filter_map(|door| door.again).min();
+        let engine = self.engine.deadline().map(|(at, _)| at);
+        let end = match self.stopping {
+            Stopping::Flushing(at) => Some(at),
+            Stopping::No | Stopping::Draining => None,
+        };
+        let first = [again, engine, end].into_iter().flatten().min()?;
+        // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
+        Some(first - self.clock.now().at)
+    }
+
+    fn take_time(&mut self, now: Now) {
+        if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
+            self.engine.handle(now, Event::Tick, &mut self.actions);
+        }
+    }
+
+    fn take_signals(&mut self, now: Now) {
+        let Some((signals, reload)) = &mut self.signals else { return };
+        let taken = signals.take();
+        if taken.reload
+            && let Some(reload) = reload
+        {
+            match reload() {
+                Ok(settings) => {
+                    tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
+                    self.settings = Arc::clone(&settings);
+                    self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+                }
+                Err(why) => tracing::error!(%why, "not reloaded: the configuration is as it was"),
+            }
+        }
+        for _ in 0..taken.terminate {
+            self.shut_down(now);
+        }
+    }
+
+    /// Starts the shutdown; asked a second time, ends it.
+    fn shut_down(&mut self, now: Now) {
+        match self.stopping {
+            Stopping::No => {
+                tracing::info!(grace = ?self.shutdown_grace, "shutting down");
+                self.stopping = Stopping::Draining;
+                self.close_doors();
+                let by = now.at + self.shutdown_grace;
+                self.engine.handle(now, Event::Drain { by }, &mut self.actions);
+            }
+            Stopping::Draining | Stopping::Flushing(_) => {
+                tracing::warn!("told to shut down again: ending at once");
+                self.stopping = Stopping::Flushing(now.at);
+            }
+        }
+    }
+
+    fn close_doors(&mut self) {
+        for mut door in self.listeners.drain(..) {
+            // Closing it takes it out of the poll as well.
+            let _ = door.listener.deregister(self.poll.registry());
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.stopping {
+            Stopping::No | Stopping::Draining => false,
+            Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
+        }
+    }
+
+    /// Ends what may be left: processes are killed and waited for.
+    fn end(self) {
+        let Self { supervisor, inbound, links, .. } = self;
+        // The supervisor must not wait for a loop that has ended.
+        drop(inbound);
+        drop(links);
+        if !supervisor.shutdown(LAST_KILL) {
+            tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        }
+    }
+}
+
+/// A Unix socket that is connected already, as a transport.
+fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
+    Ok(Box::new(ceased_transports::Socket::from_unix(stream)?))
+}
+
+/// The clocks of this machine.
+struct Clock {
+    zero: std::time::Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self { zero: std::time::Instant::now() }
+    }
+
+    fn now(&self) -> Now {
+        let nanos = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            at: Instant::from_nanos(nanos),
+            wall: Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// Ids from the operating system's generator (TSK-08).
+struct RandomIds;
+
+impl Mint for RandomIds {
+    fn uuid(&mut self) -> uuid::Uuid {
+        uuid::Uuid::new_v4()
+    }
+}

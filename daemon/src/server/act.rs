@@ -1,0 +1,135 @@
+//! Actions: what the engine wants done, done; and what it wants known, logged.
+
+use ceased_core::action::{Action, Note};
+use ceased_core::event::Event;
+use ceased_core::time::Now;
+
+use super::{LAST_FLUSH, Server, Stopping, adopted};
+use crate::process;
+use crate::reports::Report;
+
+impl Server {
+    /// Hears what other threads report.
+    pub(super) fn take_reports(&mut self, now: Now) {
+        let reports: Vec<Report> = self.inbound.take().collect();
+        for report in reports {
+            match report {
+                Report::Progress { job, progress, total, message } => {
+                    let message = message.as_deref();
+                    let event = Event::Progress { job, progress, total, message };
+                    self.engine.handle(now, event, &mut self.actions);
+                }
+                Report::Log { job, level, data } => {
+                    let event = Event::Log { job, level, data: &data };
+                    self.engine.handle(now, event, &mut self.actions);
+                }
+                Report::Done { job, outcome } => {
+                    self.runs.remove(&job);
+                    self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                }
+                Report::Process(report) => self.take_process_report(now, report),
+                Report::Adopt(stream) => {
+                    let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
+                    let admitted = adopted(stream)
+                        .and_then(|transport| self.admit(now, transport, identity, false));
+                    if let Err(error) = admitted {
+                        tracing::warn!(%error, "an embedded peer could not be served");
+                    }
+                }
+                Report::ShutDown => self.shut_down(now),
+            }
+        }
+        // Peers adopted just now count as readable.
+        self.take_bytes(now);
+    }
+
+    fn take_process_report(&mut self, now: Now, report: process::Report) {
+        match report {
+            process::Report::Progress { job, progress, total, message } => {
+                let message = message.as_deref();
+                let event = Event::Progress { job, progress, total, message };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            process::Report::Lingering { job } => {
+                self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
+            }
+            process::Report::Ended { job, ending } => {
+                let run = self.runs.remove(&job);
+                let outcome = super::runs::command_outcome(run, ending);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+        }
+    }
+
+    /// Carries out what the engine wants done.
+    pub(super) fn act(&mut self, now: Now) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Start { job, tool, arguments, task } => {
+                    self.start(now, job, &tool, arguments, task);
+                }
+                Action::Stop { job, step, why } => self.stop(job, step, why),
+                Action::Flush { conn } => self.unsent.push(conn),
+                Action::Close { conn, why } => {
+                    tracing::debug!(%conn, ?why, "closing");
+                    match self.links.get_mut(&conn) {
+                        Some(peer) if why.flushes() => {
+                            peer.closing = true;
+                            self.unsent.push(conn);
+                        }
+                        Some(_) => self.drop_peer(now, conn),
+                        None => {}
+                    }
+                }
+                Action::Note(note) => self.log(now, &note),
+                Action::Exit => {
+                    if self.stopping == Stopping::Draining {
+                        self.stopping = Stopping::Flushing(now.at + LAST_FLUSH);
+                    }
+                    self.close_everybody(now);
+                }
+            }
+        }
+        // What carrying out brought up waits for the next turn, in the old one's buffer.
+        actions.append(&mut self.actions);
+        self.actions = actions;
+    }
+
+    /// The end: every connection closes as soon as its last words were sent.
+    fn close_everybody(&mut self, now: Now) {
+        let conns: Vec<_> = self.links.keys().copied().collect();
+        for conn in conns {
+            if let Some(peer) = self.links.get_mut(&conn) {
+                peer.closing = true;
+                self.unsent.push(conn);
+            }
+            self.drop_if_closing(now, conn);
+        }
+    }
+
+    /// CAN-12: texts of peers were cleaned and capped by the engine.
+    fn log(&self, now: Now, note: &Note) {
+        match note {
+            Note::CallCancelled { conn, identity, request, tool, job, reason } => {
+                let job = job.map(|job| job.get());
+                tracing::info!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
+            }
+            Note::TaskCancelled { conn, identity, task, job, reason } => {
+                let job = job.map(|job| job.get());
+                tracing::info!(%conn, %identity, %task, job, reason, "task cancelled");
+            }
+            Note::CancelIgnored { conn } => {
+                tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
+            }
+            Note::Ceased { job, why, since } => {
+                let took = now.at - *since;
+                tracing::info!(%job, why = why.as_str(), ?took, "ceased");
+            }
+            Note::Abandoned { job, tool } => {
+                tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
+            }
+            Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
+        }
+    }
+}

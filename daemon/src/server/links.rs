@@ -1,0 +1,159 @@
+//! Peers: accepting, reading, sending, closing.
+
+use std::io;
+
+use ceased_core::event::{Event, Identity};
+use ceased_core::frame::Frame;
+use ceased_core::id::ConnId;
+use ceased_core::time::Now;
+use ceased_transports::{Accept, Flow, Link, Sent, Transport};
+use mio::Token;
+
+use super::{ACCEPT_REST, ACCEPTS_MAX, ForPeers, Peer, READ_BUDGET, Server};
+
+impl Server {
+    /// Lets in who waits at the listeners.
+    pub(super) fn take_peers(&mut self, now: Now) {
+        for number in 0..self.listeners.len() {
+            for _ in 0..ACCEPTS_MAX {
+                let Some(door) = self.listeners.get_mut(number) else { break };
+                if door.again.is_none_or(|at| at > now.at) {
+                    break;
+                }
+                match door.listener.accept() {
+                    Accept::Peer(transport) => {
+                        let identity = match (door.identity, transport.peer()) {
+                            (
+                                ForPeers::Credentials,
+                                ceased_transports::Peer::Unix { uid, .. }
+                                | ceased_transports::Peer::Stdio { uid },
+                            ) => Identity::User(*uid),
+                            (ForPeers::Anonymous, _) | (_, ceased_transports::Peer::Tcp { .. }) => {
+                                Identity::Anonymous
+                            }
+                        };
+                        if let Err(error) = self.admit(now, transport, identity, false) {
+                            tracing::warn!(%error, "a peer could not be watched and was let go");
+                        }
+                    }
+                    Accept::Drained => door.again = None,
+                    Accept::Exhausted { error, refused } => {
+                        tracing::warn!(%error, refused, "no room for another peer; resting");
+                        door.again = Some(now.at + ACCEPT_REST);
+                    }
+                    Accept::Failed(error) => {
+                        tracing::error!(%error, address = %door.listener.address(), "not listening any more");
+                        door.again = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a new peer in.
+    pub(super) fn admit(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: Identity,
+        sole: bool,
+    ) -> io::Result<()> {
+        let conn = ConnId::new(self.next_conn);
+        let mut link = Link::new(transport, self.settings.limits.frames);
+        link.register(
+            self.poll.registry(),
+            Token(usize::try_from(conn.get()).unwrap_or(usize::MAX)),
+        )?;
+        self.next_conn += 1;
+        tracing::debug!(%conn, peer = %link.peer(), %identity, "connected");
+        self.links.insert(conn, Peer { link, sole, closing: false, blocked: false });
+        self.engine.handle(now, Event::Opened { conn, identity }, &mut self.actions);
+        // A new link counts as readable until it was tried.
+        self.ready.insert(conn);
+        Ok(())
+    }
+
+    pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
+        if let Some(peer) = self.links.get_mut(&conn) {
+            peer.link.on_event(event);
+            self.ready.insert(conn);
+            if peer.blocked {
+                self.unsent.push(conn);
+            }
+        }
+    }
+
+    /// Reads what has arrived, from everybody a little.
+    pub(super) fn take_bytes(&mut self, now: Now) {
+        for conn in std::mem::take(&mut self.ready) {
+            let Some(peer) = self.links.get_mut(&conn) else { continue };
+            let (engine, actions) = (&mut self.engine, &mut self.actions);
+            let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut |frame| {
+                let event = match frame {
+                    Frame::Line(frame) => Event::Frame { conn, frame },
+                    Frame::Overlong => Event::Overlong { conn },
+                    Frame::Alien(bytes) => Event::Alien { conn, bytes },
+                };
+                engine.handle(now, event, actions);
+            });
+            match received {
+                Ok(Flow::Drained) => {}
+                Ok(Flow::More) => {
+                    self.ready.insert(conn);
+                }
+                Ok(Flow::Finished) => {
+                    let linger = peer.sole.then(|| now.at + self.eof_grace);
+                    self.engine.handle(now, Event::Finished { conn, linger }, &mut self.actions);
+                }
+                Err(lost) => {
+                    tracing::debug!(%conn, %lost, "lost");
+                    self.drop_peer(now, conn);
+                }
+            }
+        }
+    }
+
+    /// Sends what the engine wants said.
+    pub(super) fn send(&mut self, now: Now) {
+        for conn in std::mem::take(&mut self.unsent) {
+            let Some(peer) = self.links.get_mut(&conn) else { continue };
+            let Some(outbox) = self.engine.outbox(conn) else { continue };
+            match peer.link.send(outbox) {
+                Sent::Everything => {
+                    if std::mem::take(&mut peer.blocked) {
+                        self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
+                    }
+                    self.drop_if_closing(now, conn);
+                }
+                Sent::Blocked => {
+                    peer.blocked = true;
+                    self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
+                }
+                // Reading tells how it was lost, after what the peer said before.
+                Sent::Lost => {
+                    self.ready.insert(conn);
+                }
+            }
+        }
+    }
+
+    /// Closes a connection whose last words were sent.
+    pub(super) fn drop_if_closing(&mut self, now: Now, conn: ConnId) {
+        let empty = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
+        if self.links.get(&conn).is_some_and(|peer| peer.closing) && empty {
+            self.drop_peer(now, conn);
+        }
+    }
+
+    pub(super) fn drop_peer(&mut self, now: Now, conn: ConnId) {
+        let Some(mut peer) = self.links.remove(&conn) else { return };
+        // Fails for a descriptor the system has forgotten already, which is as good.
+        let _ = peer.link.deregister(self.poll.registry());
+        self.ready.remove(&conn);
+        tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
+        self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
+        if peer.sole && self.stopping == super::Stopping::No {
+            self.shut_down(now);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Tools: from what a configuration or a program says to what the engine offers.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
+
+use crate::arguments::Arguments;
+use crate::config::{self, CommandTool, Run};
+use crate::handler::Handler;
+
+/// How long a handler may take to look at its token before it is given up as lost.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the server needs to run a tool; the payload of its [`Tool`].
+pub(crate) enum Payload {
+    /// A function of this process.
+    Handler(Arc<dyn Handler>),
+    /// A program.
+    Command {
+        /// What to run.
+        command: CommandTool,
+        /// What its arguments must be.
+        arguments: Arguments,
+    },
+}
+
+/// The check of a call's arguments by their schema.
+struct BySchema(Arguments);
+
+impl ArgumentCheck for BySchema {
+    fn check(&self, arguments: &str) -> Result<(), String> {
+        self.0.check(Some(arguments))
+    }
+}
+
+/// Why a tool cannot be offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadTool {
+    /// Which.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for BadTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tool {:?}: {}", self.name, self.why)
+    }
+}
+
+impl std::error::Error for BadTool {}
+
+/// A tool that is a Rust function, as a program describes it.
+///
+/// ```
+/// use ceased::{HandlerTool, Job, ToolResult};
+///
+/// let tool = HandlerTool::new("greet", |job: &Job| {
+///     job.token().check()?;
+///     Ok(ToolResult::text("hello"))
+/// })
+/// .description("Greets")
+/// .build()?;
+/// # Ok::<(), ceased::BadTool>(())
+/// ```
+pub struct HandlerTool {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: String,
+    task_support: TaskSupport,
+    timeout: Option<Duration>,
+    patience: Duration,
+    handler: Arc<dyn Handler>,
+}
+
+impl HandlerTool {
+    /// A tool without arguments, for plain calls only, without a timeout.
+    pub fn new(name: impl Into<String>, handler: impl Handler) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: None,
+            input_schema: r#"{"type":"object","additionalProperties":false}"#.into(),
+            task_support: TaskSupport::Forbidden,
+            timeout: None,
+            patience: PATIENCE,
+            handler: Arc::new(handler),
+        }
+    }
+
+    /// A name for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// What it does, for models.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// The JSON Schema of its arguments: JSON text of an object with `"type": "object"`.
+    #[must_use]
+    pub fn input_schema(mut self, json: impl Into<String>) -> Self {
+        self.input_schema = json.into();
+        self
+    }
+
+    /// Whether it runs as a task.
+    #[must_use]
+    pub const fn task_support(mut self, support: TaskSupport) -> Self {
+        self.task_support = support;
+        self
+    }
+
+    /// The longest a call may take before its token is cancelled.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long it may take to look at its token once that was cancelled; [`PATIENCE`] if not
+    /// said. After that its thread is given up as lost and counted.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The tool for a server.
+    ///
+    /// # Errors
+    /// [`BadTool`] when the schema cannot describe a tool's arguments.
+    pub fn build(self) -> Result<Tool, BadTool> {
+        let arguments = Arguments::new(&self.input_schema)
+            .map_err(|why| BadTool { name: self.name.clone(), why })?;
+        Ok(Tool {
+            name: self.name.into(),
+            title: self.title.map(Into::into),
+            description: self.description.map(Into::into),
+            input_schema: arguments.schema().get().into(),
+            output_schema: None,
+            task_support: self.task_support,
+            timeout: self.timeout,
+            ladder: Ladder::Handler { patience: self.patience },
+            check: Some(Box::new(BySchema(arguments))),
+            payload: payload(Payload::Handler(self.handler)),
+        })
+    }
+}
+
+fn payload(payload: Payload) -> Option<Arc<dyn Any + Send + Sync>> {
+    Some(Arc::new(payload))
+}
+
+/// A tool of a configuration, for a server.
+#[must_use]
+pub(crate) fn configured(tool: &config::Tool) -> Tool {
+    let (ladder, run) = match &tool.run {
+        Run::Builtin(builtin) => {
+            (Ladder::Handler { patience: PATIENCE }, Payload::Handler(Arc::new(*builtin)))
+        }
+        Run::Command(command) => (
+            Ladder::Command { kill_grace: command.kill_grace },
+            Payload::Command { command: command.clone(), arguments: tool.arguments.clone() },
+        ),
+    };
+    Tool {
+        name: tool.name.as_str().into(),
+        title: tool.title.as_deref().map(Into::into),
+        description: tool.description.as_deref().map(Into::into),
+        input_schema: tool.arguments.schema().get().into(),
+        output_schema: None,
+        task_support: tool.task_support,
+        timeout: Some(tool.timeout),
+        ladder,
+        check: Some(Box::new(BySchema(tool.arguments.clone()))),
+        payload: payload(run),
+    }
+}
