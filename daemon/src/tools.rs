@@ -21,7 +21,7 @@ pub(crate) enum Payload {
     /// A program.
     Command {
         /// What to run.
-        command: CommandTool,
+        command: Box<CommandTool>,
         /// What its arguments must be.
         arguments: Arguments,
     },
@@ -170,7 +170,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },
-            Payload::Command { command: command.clone(), arguments: tool.arguments.clone() },
+            Payload::Command { command: Box::new(command.clone()), arguments: tool.arguments.clone() },
         ),
     };
     Tool {
