@@ -95,7 +95,7 @@ impl Engine {
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::Overlong { conn } => self.on_overlong(conn),
             Event::Alien { conn, bytes } => self.on_alien(conn, bytes),
-            Event::Finished { conn, linger } => self.on_finished(conn, linger),
+            Event::Finished { conn, then } => self.on_finished(conn, then),
             Event::Closed { conn } => self.on_closed(conn),
             Event::Blocked { conn } => self.on_blocked(conn),
             Event::Drained { conn } => self.on_drained(conn),

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
 use crate::connection::{Ending, Phase, Work};
+use crate::event::AfterInput;
 use crate::id::{ConnId, JobId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
@@ -38,13 +39,18 @@ impl Engine {
         self.close(conn, Closing::Alien);
     }
 
-    pub(super) fn on_finished(&mut self, conn: ConnId, linger: Option<Instant>) {
+    pub(super) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if connection.ending != Ending::Open {
             return;
         }
-        connection.ending = Ending::Finished;
-        if let Some(at) = linger {
+        connection.ending = Ending::Finished(then);
+        let at = match then {
+            AfterInput::Answer => None,
+            AfterInput::AnswerAndProbe(_) => Some(self.now.at),
+            AfterInput::AnswerUntil(at) => Some(at),
+        };
+        if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
         self.close_if_finished(conn);
@@ -53,7 +59,7 @@ impl Engine {
     /// Closes a connection whose peer has sent everything and was answered everything.
     pub(super) fn close_if_finished(&mut self, conn: ConnId) {
         if self.connections.get(&conn).is_some_and(|connection| {
-            connection.ending == Ending::Finished && connection.requests.is_empty()
+            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
             self.close(conn, Closing::Finished);
         }
@@ -189,13 +195,7 @@ impl Engine {
                     }
                     self.close(conn, Closing::Stalled);
                 }
-                Timer::Linger(conn) => {
-                    if let Some(connection) = self.connections.get_mut(&conn) {
-                        connection.linger_timer = None;
-                    }
-                    self.cancel_requests_of(conn, Why::Disconnected);
-                    self.close_if_finished(conn);
-                }
+                Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;
@@ -203,6 +203,29 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
+            }
+        }
+    }
+
+    fn on_linger_timer(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.linger_timer = None;
+        match connection.ending {
+            Ending::Open | Ending::Closing | Ending::Finished(AfterInput::Answer) => {}
+            Ending::Finished(AfterInput::AnswerUntil(_)) => {
+                self.cancel_requests_of(conn, Why::Disconnected);
+                self.close_if_finished(conn);
+            }
+            Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
+                let at = self.now.at + every;
+                self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
+                // It cannot answer any more; if it is gone, the transport will say so.
+                connection.probes += 1;
+                let probe = connection.probes;
+                self.send(conn, |json| {
+                    json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
+                    json.raw("\",\"method\":\"ping\"}");
+                });
             }
         }
     }
