@@ -47,7 +47,7 @@ impl Engine {
         connection.ending = Ending::Finished(then);
         let at = match then {
             AfterInput::Answer => None,
-            AfterInput::AnswerAndProbe(_) => Some(self.now.at),
+            AfterInput::AnswerAndProbe(every) => Some(self.now.at + every),
             AfterInput::AnswerUntil(at) => Some(at),
         };
         if let Some(at) = at {
