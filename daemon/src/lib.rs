@@ -1,1 +1,4 @@
 //! The daemon as a library.
+
+pub mod process;
+mod sys;

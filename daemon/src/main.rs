@@ -1,2 +1,5 @@
 //! The `ceased` binary.
-fn main() {}
+
+fn main() {
+    ceased::process::guard::init();
+}

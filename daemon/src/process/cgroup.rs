@@ -1,0 +1,443 @@
+//! Control groups: the kernel's own list of a job's processes, which none of them can leave.
+//!
+//! Every job gets a group of its own below one base group of the daemon's. Only version 2 is used,
+//! wherever it is mounted, below the daemon's own group: at the top in a container or on a small
+//! machine, in the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the
+//! rule against processes in inner groups does not apply.
+//!
+//! A tool with the privilege to write to other groups can move itself out; nothing short of taking
+//! that privilege away prevents it. A leader that does so is still killed.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ceased_core::id::JobId;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use uuid::Uuid;
+
+use super::tree::{self, TERMINATE};
+use crate::sys;
+
+/// What the names of base groups begin with; the daemon's process id and a nonce follow.
+const PREFIX: &str = "ceased-";
+/// How long trying a group out may take.
+const TRIAL_WITHIN: Duration = Duration::from_secs(5);
+/// How long ending what a dead daemon left behind may hold up the start of a new one.
+const LEFTOVER_WITHIN: Duration = Duration::from_secs(2);
+/// How often a group is looked through for processes that were born meanwhile.
+const ROUNDS_MAX: u32 = 8;
+
+/// The base group of one supervisor.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    name: String,
+    kill: File,
+    /// Locked for life: a base group whose lock is free is a dead daemon's.
+    _lock: OwnedFd,
+}
+
+impl Cgroup {
+    /// Makes a base group and tries it out: a process is born in a group below it and killed there.
+    ///
+    /// Base groups of dead daemons next to it are ended and removed.
+    ///
+    /// # Errors
+    ///
+    /// When control groups cannot be used here; the text says what was tried and what happened.
+    pub fn create() -> io::Result<Self> {
+        let mounts =
+            fs::read("/proc/self/mountinfo").map_err(|e| at("/proc/self/mountinfo", &e))?;
+        let own = fs::read("/proc/self/cgroup").map_err(|e| at("/proc/self/cgroup", &e))?;
+        let mut reasons = String::new();
+        for parent in own_groups(&mounts, &own) {
+            match Self::create_in(&parent) {
+                Ok(cgroup) => return Ok(cgroup),
+                Err(error) => reasons = format!("{reasons}; {error}"),
+            }
+        }
+        if reasons.is_empty() {
+            return Err(io::Error::other("no cgroup version 2 is mounted that has our own group"));
+        }
+        Err(io::Error::other(reasons.trim_start_matches("; ")))
+    }
+
+    fn create_in(parent: &Path) -> io::Result<Self> {
+        end_leftovers(parent);
+        let nonce = Uuid::new_v4().simple().to_string();
+        let nonce = nonce.get(..12).unwrap_or(&nonce);
+        let name = format!("{PREFIX}{}-{nonce}", std::process::id());
+        let path = parent.join(&name);
+        fs::create_dir(&path).map_err(|error| at(&path, &error))?;
+        let made = Self::open(&path, name).and_then(|cgroup| {
+            cgroup.try_out()?;
+            Ok(cgroup)
+        });
+        if made.is_err() {
+            let _ = remove(&path);
+        }
+        made
+    }
+
+    fn open(path: &Path, name: String) -> io::Result<Self> {
+        let lock = open_dir(path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| at(path, &error.into()))?;
+        let kill = open_kill(path)?;
+        Ok(Self { path: path.to_owned(), name, kill, _lock: lock })
+    }
+
+    /// Proves that a process can be put into a job's group, is seen there, and dies there.
+    fn try_out(&self) -> io::Result<()> {
+        let group = self.group("trial")?;
+        let tried = group.try_out();
+        let removed = remove(&group.path).map_err(|error| at(&group.path, &error));
+        tried.and(removed)
+    }
+
+    /// Where the base group is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the group of a job.
+    pub(super) fn job(&self, job: JobId) -> io::Result<Group> {
+        self.group(&job.to_string())
+    }
+
+    fn group(&self, label: &str) -> io::Result<Group> {
+        let path = self.path.join(label);
+        fs::create_dir(&path).map_err(|error| at(&path, &error))?;
+        let open = || -> io::Result<Group> {
+            Ok(Group {
+                dir: open_dir(&path)?,
+                events: File::open(path.join("cgroup.events"))?,
+                kill: open_kill(&path)?,
+                mark: format!("/{}/{label}", self.name),
+                path: path.clone(),
+            })
+        };
+        open().inspect_err(|_| drop(fs::remove_dir(&path)))
+    }
+
+    /// SIGKILL to everything in every group of this supervisor.
+    pub(super) fn kill_all(&self) {
+        let _ = (&self.kill).write_all(b"1");
+    }
+
+    /// Removes the base group; for when every job has ended.
+    pub(super) fn remove(&self, within: Duration) -> io::Result<()> {
+        end(&self.path, within)
+    }
+}
+
+impl fmt::Display for Cgroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
+    }
+}
+
+/// The group of one job. What is needed to kill it is open from the start, so that no lack of
+/// descriptors can prevent that.
+#[derive(Debug)]
+pub(super) struct Group {
+    path: PathBuf,
+    dir: OwnedFd,
+    events: File,
+    kill: File,
+    /// How the group's place ends in `/proc/<pid>/cgroup`.
+    mark: String,
+}
+
+impl Group {
+    /// The descriptor that has an urgent event when [`Group::is_populated`] may have changed.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Where the group is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a live process is in the group or below it.
+    pub(super) fn is_populated(&self) -> io::Result<bool> {
+        let mut text = [0; 256];
+        let n = self.events.read_at(&mut text, 0)?;
+        Ok(!text
+            .get(..n)
+            .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
+    }
+
+    /// SIGKILL to everything in the group and below it, at once and without escape.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        (&self.kill).write_all(b"1")
+    }
+
+    /// SIGTERM and SIGCONT to every process that is not in `signalled` yet, those born meanwhile
+    /// included; they are added to it.
+    pub(super) fn terminate(&self, signalled: &mut BTreeSet<NonZeroI32>) {
+        for _ in 0..ROUNDS_MAX {
+            let before = signalled.len();
+            for pid in self.processes() {
+                let raw = pid.as_raw_nonzero();
+                if !signalled.contains(&raw)
+                    && tree::signal_if(pid, TERMINATE, || self.contains(pid))
+                {
+                    signalled.insert(raw);
+                }
+            }
+            if signalled.len() == before {
+                break;
+            }
+        }
+    }
+
+    /// The processes in the group and below it.
+    pub(super) fn processes(&self) -> Vec<Pid> {
+        let mut found = Vec::new();
+        let mut groups = vec![self.path.clone()];
+        while let Some(group) = groups.pop() {
+            if let Ok(list) = fs::read_to_string(group.join("cgroup.procs")) {
+                let raw = list.lines().filter_map(|line| line.parse().ok());
+                found.extend(raw.filter(|raw| *raw > 0).filter_map(Pid::from_raw));
+            }
+            groups.extend(subgroups(&group));
+        }
+        found
+    }
+
+    fn contains(&self, pid: Pid) -> bool {
+        let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| line.strip_prefix("0::")).any(|group| {
+            group.split_once(&self.mark).is_some_and(|(_, b)| b.is_empty() || b.starts_with('/'))
+        })
+    }
+
+    fn try_out(&self) -> io::Result<()> {
+        let fail = |what: &str| io::Error::other(format!("{}: {what}", self.path.display()));
+        let (_, pidfd) =
+            sys::spawn_idle(self.dir.as_fd()).map_err(|error| at(&self.path, &error))?;
+        let until = Instant::now() + TRIAL_WITHIN;
+        let mut result = Err(fail("a process in it is not listed"));
+        while Instant::now() < until && result.is_err() {
+            match self.is_populated() {
+                Ok(true) => result = Ok(()),
+                Ok(false) => sleep(Duration::from_millis(1)),
+                Err(error) => {
+                    result = Err(at(&self.path, &error));
+                    break;
+                }
+            }
+        }
+        if result.is_ok() {
+            result = self.kill().map_err(|error| at(self.path.join("cgroup.kill"), &error));
+        }
+        if result.is_ok() && !super::guard::ready(pidfd.as_fd(), TRIAL_WITHIN)? {
+            result = Err(fail("a process in it outlives cgroup.kill"));
+        }
+        // Not for the trial's sake but to leave no process behind when it failed.
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
+        while result.is_ok() && self.is_populated()? {
+            if Instant::now() > until {
+                return Err(fail("it stays populated after its last process"));
+            }
+            sleep(Duration::from_millis(1));
+        }
+        result
+    }
+}
+
+impl AsFd for Group {
+    /// The group's directory, for processes to be born in.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+/// Ends every process in the tree of groups at `path` and removes it, waiting at most `within`.
+pub(super) fn end(path: &Path, within: Duration) -> io::Result<()> {
+    let until = Instant::now() + within;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if !path.exists() {
+            return Ok(());
+        }
+        let _ = open_kill(path).and_then(|mut kill| kill.write_all(b"1"));
+        match remove(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() >= until => return Err(at(path, &error)),
+            Err(_) => sleep(pause),
+        }
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+/// Removes a group and the groups below it; fails while one of them has a live process.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    for group in subgroups(path) {
+        remove(&group)?;
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn subgroups(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let dirs = entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path()).collect()
+}
+
+/// Ends what daemons left behind that died together with their keepers.
+fn end_leftovers(parent: &Path) {
+    for path in subgroups(parent) {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if name.strip_prefix(PREFIX).and_then(owner).is_some_and(|owner| !is_alive(owner))
+            && is_unlocked(&path)
+        {
+            tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
+            if let Err(error) = end(&path, LEFTOVER_WITHIN) {
+                tracing::warn!(%error, "cannot end what a dead daemon left behind");
+            }
+        }
+    }
+}
+
+/// The process id in the name of a base group.
+fn owner(rest: &str) -> Option<Pid> {
+    let (pid, _nonce) = rest.split_once('-')?;
+    pid.parse().ok().filter(|raw| *raw > 0).and_then(Pid::from_raw)
+}
+
+fn is_alive(pid: Pid) -> bool {
+    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+}
+
+/// Whether no live daemon holds a base group. A process id alone does not tell: another process
+/// namespace has other numbers.
+fn is_unlocked(path: &Path) -> bool {
+    open_dir(path).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty()).map_err(|error| at(path, &error.into()))
+}
+
+fn open_kill(path: &Path) -> io::Result<File> {
+    let path = path.join("cgroup.kill");
+    OpenOptions::new().write(true).open(&path).map_err(|error| at(&path, &error))
+}
+
+fn at(path: impl AsRef<Path>, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.as_ref().display()))
+}
+
+/// Our own group of version 2, at every place it can be reached.
+fn own_groups(mountinfo: &[u8], cgroup: &[u8]) -> Vec<PathBuf> {
+    let Some(own) = cgroup.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
+        return Vec::new();
+    };
+    let own = path(own.to_vec());
+    mountinfo.split(|b| *b == b'\n').filter_map(|line| group_in(line, &own)).collect()
+}
+
+/// Where a mount has the group `own`, if it is a mount of version 2 and shows it.
+fn group_in(mount: &[u8], own: &Path) -> Option<PathBuf> {
+    let mut fields = mount.split(|b| *b == b' ');
+    let (root, point) = (fields.nth(3)?, fields.next()?);
+    // Optional fields follow, up to a dash.
+    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+    if kind != b"cgroup2" {
+        return None;
+    }
+    // A group above the root of our namespace is written with `..` and cannot be reached.
+    let below = own.strip_prefix(path(unescape(root))).ok()?;
+    let is_reachable = !below.components().any(|part| part == std::path::Component::ParentDir);
+    is_reachable.then(|| path(unescape(point)).join(below))
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+/// Undoes the octal escapes of white space and backslashes in mount tables.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            Some(_) | None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(mountinfo: &str, cgroup: &str) -> Vec<PathBuf> {
+        own_groups(mountinfo.as_bytes(), cgroup.as_bytes())
+    }
+
+    #[test]
+    fn the_own_group_is_found_in_every_layout() {
+        let pure = "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        let systemd = "0::/system.slice/ceased.service\n";
+        assert_eq!(own(pure, systemd), [Path::new("/sys/fs/cgroup/system.slice/ceased.service")]);
+        assert_eq!(own(pure, "0::/\n"), [Path::new("/sys/fs/cgroup")]);
+
+        let hybrid = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
+                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let lines = "9:name=systemd:/\n8:pids:/x\n0::/\n";
+        assert_eq!(own(hybrid, lines), [Path::new("/sys/fs/cgroup/unified")]);
+
+        // A container that sees only its own part of the tree.
+        let part = "9 8 0:1 /docker/ab /sys/fs/cgroup ro shared:1 master:2 - cgroup2 cgroup rw\n";
+        assert_eq!(own(part, "0::/docker/ab/c\n"), [Path::new("/sys/fs/cgroup/c")]);
+        assert_eq!(own(part, "0::/docker/abc\n"), [] as [&Path; 0]);
+        assert_eq!(own(pure, "0::/../outside\n"), [] as [&Path; 0]);
+        assert_eq!(own(pure, "3:pids:/\n"), [] as [&Path; 0]);
+        assert_eq!(own("", "0::/\n"), [] as [&Path; 0]);
+    }
+
+    #[test]
+    fn mount_tables_are_unescaped() {
+        assert_eq!(unescape(br"/a\040b\134\x"), br"/a b\\x");
+        let odd = r"1 2 0:1 / /mnt/a\040b rw - cgroup2 none rw";
+        assert_eq!(own(odd, "0::/g"), [Path::new("/mnt/a b/g")]);
+    }
+
+    #[test]
+    fn names_tell_the_owner() {
+        assert_eq!(owner("12-abc").map(|pid| pid.as_raw_nonzero().get()), Some(12));
+        for bad in ["12", "-1-a", "0-a", "x-a", "-a"] {
+            assert_eq!(owner(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How the processes of a job are kept together, so that none is missed when it has to end.
+
+use std::fmt;
+
+use super::cgroup::Cgroup;
+use super::guard::Program;
+
+/// The means by which a supervisor finds every process of a job.
+#[derive(Debug)]
+pub enum Containment {
+    /// A control group per job: the kernel's own list, ended by one write.
+    Cgroup {
+        /// The group above the jobs' groups.
+        group: Cgroup,
+        /// Runs as the keeper, which ends the groups when this process is killed. Without one,
+        /// tools outlive a killed supervisor until another starts in the same place.
+        keeper: Option<Program>,
+    },
+    /// A guard process per job, that no descendant of the job can get away from.
+    Guard(Program),
+    /// Process groups and sessions only: descendants that start a session of their own are missed,
+    /// and so is everything when this process is killed.
+    Groups,
+}
+
+impl Containment {
+    /// The best that works here, found by trying: a control group, else guards, else groups.
+    ///
+    /// `guard` is usually [`Program::this`]. What does not work is logged, as a warning when it
+    /// costs safety.
+    #[must_use]
+    pub fn detect(guard: Option<Program>) -> Self {
+        let guard = guard.filter(|program| {
+            let checked = program.check();
+            if let Err(error) = &checked {
+                tracing::warn!(%error, "cannot use the guard program");
+            }
+            checked.is_ok()
+        });
+        match Cgroup::create() {
+            Ok(group) => return Self::Cgroup { group, keeper: guard },
+            Err(error) => tracing::info!(%error, "cannot use control groups"),
+        }
+        guard.map_or(Self::Groups, Self::Guard)
+    }
+
+    /// What this containment cannot do, for a warning; `None` when it keeps STOP-01 whole.
+    #[must_use]
+    pub const fn weakness(&self) -> Option<&'static str> {
+        match self {
+            Self::Cgroup { keeper: Some(_), .. } | Self::Guard(_) => None,
+            Self::Cgroup { keeper: None, .. } => Some(
+                "tools outlive this process if it is killed with SIGKILL: call \
+                 ceased::process::guard::init() first in main, or name a guard program",
+            ),
+            Self::Groups => Some(
+                "a tool's descendants that start their own session are not stopped, and nothing \
+                 is if this process is killed with SIGKILL: call ceased::process::guard::init() \
+                 first in main, or name a guard program",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Containment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cgroup { group, keeper: Some(_) } => {
+                write!(f, "a control group per job below {group}, with a keeper")
+            }
+            Self::Cgroup { group, keeper: None } => {
+                write!(f, "a control group per job below {group}, without a keeper")
+            }
+            Self::Guard(program) => {
+                write!(f, "a guard process per job ({})", program.path().display())
+            }
+            Self::Groups => f.write_str("process groups only"),
+        }
+    }
+}

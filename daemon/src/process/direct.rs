@@ -1,0 +1,206 @@
+//! A command that is our own child, held together by a control group or by its session.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use rustix::io::{Errno, read, retry_on_intr};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid,
+};
+
+use super::Stopped;
+use super::cgroup::{self, Group};
+use super::job::{Part, World, reap, watch};
+use super::launch::Prepared;
+use super::pipes::Watched;
+use super::tree::{self, KILL, Stat, TERMINATE};
+use super::wire::Status;
+use crate::sys::{self, Fault, Spawned};
+
+/// A command that is our own child.
+pub(super) struct Direct {
+    pid: Pid,
+    exit: Watched,
+    fault: Watched,
+    /// `None` where only process groups and sessions hold the job together.
+    group: Option<Group>,
+    signalled: BTreeSet<NonZeroI32>,
+    /// Whether the kernel would not watch it for us, so that we have to ask.
+    is_unwatched: bool,
+}
+
+impl Direct {
+    /// Starts the command, in its group if there is one.
+    pub(super) fn start(
+        prepared: &Prepared,
+        theirs: &[OwnedFd; 4],
+        group: Option<Group>,
+        slot: usize,
+        registry: &Registry,
+    ) -> io::Result<Self> {
+        let spawned = Self::spawn(prepared, theirs, group.as_ref(), slot, registry);
+        if let (Err(_), Some(group)) = (&spawned, &group) {
+            let _ = cgroup::remove(group.path());
+        }
+        let Spawned { pid, pidfd, fault } = spawned?;
+        let (exit, is_exit_watched) = watch(pidfd, registry, Part::Exit.token(slot));
+        let (fault, is_fault_watched) = watch(fault, registry, Part::Fault.token(slot));
+        let is_unwatched = !(is_exit_watched && is_fault_watched);
+        Ok(Self { pid, exit, fault, group, signalled: BTreeSet::new(), is_unwatched })
+    }
+
+    fn spawn(
+        prepared: &Prepared,
+        theirs: &[OwnedFd; 4],
+        group: Option<&Group>,
+        slot: usize,
+        registry: &Registry,
+    ) -> io::Result<Spawned> {
+        if let Some(group) = group {
+            let fd = group.events().as_raw_fd();
+            let token = Part::Population.token(slot);
+            registry.register(&mut SourceFd(&fd), token, Interest::PRIORITY)?;
+        }
+        let [stdin, stdout, stderr, progress] = theirs;
+        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
+        sys::spawn(&prepared.exec(descriptors, group.map(Group::as_fd), false))
+    }
+
+    /// The command's process.
+    pub(super) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether its exit announces itself to nobody.
+    pub(super) const fn is_unwatched(&self) -> bool {
+        self.is_unwatched
+    }
+
+    /// Why the command could not be started, once that is known and if it is so.
+    pub(super) fn take_fault(&mut self, registry: &Registry) -> Option<Fault> {
+        let fd = self.fault.fd()?;
+        let mut bytes = [0; Fault::BYTES];
+        let fault = match retry_on_intr(|| read(fd, &mut bytes)) {
+            Err(Errno::AGAIN) => return None,
+            Ok(n) => bytes.get(..n).and_then(Fault::decode),
+            Err(_) => None,
+        };
+        self.fault.close(registry);
+        fault
+    }
+
+    /// How the command exited, once it has.
+    ///
+    /// Where its number is all that holds the job together, the command stays a zombie until the
+    /// job is over: so long nobody else can get the number.
+    pub(super) fn exit_status(&mut self, world: &mut World) -> Option<Status> {
+        let fd = self.exit.fd()?;
+        let keep =
+            if self.group.is_some() { WaitIdOptions::empty() } else { WaitIdOptions::NOWAIT };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | keep;
+        let status = match retry_on_intr(|| waitid(WaitId::PidFd(fd), options)) {
+            Ok(None) => return None,
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Status::Code(code),
+                (None, Some(signal)) => Status::Signal(signal),
+                (None, None) => Status::Unknown,
+            },
+            // Somebody waits for children that are not theirs.
+            Err(_) => Status::Unknown,
+        };
+        if self.group.is_some() {
+            self.exit.close(&world.registry);
+            world.own_children.remove(&self.pid.as_raw_nonzero());
+        }
+        Some(status)
+    }
+
+    /// Whether processes of the job outlive its command.
+    pub(super) fn has_survivors(&mut self, stopped: Stopped) -> bool {
+        let Some(group) = &self.group else {
+            let survivors = members(self.pid);
+            if stopped == Stopped::Killed && !survivors.is_empty() {
+                self.kill(true);
+            }
+            return !survivors.is_empty();
+        };
+        // A group that somebody removed had no process left.
+        group.is_populated().unwrap_or_else(|_| group.path().exists())
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(super) fn terminate(&mut self, has_exited: bool) {
+        match &self.group {
+            Some(group) => group.terminate(&mut self.signalled),
+            None => self.signal_members(TERMINATE),
+        }
+        // The command may have left its group.
+        let raw = self.pid.as_raw_nonzero();
+        if let (false, false, Some(fd)) =
+            (has_exited, self.signalled.contains(&raw), self.exit.fd())
+        {
+            let all = TERMINATE.iter().all(|signal| pidfd_send_signal(fd, *signal).is_ok());
+            if all {
+                self.signalled.insert(raw);
+            }
+        }
+    }
+
+    /// SIGKILL to every process of the job.
+    pub(super) fn kill(&mut self, has_exited: bool) {
+        match &self.group {
+            Some(group) => {
+                self.signalled.extend(group.processes().into_iter().map(Pid::as_raw_nonzero));
+                if let Err(error) = group.kill() {
+                    tracing::warn!(group = %group.path().display(), %error, "cannot kill a group");
+                }
+            }
+            None => {
+                let _ = kill_process_group(self.pid, Signal::KILL);
+                self.signal_members(KILL);
+            }
+        }
+        if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
+            let _ = pidfd_send_signal(fd, Signal::KILL);
+        }
+    }
+
+    fn signal_members(&mut self, signals: &[Signal]) {
+        for pid in members(self.pid) {
+            if tree::signal_if(pid, signals, || is_member(pid, self.pid)) {
+                self.signalled.insert(pid.as_raw_nonzero());
+            }
+        }
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    pub(super) fn release(mut self, world: &mut World) -> u32 {
+        if let Some(group) = &self.group {
+            let fd = group.events().as_raw_fd();
+            let _ = world.registry.deregister(&mut SourceFd(&fd));
+            if cgroup::remove(group.path()).is_err() {
+                world.removals.push(group.path().to_owned());
+            }
+        } else {
+            reap(&mut self.exit, self.pid, world);
+        }
+        self.exit.close(&world.registry);
+        self.fault.close(&world.registry);
+        u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The live processes in the session or the process group of a command.
+pub(super) fn members(leader: Pid) -> Vec<Pid> {
+    tree::all().into_iter().filter(|pid| is_member(*pid, leader)).collect()
+}
+
+/// Whether a process is live and in the session or the process group of a command.
+pub(super) fn is_member(pid: Pid, leader: Pid) -> bool {
+    let leader = leader.as_raw_nonzero().get();
+    Stat::of(pid).is_some_and(|s| !s.is_zombie && (s.session == leader || s.group == leader))
+}

@@ -1,0 +1,407 @@
+//! The guard: a process between the daemon and one command, that outlives the daemon just long
+//! enough to end the command and everything it started.
+//!
+//! It is a child subreaper: a descendant that loses its parent, whatever session or group it moved
+//! to, becomes the guard's own child and cannot get out of its sight. It holds the other end of a
+//! socket of the daemon's; when that ends, the daemon is dead and the guard kills what it guards.
+//! It runs in one thread, decides nothing, and blocks all signals, so that only SIGKILL ends it.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::io;
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio, exit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read};
+use rustix::process::{
+    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
+    kill_process_group, pidfd_open, set_child_subreaper, wait, waitid,
+};
+
+use super::keeper;
+use super::launch::Prepared;
+use super::tree::{self, KILL, Stat, TERMINATE};
+use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
+use crate::sys::{self, Fault};
+
+/// The environment variable that, together with [`NAME`], marks a process as a guard.
+pub(super) const MARK: &str = "CEASED_GUARD";
+/// What a guard is called in a process listing.
+const NAME: &str = "ceased-guard";
+/// How long a program may take to prove that it can be a guard.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+/// How often a process table is looked through for processes that were born meanwhile.
+const ROUNDS_MAX: u32 = 8;
+/// How many exits are taken in before anything else is looked at again.
+const REAPED_MAX: u32 = 1024;
+/// Exit code of a guard that could not do its duty.
+const EXIT_FAILED: i32 = 70;
+
+/// Whether [`init`] was called, so that executing ourselves again makes a guard.
+static HOOKED: AtomicBool = AtomicBool::new(false);
+
+/// Lets this program be its own guard. Call it as the first thing in `main`.
+///
+/// In an ordinary process it returns at once. In a process that was started as a guard it never
+/// returns: it guards, and exits. A program that does not call it can still contain its tools with
+/// control groups, or name another guard program ([`Program::named`]).
+///
+/// ```no_run
+/// // The first statement of `main`:
+/// ceased::process::guard::init();
+/// ```
+pub fn init() {
+    let is_named = env::args_os().next().is_some_and(|name| name == NAME);
+    if is_named && env::var_os(MARK).is_some() {
+        exit(main());
+    }
+    HOOKED.store(true, Ordering::Relaxed);
+}
+
+/// A program that can be a guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program(PathBuf);
+
+impl Program {
+    /// The running program itself, if it called [`init`]. Also works after its file was replaced.
+    #[must_use]
+    pub fn this() -> Option<Self> {
+        HOOKED.load(Ordering::Relaxed).then(|| Self("/proc/self/exe".into()))
+    }
+
+    /// Another program that calls [`init`], such as an installed `ceased`.
+    ///
+    /// # Errors
+    ///
+    /// When a relative path cannot be made absolute.
+    pub fn named(path: impl AsRef<Path>) -> io::Result<Self> {
+        std::path::absolute(path).map(Self)
+    }
+
+    /// Where the program is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Tries whether it really is a guard.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, or does not answer as a guard within five seconds.
+    pub fn check(&self) -> io::Result<()> {
+        let mut guard = self.start("check")?;
+        let answer = match ready(guard.socket.as_fd(), READY_WITHIN)? {
+            true => guard.socket.receive()?,
+            false => None,
+        };
+        let path = self.0.display();
+        guard.end();
+        if answer == Some(FromGuard::Ready) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{path} is no guard: it does not call ceased::process::guard::init() first"
+        )))
+    }
+
+    /// Starts a guard for what `label` names.
+    pub(super) fn start(&self, label: &str) -> io::Result<Started> {
+        let (socket, theirs) = wire::pair()?;
+        let child = Command::new(&self.0)
+            .arg0(NAME)
+            .arg(label)
+            .env(MARK, "1")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Out of reach of a terminal's Ctrl-C and of a kill of our group.
+            .process_group(0)
+            .spawn()?;
+        let pid = Pid::from_child(&child);
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
+            Err(error) => {
+                let _ = kill_process(pid, rustix::process::Signal::KILL);
+                let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// A guard process, from the daemon's side.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) pid: Pid,
+    pub(super) pidfd: OwnedFd,
+    pub(super) socket: ToGuardSocket,
+}
+
+impl Started {
+    /// Ends a guard that guards nothing and waits until it is gone.
+    fn end(&mut self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+    }
+}
+
+/// Waits until a descriptor is readable; false when it is not within the time.
+pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
+    let within = Timespec::try_from(within).ok();
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    Ok(rustix::io::retry_on_intr(|| poll(&mut fds, within.as_ref()))? > 0)
+}
+
+/// A guard process's whole life; returns its exit code.
+fn main() -> i32 {
+    sys::block_signals();
+    sys::close_inherited(3);
+    match serve() {
+        Ok(()) => 0,
+        Err(_) => EXIT_FAILED,
+    }
+}
+
+fn serve() -> io::Result<()> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    set_child_subreaper(Some(getpid()))?;
+    let control = ToSupervisorSocket::new(control);
+    control.send(FromGuard::Ready);
+    match control.receive()? {
+        Some(ToGuard::Run(prepared, descriptors)) => {
+            control.set_nonblocking()?;
+            Guard::start(control, &prepared, descriptors)?.run()
+        }
+        Some(ToGuard::Keep(path)) => keeper::keep(&control, &path),
+        Some(ToGuard::Terminate | ToGuard::Kill) | None => Ok(()),
+    }
+}
+
+/// What the guard of one command knows.
+struct Guard {
+    /// `None` once the daemon is dead.
+    control: Option<ToSupervisorSocket>,
+    /// Readable when a child has exited.
+    exits: OwnedFd,
+    leader: Leader,
+    is_killing: bool,
+    /// Sweeps in a row, so that waiting for what cannot be killed costs less and less.
+    sweeps: u32,
+    signalled: BTreeSet<NonZeroI32>,
+}
+
+/// The command itself.
+enum Leader {
+    /// Not known yet whether it could be started; the fault may tell.
+    Starting(Pid, OwnedFd),
+    Running(Pid),
+    /// Exited or never started, and the daemon was told.
+    Over,
+}
+
+impl Guard {
+    fn start(
+        control: ToSupervisorSocket,
+        prepared: &Prepared,
+        descriptors: [OwnedFd; 4],
+    ) -> io::Result<Self> {
+        let exits = sys::child_exits()?;
+        let [stdin, stdout, stderr, progress] = &descriptors;
+        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
+        let leader = match sys::spawn(&prepared.exec(descriptors, None, true)) {
+            Ok(child) => {
+                control.send(FromGuard::Started { leader: child.pid.as_raw_nonzero().get() });
+                Leader::Starting(child.pid, child.fault)
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                control.send(FromGuard::Failed(Fault { step: sys::Step::Session, errno }));
+                Leader::Over
+            }
+        };
+        // A guard must not keep the directory busy that its daemon was started in.
+        let _ = rustix::process::chdir("/");
+        Ok(Self {
+            control: Some(control),
+            exits,
+            leader,
+            is_killing: false,
+            sweeps: 0,
+            signalled: BTreeSet::new(),
+        })
+    }
+
+    /// Guards until no process of the job is left (STOP-01).
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            if !self.reap()? {
+                let signalled = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
+                self.tell(FromGuard::Gone { signalled });
+                return Ok(());
+            }
+            if self.is_killing {
+                self.sweep();
+            }
+            self.wait()?;
+            self.hear();
+        }
+    }
+
+    fn tell(&self, message: FromGuard) {
+        if let Some(control) = &self.control {
+            control.send(message);
+        }
+    }
+
+    /// Takes in what has exited; false when nothing of the job is left.
+    fn reap(&mut self) -> io::Result<bool> {
+        let mut exited = None;
+        let mut is_left = true;
+        for _ in 0..REAPED_MAX {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    let is_leader = match &self.leader {
+                        Leader::Starting(leader, _) | Leader::Running(leader) => *leader == pid,
+                        Leader::Over => false,
+                    };
+                    if is_leader {
+                        self.take_fault();
+                        exited = Some(outcome(status));
+                    }
+                }
+                Ok(None) => break,
+                Err(Errno::CHILD) => {
+                    is_left = false;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let (Some(status), Leader::Running(_)) = (exited, &self.leader) {
+            self.leader = Leader::Over;
+            self.tell(FromGuard::Exited { status, others: is_left });
+        }
+        Ok(is_left)
+    }
+
+    /// Learns whether the command could be started.
+    fn take_fault(&mut self) {
+        let Leader::Starting(leader, fault) = &self.leader else { return };
+        let mut bytes = [0; Fault::BYTES];
+        match read(fault, &mut bytes) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(n) if n > 0 => {
+                if let Some(fault) = bytes.get(..n).and_then(Fault::decode) {
+                    self.tell(FromGuard::Failed(fault));
+                }
+                self.leader = Leader::Over;
+            }
+            Ok(_) | Err(_) => self.leader = Leader::Running(*leader),
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self) -> io::Result<()> {
+        let mut fds = vec![PollFd::new(&self.exits, PollFlags::IN)];
+        if let Some(control) = &self.control {
+            fds.push(PollFd::new(control, PollFlags::IN));
+        }
+        if let Leader::Starting(_, fault) = &self.leader {
+            fds.push(PollFd::new(fault, PollFlags::IN));
+        }
+        let pause = Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)));
+        let pause = Timespec::try_from(pause).ok().filter(|_| self.is_killing);
+        match poll(&mut fds, pause.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what happened meanwhile.
+    fn hear(&mut self) {
+        self.take_fault();
+        // Which children have exited is for `reap` to find out.
+        let mut signals = [0; 4096];
+        while read(&self.exits, &mut signals).is_ok_and(|n| n == signals.len()) {}
+        while let Some(control) = &self.control {
+            match control.receive() {
+                Ok(Some(ToGuard::Terminate)) => self.terminate(),
+                Ok(Some(ToGuard::Kill)) => {
+                    self.is_killing = true;
+                    self.sweeps = 0;
+                }
+                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_))) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The daemon is dead, or talks nonsense and might as well be.
+                Ok(None) | Err(_) => {
+                    self.control = None;
+                    self.is_killing = true;
+                }
+            }
+        }
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job, once each, those born meanwhile included.
+    fn terminate(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let before = self.signalled.len();
+            tree::walk(getpid(), |pid, parent| {
+                let raw = pid.as_raw_nonzero();
+                if !self.signalled.contains(&raw)
+                    && tree::signal_if(pid, TERMINATE, || is_ours(pid, parent))
+                {
+                    self.signalled.insert(raw);
+                }
+            });
+            if self.signalled.len() == before {
+                break;
+            }
+        }
+    }
+
+    /// SIGKILL to every process of the job that can be seen right now.
+    fn sweep(&mut self) {
+        let me = getpid();
+        let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
+        tree::walk(me, |pid, parent| {
+            if parent == me
+                && let Some(stat) = Stat::of(pid)
+                && stat.group != own_group
+                && let Some(group) = Pid::from_raw(stat.group)
+            {
+                // Hits a chain of forks in one blow. The number cannot be another's group: it is
+                // taken as long as our child is in it, and that stays until we reap it.
+                let _ = kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            if tree::signal_if(pid, KILL, || is_ours(pid, parent)) {
+                self.signalled.insert(pid.as_raw_nonzero());
+            }
+        });
+        self.sweeps = self.sweeps.saturating_add(1);
+    }
+}
+
+/// Whether a process that was found as a child of `parent` still is that, or has become ours.
+fn is_ours(pid: Pid, parent: Pid) -> bool {
+    let [parent, me] = [parent, getpid()].map(|pid| pid.as_raw_nonzero().get());
+    Stat::of(pid)
+        .is_some_and(|stat| !stat.is_zombie && (stat.parent == parent || stat.parent == me))
+}
+
+fn outcome(status: WaitStatus) -> Status {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Status::Code(code),
+        (None, Some(signal)) => Status::Signal(signal),
+        (None, None) => Status::Unknown,
+    }
+}

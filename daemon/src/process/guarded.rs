@@ -1,0 +1,211 @@
+//! A command behind a guard, and what is left of one whose guard was killed.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, pidfd_send_signal, waitid};
+
+use super::direct::{is_member, members};
+use super::guard::Program;
+use super::job::{Part, World, reap, watch};
+use super::launch::Prepared;
+use super::pipes::Watched;
+use super::supervisor::Orphans;
+use super::tree::{self, KILL, Stat};
+use super::wire::{FromGuard, ToGuardSocket};
+
+/// A command behind a guard.
+pub(super) struct Guarded {
+    pid: Pid,
+    exit: Watched,
+    socket: ToGuardSocket,
+    leader: Option<Pid>,
+    /// Whether the command exited and left processes behind.
+    others: bool,
+    state: State,
+    /// Whether the kernel would not watch the guard for us, so that we have to ask.
+    is_unwatched: bool,
+    signalled: u32,
+}
+
+/// How far the guard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Guarding,
+    /// It said that no process of the job is left, and is about to exit.
+    Done,
+    /// It exited after that.
+    Over,
+    /// It exited without that.
+    Lost,
+}
+
+impl Guarded {
+    /// Starts a guard.
+    pub(super) fn start(
+        program: &Program,
+        label: &str,
+        slot: usize,
+        registry: &Registry,
+    ) -> io::Result<Self> {
+        let started = program.start(label)?;
+        let fd = started.socket.as_fd().as_raw_fd();
+        let token = Part::Control.token(slot);
+        let control = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+        let (exit, is_watched) = watch(started.pidfd, registry, Part::Exit.token(slot));
+        Ok(Self {
+            pid: started.pid,
+            exit,
+            socket: started.socket,
+            leader: None,
+            others: false,
+            state: State::Guarding,
+            is_unwatched: control.is_err() || !is_watched,
+            signalled: 0,
+        })
+    }
+
+    /// Hands the command over; a guard that does not take it is ended.
+    pub(super) fn run(&mut self, prepared: &Prepared, theirs: &[OwnedFd; 4]) -> io::Result<()> {
+        let sent = self.socket.run(prepared, theirs);
+        if sent.is_err() {
+            self.state = State::Done;
+            self.signal(Signal::KILL);
+        }
+        sent
+    }
+
+    /// The guard's process.
+    pub(super) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The command's process, once it is known.
+    pub(super) const fn leader(&self) -> Option<Pid> {
+        self.leader
+    }
+
+    /// Whether its exit announces itself to nobody.
+    pub(super) const fn is_unwatched(&self) -> bool {
+        self.is_unwatched
+    }
+
+    /// Whether processes of the job outlive its command.
+    pub(super) fn has_survivors(&self) -> bool {
+        self.others && self.state == State::Guarding
+    }
+
+    /// Whether no process of the job is left, the guard included.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether the guard was killed.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// The next thing the guard says, if it said anything.
+    pub(super) fn hear(&mut self, registry: &Registry) -> Option<FromGuard> {
+        let message = match self.socket.receive() {
+            Ok(Some(message)) => message,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            // That it is dead is announced by its pidfd.
+            Ok(None) | Err(_) => {
+                let fd = self.socket.as_fd().as_raw_fd();
+                let _ = registry.deregister(&mut SourceFd(&fd));
+                return None;
+            }
+        };
+        match message {
+            FromGuard::Started { leader } => self.leader = Pid::from_raw(leader),
+            FromGuard::Exited { others, .. } => self.others = others,
+            FromGuard::Gone { signalled } => {
+                self.signalled = signalled;
+                self.state = match self.state {
+                    State::Guarding | State::Done => State::Done,
+                    State::Over | State::Lost => State::Over,
+                };
+            }
+            FromGuard::Ready | FromGuard::Failed(_) => {}
+        }
+        Some(message)
+    }
+
+    /// Whether the guard has exited just now; what it said before is still to be heard.
+    pub(super) fn look_for_exit(&mut self, world: &mut World) -> bool {
+        let is_new = match self.state {
+            State::Guarding | State::Done => reap(&mut self.exit, self.pid, world),
+            State::Over | State::Lost => false,
+        };
+        if is_new {
+            self.state = if self.state == State::Done { State::Over } else { State::Lost };
+        }
+        is_new
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(super) fn terminate(&self) {
+        self.order(self.socket.terminate());
+    }
+
+    /// SIGKILL to every process of the job, until none is left.
+    pub(super) fn kill(&self) {
+        self.order(self.socket.kill());
+    }
+
+    /// Somebody may have stopped the guard; then it must go on to hear the order.
+    fn order(&self, sent: io::Result<()>) {
+        if let Err(error) = sent {
+            tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "a guard does not hear");
+        }
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(fd) = self.exit.fd() {
+            let _ = pidfd_send_signal(fd, signal);
+        }
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    pub(super) fn release(mut self, registry: &Registry) -> u32 {
+        let fd = self.socket.as_fd().as_raw_fd();
+        let _ = registry.deregister(&mut SourceFd(&fd));
+        self.exit.close(registry);
+        self.signalled
+    }
+}
+
+/// Kills what a killed guard left behind; true while something of it may be alive.
+///
+/// Where orphans come to us, everything that did not start here is one. Elsewhere only those can be
+/// found that stayed in the command's session.
+pub(super) fn end_lost(leader: Option<Pid>, world: &World) -> bool {
+    let mut lost = leader.map(members).unwrap_or_default();
+    if world.orphans == Orphans::Adopt {
+        lost.extend(reap_orphans(world));
+    }
+    let me = getpid().as_raw_nonzero().get();
+    for pid in lost.iter().copied() {
+        tree::signal_if(pid, KILL, || {
+            leader.is_some_and(|leader| is_member(pid, leader))
+                || Stat::of(pid).is_some_and(|stat| stat.parent == me)
+        });
+    }
+    !lost.is_empty()
+}
+
+/// Reaps the children that came to us as orphans and have exited; returns those still alive.
+pub(super) fn reap_orphans(world: &World) -> Vec<Pid> {
+    let mut alive = tree::children(getpid());
+    alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
+    alive.retain(|pid| {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
+    });
+    alive
+}

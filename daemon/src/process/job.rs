@@ -1,0 +1,377 @@
+//! One running job: its processes as its containment shows them, its pipes, how far it got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::num::NonZeroI32;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ceased_core::id::JobId;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::containment::Containment;
+use super::direct::Direct;
+use super::guarded::{Guarded, end_lost};
+use super::launch::{Launch, Prepared, explain, explain_resources};
+use super::pipes::{Flow, Pipe, Pipes, Watched};
+use super::progress::Progress;
+use super::supervisor::Orphans;
+use super::wire::{FromGuard, Status};
+use super::{Ending, Exit, Report, Stopped};
+use crate::sys::Fault;
+
+/// What all jobs of a supervisor share.
+pub(super) struct World {
+    pub(super) registry: Registry,
+    pub(super) containment: Containment,
+    pub(super) orphans: Orphans,
+    pub(super) inherited: BTreeMap<OsString, OsString>,
+    pub(super) null: File,
+    pub(super) scratch: Vec<u8>,
+    pub(super) report: Box<dyn FnMut(Report) + Send>,
+    /// Every child that the supervisor started itself and has not reaped.
+    pub(super) own_children: BTreeSet<NonZeroI32>,
+    /// Groups of ended jobs that the kernel would not remove yet.
+    pub(super) removals: Vec<PathBuf>,
+}
+
+/// What a descriptor of a job is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Pipe(Pipe),
+    /// The socket to the guard.
+    Control,
+    /// The pidfd of the guard, or of the command where there is no guard.
+    Exit,
+    /// Whether the command could be started.
+    Fault,
+    /// Whether the control group has processes.
+    Population,
+}
+
+impl Part {
+    const ALL: [Self; 8] = [
+        Self::Pipe(Pipe::Stdout),
+        Self::Pipe(Pipe::Stderr),
+        Self::Pipe(Pipe::Progress),
+        Self::Pipe(Pipe::Stdin),
+        Self::Control,
+        Self::Exit,
+        Self::Fault,
+        Self::Population,
+    ];
+
+    /// The token of this part of the job in `slot`.
+    pub(super) fn token(self, slot: usize) -> Token {
+        let part = Self::ALL.iter().position(|part| *part == self);
+        Token(slot * Self::ALL.len() + part.expect("every part is in the list"))
+    }
+
+    /// The slot and the part that a token stands for.
+    pub(super) fn of(token: Token) -> (usize, Self) {
+        let part = Self::ALL.get(token.0 % Self::ALL.len());
+        (token.0 / Self::ALL.len(), *part.expect("the remainder is within the list"))
+    }
+}
+
+/// A job whose command was started.
+pub(super) struct Job {
+    pub(super) id: JobId,
+    /// Without its input and its environment; for messages.
+    launch: Launch,
+    started: Instant,
+    pipes: Pipes,
+    body: Body,
+    failed: Option<Failure>,
+    exited: Option<(Status, Duration)>,
+    stopped: Stopped,
+    told_lingering: bool,
+}
+
+enum Failure {
+    Fault(Fault),
+    Text(String),
+}
+
+/// The processes of a job.
+enum Body {
+    Direct(Direct),
+    Guarded(Guarded),
+    /// The guard was killed. What is known of the command: it led this session.
+    Lost(Option<Pid>),
+}
+
+impl Job {
+    /// Starts a command; the error says for a user why it cannot be.
+    pub(super) fn start(
+        mut launch: Launch,
+        slot: usize,
+        world: &mut World,
+    ) -> Result<Self, String> {
+        let prepared = Prepared::new(&launch, &world.inherited)?;
+        launch.env = Vec::new();
+        let input = launch.stdin.take();
+        let (mut pipes, theirs) = Pipes::new(
+            &world.registry,
+            |pipe| Part::Pipe(pipe).token(slot),
+            input,
+            launch.output_bytes_max,
+            &world.null,
+        )
+        .map_err(|error| explain_resources("make the command's pipes", &error))?;
+        let started = Instant::now();
+        match Body::start(&launch, &prepared, &theirs, slot, world) {
+            Ok((body, failed)) => Ok(Self {
+                id: launch.job,
+                launch,
+                started,
+                pipes,
+                body,
+                failed,
+                exited: None,
+                stopped: Stopped::No,
+                told_lingering: false,
+            }),
+            Err(reason) => {
+                pipes.discard(&world.registry);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Takes in what one of the job's descriptors announced.
+    pub(super) fn on_event(&mut self, part: Part, world: &mut World) -> Flow {
+        match part {
+            Part::Pipe(pipe) => return self.turn(pipe, world),
+            Part::Control => self.hear_guard(&world.registry),
+            Part::Exit => self.look_for_exit(world),
+            Part::Fault => self.take_fault(&world.registry),
+            // `settle` reads it.
+            Part::Population => {}
+        }
+        Flow::Waiting
+    }
+
+    fn turn(&mut self, pipe: Pipe, world: &mut World) -> Flow {
+        let (job, report) = (self.id, &mut world.report);
+        let mut told = |progress| report(told(job, progress));
+        self.pipes.turn(pipe, &world.registry, &mut world.scratch, &mut told)
+    }
+
+    /// Whether time alone can change something, so that the job must be looked at again.
+    pub(super) fn needs_tick(&self) -> bool {
+        let body = match &self.body {
+            Body::Direct(direct) => direct.is_unwatched() || self.exited.is_some(),
+            Body::Guarded(guarded) => guarded.is_unwatched(),
+            Body::Lost(_) => true,
+        };
+        body || self.pipes.holds_progress()
+    }
+
+    /// Looks at what time may have changed.
+    pub(super) fn tick(&mut self, world: &mut World) {
+        let (job, report) = (self.id, &mut world.report);
+        self.pipes.tick(&mut |progress| report(told(job, progress)));
+        let is_unwatched = match &self.body {
+            Body::Direct(direct) => direct.is_unwatched(),
+            Body::Guarded(guarded) => guarded.is_unwatched(),
+            Body::Lost(_) => false,
+        };
+        if is_unwatched {
+            self.look_for_exit(world);
+        }
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(super) fn terminate(&mut self) {
+        self.stopped = self.stopped.max(Stopped::Terminated);
+        match &mut self.body {
+            Body::Direct(direct) => direct.terminate(self.exited.is_some()),
+            Body::Guarded(guarded) => guarded.terminate(),
+            Body::Lost(_) => {}
+        }
+    }
+
+    /// SIGKILL to every process of the job, until none is left.
+    pub(super) fn kill(&mut self) {
+        self.stopped = Stopped::Killed;
+        match &mut self.body {
+            Body::Direct(direct) => direct.kill(self.exited.is_some()),
+            Body::Guarded(guarded) => guarded.kill(),
+            Body::Lost(_) => {}
+        }
+    }
+
+    /// Forgets what the tool printed.
+    pub(super) fn abandon(&mut self, world: &World) {
+        self.pipes.discard(&world.registry);
+    }
+
+    /// Whether no process of the job is left (STOP-01).
+    pub(super) fn is_over(&mut self, world: &mut World) -> bool {
+        if let Body::Guarded(guarded) = &self.body
+            && guarded.is_lost()
+        {
+            tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
+            self.stopped = Stopped::Killed;
+            // The number of a leader that was reaped may be somebody else's by now.
+            self.body = Body::Lost(guarded.leader().filter(|_| self.exited.is_none()));
+        }
+        let others = match &mut self.body {
+            Body::Direct(direct) => self.exited.is_some() && direct.has_survivors(self.stopped),
+            Body::Guarded(guarded) => guarded.has_survivors(),
+            Body::Lost(leader) => end_lost(*leader, world),
+        };
+        let is_over = !others
+            && match &self.body {
+                Body::Direct(_) => self.exited.is_some(),
+                Body::Guarded(guarded) => guarded.is_over(),
+                Body::Lost(_) => true,
+            };
+        if others && self.stopped == Stopped::No && !self.told_lingering {
+            self.told_lingering = true;
+            (world.report)(Report::Lingering { job: self.id });
+        }
+        is_over
+    }
+
+    /// Releases everything the job held, and says how it ended.
+    pub(super) fn end(self, world: &mut World) -> Ending {
+        let (id, report) = (self.id, &mut world.report);
+        let mut told = |progress| report(told(id, progress));
+        let (stdout, stderr) = self.pipes.finish(&world.registry, &mut world.scratch, &mut told);
+        let signalled = match self.body {
+            Body::Direct(direct) => direct.release(world),
+            Body::Guarded(guarded) => guarded.release(&world.registry),
+            Body::Lost(_) => 0,
+        };
+        match self.failed {
+            Some(Failure::Fault(fault)) => return Ending::NotStarted(explain(&self.launch, fault)),
+            Some(Failure::Text(reason)) => return Ending::NotStarted(reason),
+            None => {}
+        }
+        let (status, duration) =
+            self.exited.unwrap_or_else(|| (Status::Unknown, self.started.elapsed()));
+        let (code, signal) = match status {
+            Status::Code(code) => (Some(code), None),
+            Status::Signal(signal) => (None, Some(signal)),
+            Status::Unknown => (None, None),
+        };
+        let stopped = self.stopped;
+        let exit = Exit { code, signal, stdout, stderr, duration, stopped, signalled };
+        Ending::Exited(Box::new(exit))
+    }
+
+    /// Learns whether our child, the command or its guard, has exited.
+    fn look_for_exit(&mut self, world: &mut World) {
+        match &mut self.body {
+            Body::Direct(direct) => {
+                if self.exited.is_none()
+                    && let Some(status) = direct.exit_status(world)
+                {
+                    self.exited = Some((status, self.started.elapsed()));
+                    self.take_fault(&world.registry);
+                }
+            }
+            Body::Guarded(guarded) => {
+                if guarded.look_for_exit(world) {
+                    self.hear_guard(&world.registry);
+                }
+            }
+            Body::Lost(_) => {}
+        }
+    }
+
+    fn take_fault(&mut self, registry: &Registry) {
+        if let Body::Direct(direct) = &mut self.body
+            && let Some(fault) = direct.take_fault(registry)
+        {
+            self.failed = Some(Failure::Fault(fault));
+        }
+    }
+
+    /// Takes in what the guard said.
+    fn hear_guard(&mut self, registry: &Registry) {
+        let Body::Guarded(guarded) = &mut self.body else { return };
+        while let Some(message) = guarded.hear(registry) {
+            match message {
+                FromGuard::Failed(fault) => self.failed = Some(Failure::Fault(fault)),
+                FromGuard::Exited { status, .. } => {
+                    self.exited = Some((status, self.started.elapsed()));
+                }
+                FromGuard::Ready | FromGuard::Started { .. } | FromGuard::Gone { .. } => {}
+            }
+        }
+    }
+}
+
+fn told(job: JobId, progress: Progress) -> Report {
+    let Progress { progress, total, message } = progress;
+    Report::Progress { job, progress, total, message }
+}
+
+impl Body {
+    fn start(
+        launch: &Launch,
+        prepared: &Prepared,
+        theirs: &[OwnedFd; 4],
+        slot: usize,
+        world: &mut World,
+    ) -> Result<(Self, Option<Failure>), String> {
+        let no_process = |error| explain_resources("start a process for the command", &error);
+        let registry = &world.registry;
+        let (pid, body, failed) = match &world.containment {
+            Containment::Cgroup { group, .. } => {
+                let group = group.job(launch.job).map_err(|error| {
+                    explain_resources("make a control group for the command", &error)
+                })?;
+                let direct = Direct::start(prepared, theirs, Some(group), slot, registry)
+                    .map_err(no_process)?;
+                (direct.pid(), Self::Direct(direct), None)
+            }
+            Containment::Groups => {
+                let direct =
+                    Direct::start(prepared, theirs, None, slot, registry).map_err(no_process)?;
+                (direct.pid(), Self::Direct(direct), None)
+            }
+            Containment::Guard(program) => {
+                let label = launch.job.to_string();
+                let mut guarded =
+                    Guarded::start(program, &label, slot, registry).map_err(no_process)?;
+                let failed = guarded.run(prepared, theirs).err().map(|error| {
+                    let reason = explain_resources("hand the command to its guard", &error);
+                    Failure::Text(reason)
+                });
+                (guarded.pid(), Self::Guarded(guarded), failed)
+            }
+        };
+        world.own_children.insert(pid.as_raw_nonzero());
+        Ok((body, failed))
+    }
+}
+
+/// Watches a descriptor; one that cannot be watched is held all the same, and false comes with it.
+pub(super) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched, bool) {
+    let is_watched = registry
+        .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
+        .inspect_err(|error| tracing::warn!(%error, "a process has to be watched by asking"))
+        .is_ok();
+    (Watched::held(fd), is_watched)
+}
+
+/// Reaps our child behind a pidfd, if it has exited.
+pub(super) fn reap(exit: &mut Watched, pid: Pid, world: &mut World) -> bool {
+    let Some(fd) = exit.fd() else { return true };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let is_reaped = !matches!(retry_on_intr(|| waitid(WaitId::PidFd(fd), options)), Ok(None));
+    if is_reaped {
+        exit.close(&world.registry);
+        world.own_children.remove(&pid.as_raw_nonzero());
+    }
+    is_reaped
+}

@@ -1,0 +1,326 @@
+//! From what is to be run to what the kernel wants to hear: program paths, arguments, environment.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use ceased_core::id::{JobId, TaskId};
+
+use super::guard;
+use crate::sys::{Exec, Fault, Step};
+
+/// Where programs are looked for when the environment has no `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Longest program name, argument or path that an error message repeats, in characters.
+const NAMED_CHARS_MAX: usize = 200;
+
+/// A command to run as the work of one job.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The job it is for; a number that no other launch of the same supervisor has.
+    pub job: JobId,
+    /// The program and its arguments; never seen by a shell. A program with a `/` in it is a path,
+    /// relative to `cwd`; another is looked for in the `PATH` the tool will have.
+    pub argv: Vec<OsString>,
+    /// The working directory; the supervisor's own when `None`.
+    pub cwd: Option<PathBuf>,
+    /// Added to the inherited environment, or put in its place.
+    pub env: Vec<(OsString, OsString)>,
+    /// What the tool reads from its standard input; `/dev/null` when `None`.
+    pub stdin: Option<Vec<u8>>,
+    /// How much of each of standard output and standard error is kept, in bytes.
+    pub output_bytes_max: usize,
+    /// The task the job is the work of, if it is one's.
+    pub task: Option<TaskId>,
+}
+
+/// A launch in the form the kernel takes it, also readable by a guard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Prepared {
+    programs: Vec<CString>,
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    cwd: Option<CString>,
+}
+
+impl Prepared {
+    /// Prepares a launch over an inherited environment; the error is fit for a user.
+    pub(super) fn new(
+        launch: &Launch,
+        inherited: &BTreeMap<OsString, OsString>,
+    ) -> Result<Self, String> {
+        let program = launch
+            .argv
+            .first()
+            .filter(|program| !program.is_empty())
+            .ok_or("cannot run an empty command: name a program as its first element")?;
+        let env = environment(launch, inherited);
+        let argv = (1..)
+            .zip(&launch.argv)
+            .map(|(n, arg)| {
+                c_string(arg).ok_or_else(|| nul(&format!("element {n} of the command")))
+            })
+            .collect::<Result<_, _>>()?;
+        let programs = candidates(program, env.get(OsStr::new("PATH")))
+            .iter()
+            .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
+            .collect::<Result<_, _>>()?;
+        let cwd = launch
+            .cwd
+            .as_ref()
+            .map(|cwd| c_string(cwd.as_os_str()).ok_or_else(|| nul("the working directory")))
+            .transpose()?;
+        let env = env
+            .iter()
+            .map(|(name, value)| {
+                let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
+                let named = || nul(&format!("the environment variable {}", shown(name)));
+                CString::new(pair).map_err(|_| named())
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { programs, argv, env, cwd })
+    }
+
+    /// How to start it.
+    pub(super) fn exec<'a>(
+        &'a self,
+        descriptors: [BorrowedFd<'a>; 4],
+        cgroup: Option<BorrowedFd<'a>>,
+        dies_with_caller: bool,
+    ) -> Exec<'a> {
+        Exec {
+            programs: &self.programs,
+            argv: &self.argv,
+            env: &self.env,
+            cwd: self.cwd.as_deref(),
+            descriptors,
+            cgroup,
+            dies_with_caller,
+        }
+    }
+
+    /// The launch as bytes for a guard: four lists, each a count and its strings with their
+    /// lengths.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let cwd: Vec<CString> = self.cwd.iter().cloned().collect();
+        let mut bytes = Vec::new();
+        let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend((n as u64).to_le_bytes());
+        for list in [&self.programs, &self.argv, &self.env, &cwd] {
+            number(&mut bytes, list.len());
+            for string in list {
+                number(&mut bytes, string.count_bytes());
+                bytes.extend_from_slice(string.as_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Reads what [`Prepared::encode`] wrote.
+    pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
+        let bytes = &mut bytes;
+        let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
+        Ok(Self { programs, argv, env, cwd: list(bytes)?.pop() })
+    }
+}
+
+fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
+    let cut = || io::Error::new(io::ErrorKind::InvalidData, "a launch that was cut off");
+    let number = |bytes: &mut &[u8]| -> io::Result<usize> {
+        let (n, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+        *bytes = rest;
+        usize::try_from(u64::from_le_bytes(*n)).map_err(|_| cut())
+    };
+    let count = number(bytes)?;
+    let mut strings = Vec::new();
+    for _ in 0..count {
+        let length = number(bytes)?;
+        let (string, rest) = bytes.split_at_checked(length).ok_or_else(cut)?;
+        *bytes = rest;
+        strings.push(CString::new(string).map_err(|_| cut())?);
+    }
+    Ok(strings)
+}
+
+/// What tools inherit of this process's environment: all but what speaks to this process alone.
+pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
+    std::env::vars_os().filter(|(name, _)| !is_private(name)).collect()
+}
+
+fn is_private(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let exact = [guard::MARK, "NOTIFY_SOCKET", "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS"];
+    exact.iter().any(|private| name == private.as_bytes())
+        || name.starts_with(b"WATCHDOG_")
+        || name.starts_with(b"LISTEN_")
+}
+
+fn environment(
+    launch: &Launch,
+    inherited: &BTreeMap<OsString, OsString>,
+) -> BTreeMap<OsString, OsString> {
+    let mut env = inherited.clone();
+    env.extend(launch.env.iter().cloned());
+    env.insert("CEASED_JOB".into(), launch.job.to_string().into());
+    env.insert("CEASED_PROGRESS".into(), "3".into());
+    match launch.task {
+        Some(task) => env.insert("CEASED_TASK".into(), task.to_string().into()),
+        None => env.remove(OsStr::new("CEASED_TASK")),
+    };
+    env
+}
+
+/// The paths a program name may mean, in order.
+///
+/// Empty elements of `PATH` mean the working directory elsewhere; here they mean nothing, since a
+/// tool's working directory is often full of other people's files.
+fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![program.to_owned()];
+    }
+    let path = path.map_or(OsStr::new(PATH_DEFAULT), OsString::as_os_str);
+    std::env::split_paths(path)
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .map(|dir| dir.join(program).into_os_string())
+        .collect()
+}
+
+fn c_string(text: &OsStr) -> Option<CString> {
+    CString::new(text.as_bytes()).ok()
+}
+
+fn nul(what: &str) -> String {
+    format!("cannot run the command: {what} contains a NUL byte, which no process can be given")
+}
+
+/// Text for an error message: quoted, escaped, not endless.
+fn shown(text: impl AsRef<OsStr>) -> String {
+    let text = text.as_ref().to_string_lossy();
+    let mut short: String = text.chars().take(NAMED_CHARS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// Why a command did not start, in words for a user.
+pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
+    let error = io::Error::from_raw_os_error(fault.errno);
+    let program = launch.argv.first().cloned().unwrap_or_default();
+    match fault.step {
+        Step::Cgroup => format!("cannot put the command into its control group: {error}"),
+        Step::Descriptors => format!("cannot connect the command's descriptors: {error}"),
+        Step::Session => format!("cannot start a session for the command: {error}"),
+        Step::Cwd => {
+            let cwd = launch.cwd.as_deref().unwrap_or(Path::new("."));
+            format!("cannot enter the working directory {}: {error}", shown(cwd))
+        }
+        Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(launch, &error)),
+    }
+}
+
+fn hint(launch: &Launch, error: &io::Error) -> String {
+    let Some(program) = launch.argv.first() else { return String::new() };
+    let is_path = program.as_bytes().contains(&b'/');
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOENT) if is_path => {
+            let path = launch.cwd.as_deref().unwrap_or(Path::new("")).join(program);
+            let is_there = path.exists();
+            if is_there { "; the file is there, the interpreter it asks for is not" } else { "" }
+        }
+        Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
+        Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
+        Some(libc::EACCES) => "; is it an executable file?",
+        Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
+        _ => "",
+    };
+    hint.to_owned()
+}
+
+/// Why no process could be made for a command, in words for a user.
+pub(super) fn explain_resources(what: &str, error: &io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "; raise the limit of open files (LimitNOFILE=, ulimit -n) or run fewer jobs at once"
+        }
+        Some(libc::EAGAIN) => {
+            "; raise the limit of processes (TasksMax=, ulimit -u) or run fewer jobs at once"
+        }
+        _ => "",
+    };
+    format!("cannot {what}: {error}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(argv: &[&str]) -> Launch {
+        Launch {
+            job: JobId::new(7),
+            argv: argv.iter().map(Into::into).collect(),
+            cwd: None,
+            env: vec![("A".into(), "mine".into()), ("CEASED_JOB".into(), "forged".into())],
+            stdin: None,
+            output_bytes_max: 0,
+            task: None,
+        }
+    }
+
+    fn env(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
+        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn a_launch_survives_the_way_to_a_guard() {
+        let mut launch = launch(&["true", "", "two words"]);
+        for cwd in [None, Some("/tmp".into())] {
+            launch.cwd = cwd;
+            let prepared = Prepared::new(&launch, &env(&[("PATH", "/a::/b")])).unwrap();
+            let bytes = prepared.encode();
+            assert_eq!(Prepared::decode(&bytes).unwrap(), prepared);
+            for end in 0..bytes.len() {
+                assert!(Prepared::decode(&bytes[..end]).is_err(), "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_the_path() {
+        let path = |path: &str| Some(OsString::from(path));
+        assert_eq!(candidates("t".as_ref(), path("/a::/b").as_ref()), ["/a/t", "/b/t"]);
+        assert_eq!(candidates("./t".as_ref(), path("/a").as_ref()), ["./t"]);
+        assert_eq!(candidates("t".as_ref(), None).len(), 3);
+    }
+
+    #[test]
+    fn the_environment_is_ours_where_it_matters() {
+        let inherited = env(&[("A", "theirs"), ("B", "kept"), ("CEASED_TASK", "outer")]);
+        let env = environment(&launch(&["t"]), &inherited);
+        let get = |name: &str| env.get(OsStr::new(name)).and_then(|value| value.to_str());
+        assert_eq!(get("A"), Some("mine"));
+        assert_eq!(get("B"), Some("kept"));
+        assert_eq!(get("CEASED_JOB"), Some("j7"));
+        assert_eq!(get("CEASED_PROGRESS"), Some("3"));
+        assert_eq!(get("CEASED_TASK"), None);
+        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", guard::MARK] {
+            assert!(is_private(private.as_ref()), "{private}");
+        }
+        assert!(!is_private("LISTENER".as_ref()));
+    }
+
+    #[test]
+    fn impossible_commands_say_why() {
+        for (argv, want) in [
+            (&[] as &[&str], "empty command"),
+            (&[""], "empty command"),
+            (&["a\0b"], "element 1 of the command contains a NUL byte"),
+            (&["a", "b\0"], "element 2 of the command contains a NUL byte"),
+        ] {
+            let reason = Prepared::new(&launch(argv), &BTreeMap::new()).unwrap_err();
+            assert!(reason.contains(want), "{reason}");
+        }
+    }
+}

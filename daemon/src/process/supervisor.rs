@@ -1,0 +1,438 @@
+//! The supervisor: one thread that starts, watches and ends every command of a program.
+//!
+//! It never waits for anything but its poll, and it knows no deadlines but that of its own end.
+//! It never waits for children it did not start: their statuses belong to somebody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ceased_core::id::JobId;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::process::{WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
+
+use super::cgroup;
+use super::containment::Containment;
+use super::guard::{Program, Started, ready};
+use super::guarded::reap_orphans;
+use super::job::{Job, Part, World};
+use super::launch::{Launch, inherited};
+use super::pipes::{Flow, Pipe};
+use super::{Ending, Order, Report};
+use crate::sys;
+
+const WAKER: Token = Token(usize::MAX);
+const KEEPER: Token = Token(usize::MAX - 1);
+/// How often what announces itself to nobody is looked at, where there is such a thing.
+const TICK: Duration = Duration::from_millis(20);
+/// How many orders are carried out before the pipes get their turn.
+const ORDERS_A_TURN: usize = 64;
+/// How many events are taken from the kernel at once.
+const EVENTS: usize = 1024;
+/// How much is read at once, in bytes: what a pipe holds.
+const SCRATCH_BYTES: usize = 64 * 1024;
+/// How long a supervisor that is dropped waits for what it killed.
+const DROP_WITHIN: Duration = Duration::from_secs(5);
+/// A keeper that was killed is replaced if it lived this long; sooner, something is after keepers.
+const KEEPER_LIVES: Duration = Duration::from_secs(1);
+/// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
+const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
+
+/// What becomes of processes that lose their parent and come to this process as orphans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Orphans {
+    /// They are none of our business. For a program that has children of its own.
+    #[default]
+    Leave,
+    /// Every child of this process that the supervisor did not start is an orphan of one of its
+    /// jobs: it is reaped, and killed if its guard was. Makes this process a child subreaper when
+    /// guards are used. Only for a program that starts no process in any other way.
+    Adopt,
+}
+
+/// Runs commands on one thread of its own. See the [module](super) for what it promises.
+///
+/// Dropping it kills whatever it runs and waits, at most five seconds, until that is gone.
+#[derive(Debug)]
+pub struct Supervisor {
+    orders: Sender<Message>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<bool>>,
+}
+
+/// The supervisor's thread has ended, so that nobody hears the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SupervisorGone;
+
+impl fmt::Display for SupervisorGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the supervisor of processes has ended; no command can be run any more")
+    }
+}
+
+impl Error for SupervisorGone {}
+
+enum Message {
+    Order(Order),
+    /// Kill everything and end, at this time at the latest.
+    Stop(Instant),
+}
+
+impl Supervisor {
+    /// Starts a supervisor.
+    ///
+    /// `report` is called on the supervisor's thread; it must not block. The environment of this
+    /// process is read now and is what tools inherit, except for what speaks to this process alone:
+    /// `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and the names of our own.
+    ///
+    /// # Errors
+    ///
+    /// When the thread, its poll or the keeper cannot be made.
+    pub fn start(
+        containment: Containment,
+        orphans: Orphans,
+        report: Box<dyn FnMut(Report) + Send>,
+    ) -> io::Result<Self> {
+        if let Some(weakness) = containment.weakness() {
+            tracing::warn!(%containment, "processes are not wholly contained: {weakness}");
+        } else {
+            tracing::info!(%containment, "processes are contained");
+        }
+        if let (Orphans::Adopt, Containment::Guard(_)) = (orphans, &containment) {
+            set_child_subreaper(Some(getpid()))?;
+        }
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let (orders, inbox) = unbounded();
+        let world = World {
+            registry: poll.registry().try_clone()?,
+            containment,
+            orphans,
+            inherited: inherited(),
+            null: File::open("/dev/null")?,
+            scratch: vec![0; SCRATCH_BYTES],
+            report,
+            own_children: BTreeSet::new(),
+            removals: Vec::new(),
+        };
+        let mut state = State::new(poll, inbox, world);
+        state.start_keeper()?;
+        let thread = thread::Builder::new().name("ceased-process".into()).spawn(move || {
+            // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an
+            // error code here.
+            sys::block_signals();
+            state.run()
+        })?;
+        Ok(Self { orders, waker, thread: Some(thread) })
+    }
+
+    /// Gives an order; returns at once. An order about a job that has ended does nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the supervisor's thread has ended, which only a panic in `report` brings about.
+    pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
+        self.tell(Message::Order(order))
+    }
+
+    /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made.
+    /// True when nothing is left.
+    #[must_use]
+    pub fn shutdown(mut self, within: Duration) -> bool {
+        self.stop(within)
+    }
+
+    fn stop(&mut self, within: Duration) -> bool {
+        let Some(thread) = self.thread.take() else { return true };
+        // That it has ended already shows in its result.
+        let _ = self.tell(Message::Stop(Instant::now() + within));
+        thread.join().unwrap_or(false)
+    }
+
+    fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
+        self.orders.send(message).map_err(|_| SupervisorGone)?;
+        self.waker.wake().map_err(|_| SupervisorGone)
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.stop(DROP_WITHIN);
+    }
+}
+
+/// What the supervisor's thread owns.
+struct State {
+    poll: Poll,
+    inbox: Receiver<Message>,
+    world: World,
+    jobs: BTreeMap<usize, Job>,
+    slots: BTreeMap<JobId, usize>,
+    slot_next: usize,
+    /// Pipes that have more to give than they got turns.
+    ready: BTreeSet<(usize, Pipe)>,
+    /// Jobs that something happened to in this turn.
+    touched: BTreeSet<usize>,
+    /// Jobs that have to be looked at every [`TICK`].
+    ticking: BTreeSet<usize>,
+    ticked: Instant,
+    keeper: Option<(Started, Instant)>,
+    stopping: Option<Instant>,
+}
+
+impl State {
+    fn new(poll: Poll, inbox: Receiver<Message>, world: World) -> Self {
+        Self {
+            poll,
+            inbox,
+            world,
+            jobs: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            slot_next: 0,
+            ready: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            ticking: BTreeSet::new(),
+            ticked: Instant::now(),
+            keeper: None,
+            stopping: None,
+        }
+    }
+
+    /// Runs until told to stop; true when nothing is left.
+    fn run(mut self) -> bool {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            match self.poll.poll(&mut events, self.timeout()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::error!(%error, "the supervisor of processes cannot poll");
+                    return false;
+                }
+            }
+            for event in &events {
+                self.on_event(event.token());
+            }
+            // Orders come before output, so that no flood delays a kill.
+            self.take_orders();
+            for (slot, pipe) in mem::take(&mut self.ready) {
+                self.on_part(slot, Part::Pipe(pipe));
+            }
+            self.tick();
+            self.settle();
+            match self.stopping {
+                Some(_) if self.jobs.is_empty() => return self.clean_up(),
+                Some(until) if Instant::now() >= until => {
+                    tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
+                    self.clean_up();
+                    return false;
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.inbox.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let is_waiting =
+            !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
+        is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()))
+    }
+
+    fn on_event(&mut self, token: Token) {
+        match token {
+            WAKER => {}
+            KEEPER => self.on_keeper(),
+            token => {
+                let (slot, part) = Part::of(token);
+                self.on_part(slot, part);
+            }
+        }
+    }
+
+    fn on_part(&mut self, slot: usize, part: Part) {
+        // A job that ended in this very turn may have had more to say.
+        let Some(job) = self.jobs.get_mut(&slot) else { return };
+        let flow = job.on_event(part, &mut self.world);
+        if let (Flow::More, Part::Pipe(pipe)) = (flow, part) {
+            self.ready.insert((slot, pipe));
+        }
+        self.touched.insert(slot);
+    }
+
+    fn take_orders(&mut self) {
+        for _ in 0..ORDERS_A_TURN {
+            match self.inbox.try_recv() {
+                Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
+                Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, _| j.terminate()),
+                Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, _| j.kill()),
+                Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
+                Ok(Message::Stop(until)) => {
+                    self.stopping = Some(until);
+                    self.jobs.values_mut().for_each(Job::kill);
+                    self.touched.extend(self.jobs.keys());
+                }
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn with(&mut self, job: JobId, act: impl FnOnce(&mut Job, &mut World)) {
+        let Some(slot) = self.slots.get(&job) else { return };
+        if let Some(job) = self.jobs.get_mut(slot) {
+            act(job, &mut self.world);
+            self.touched.insert(*slot);
+        }
+    }
+
+    fn launch(&mut self, launch: Launch) {
+        let id = launch.job;
+        if self.slots.contains_key(&id) {
+            tracing::error!(job = %id, "launched twice; the second launch is dropped");
+            return;
+        }
+        let slot = self.slot_next;
+        self.slot_next += 1;
+        let started = match self.stopping {
+            Some(_) => Err("cannot run the command: the supervisor is shutting down".to_owned()),
+            None => Job::start(launch, slot, &mut self.world),
+        };
+        match started {
+            Ok(job) => {
+                self.jobs.insert(slot, job);
+                self.slots.insert(id, slot);
+                self.touched.insert(slot);
+            }
+            Err(reason) => {
+                let ending = Ending::NotStarted(reason);
+                (self.world.report)(Report::Ended { job: id, ending });
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        self.world.removals.retain(|group| cgroup::remove(group).is_err());
+        for slot in &self.ticking {
+            if let Some(job) = self.jobs.get_mut(slot) {
+                job.tick(&mut self.world);
+            }
+        }
+        self.touched.extend(&self.ticking);
+    }
+
+    /// Ends the jobs that are over, of those that something happened to.
+    fn settle(&mut self) {
+        let mut has_ended = false;
+        for slot in mem::take(&mut self.touched) {
+            let Some(job) = self.jobs.get_mut(&slot) else { continue };
+            if job.is_over(&mut self.world) {
+                has_ended = true;
+                self.ticking.remove(&slot);
+                self.end(slot);
+            } else if job.needs_tick() {
+                self.ticking.insert(slot);
+            } else {
+                self.ticking.remove(&slot);
+            }
+        }
+        if has_ended && self.world.orphans == Orphans::Adopt {
+            reap_orphans(&self.world);
+        }
+    }
+
+    fn end(&mut self, slot: usize) {
+        let Some(job) = self.jobs.remove(&slot) else { return };
+        let id = job.id;
+        self.slots.remove(&id);
+        self.ready.retain(|(of, _)| *of != slot);
+        let ending = job.end(&mut self.world);
+        (self.world.report)(Report::Ended { job: id, ending });
+    }
+
+    /// Starts the keeper, where there is something for it to keep.
+    fn start_keeper(&mut self) -> io::Result<()> {
+        let Containment::Cgroup { group, keeper: Some(program) } = &self.world.containment else {
+            return Ok(());
+        };
+        let keeper = start_keeper(program, group)?;
+        let fd = keeper.pidfd.as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&fd), KEEPER, Interest::READABLE)?;
+        self.world.own_children.insert(keeper.pid.as_raw_nonzero());
+        self.keeper = Some((keeper, Instant::now()));
+        Ok(())
+    }
+
+    /// The keeper was killed: somebody has to keep in its place.
+    fn on_keeper(&mut self) {
+        let Some((keeper, since)) = self.keeper.take() else { return };
+        self.bury_keeper(&keeper);
+        if since.elapsed() < KEEPER_LIVES {
+            tracing::error!("keepers are being killed; tools may outlive this process");
+        } else if let Err(error) = self.start_keeper() {
+            tracing::error!(%error, "no new keeper; tools may outlive this process");
+        } else {
+            tracing::warn!("the keeper was killed; there is a new one");
+        }
+    }
+
+    fn bury_keeper(&mut self, keeper: &Started) {
+        let _ = self.poll.registry().deregister(&mut SourceFd(&keeper.pidfd.as_raw_fd()));
+        let _ = waitid(
+            WaitId::PidFd(keeper.pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
+        self.world.own_children.remove(&keeper.pid.as_raw_nonzero());
+    }
+
+    /// Removes what was made for all jobs; true when that was possible.
+    fn clean_up(&mut self) -> bool {
+        let mut is_clean = true;
+        if let Containment::Cgroup { group, .. } = &self.world.containment
+            && let Err(error) = group.remove(CLEAN_UP_WITHIN)
+        {
+            tracing::warn!(%error, "cannot remove the control group");
+            is_clean = false;
+        }
+        if let Some((keeper, _)) = self.keeper.take() {
+            let Started { pid, pidfd, socket } = keeper;
+            // The end of its socket ends the keeper.
+            drop(socket);
+            is_clean &= ready(pidfd.as_fd(), CLEAN_UP_WITHIN).unwrap_or(false);
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
+            self.world.own_children.remove(&pid.as_raw_nonzero());
+        }
+        is_clean
+    }
+}
+
+impl Drop for State {
+    /// For when the thread ends in any other way than by its own will.
+    fn drop(&mut self) {
+        self.jobs.values_mut().for_each(Job::kill);
+        if let Containment::Cgroup { group, .. } = &self.world.containment {
+            group.kill_all();
+        }
+    }
+}
+
+fn start_keeper(program: &Program, group: &cgroup::Cgroup) -> io::Result<Started> {
+    let keeper = program.start("keeper")?;
+    keeper.socket.keep(group.path())?;
+    Ok(keeper)
+}

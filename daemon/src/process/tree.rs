@@ -1,0 +1,136 @@
+//! The process table: who is whose child, and signals that reach nobody else.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// What `/proc/<pid>/stat` says that matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// Has exited and waits for its parent to notice.
+    pub(super) is_zombie: bool,
+    /// Its parent; 0 when that is outside our sight.
+    pub(super) parent: i32,
+    /// Its process group.
+    pub(super) group: i32,
+    /// Its session.
+    pub(super) session: i32,
+}
+
+impl Stat {
+    /// Looks a process up; `None` when there is none.
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        Self::parse(&fs::read(path).ok()?)
+    }
+
+    fn parse(stat: &[u8]) -> Option<Self> {
+        // The name, in parentheses, may contain anything, parentheses too.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        let mut number = || fields.next()?.parse().ok();
+        Some(Self { is_zombie, parent: number()?, group: number()?, session: number()? })
+    }
+}
+
+/// Every process there is, by rising id.
+pub(super) fn all() -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect()
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    text.parse().ok().filter(|raw| *raw > 0).and_then(Pid::from_raw)
+}
+
+/// The children of a process, zombies included. Under races some may be missed: look again.
+pub(super) fn children(parent: Pid) -> Vec<Pid> {
+    let mut children = Vec::new();
+    let mut is_listed = false;
+    let tasks = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
+    for task in tasks.into_iter().flatten().flatten() {
+        if let Ok(list) = fs::read_to_string(task.path().join("children")) {
+            is_listed = true;
+            children.extend(list.split_ascii_whitespace().filter_map(pid));
+        }
+    }
+    if !is_listed {
+        // A kernel built without these lists, or a parent that is gone: then this finds nobody.
+        let raw = parent.as_raw_nonzero().get();
+        let is_child = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| stat.parent == raw);
+        children.extend(all().into_iter().filter(is_child));
+    }
+    children
+}
+
+/// Calls `visit` for every descendant of a process and its parent, parents before their children.
+pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) {
+    // A process that moves while we look could be met again, for ever.
+    let mut seen = BTreeSet::from([root.as_raw_nonzero()]);
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for child in children(parent) {
+            if seen.insert(child.as_raw_nonzero()) {
+                visit(child, parent);
+                parents.push(child);
+            }
+        }
+    }
+}
+
+/// What is sent to ask a process to end: a stopped one would never see the first without the
+/// second.
+pub(super) const TERMINATE: &[Signal] = &[Signal::TERM, Signal::CONT];
+/// What is sent to end a process.
+pub(super) const KILL: &[Signal] = &[Signal::KILL];
+
+/// Signals a process if `belongs` still holds once the process cannot be mistaken for another;
+/// true when the signals went out.
+///
+/// A bare process id may have been given to somebody else since it was read.
+pub(super) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> bool) -> bool {
+    let send = |send: &dyn Fn(Signal) -> rustix::io::Result<()>| {
+        signals.iter().all(|signal| send(*signal).is_ok())
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => belongs() && send(&|signal| pidfd_send_signal(&fd, signal)),
+        // No descriptor left: the moment between check and signal is the lesser evil.
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            belongs() && send(&|signal| kill_process(pid, signal))
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn stat_with_a_name_that_lies() {
+        let stat = Stat::parse(b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560").unwrap();
+        assert_eq!(stat, Stat { is_zombie: true, parent: 45, group: 67, session: 89 });
+        assert_eq!(Stat::parse(b"12 (a) S 1 2"), None);
+        assert_eq!(Stat::parse(b""), None);
+    }
+
+    #[test]
+    fn a_child_is_found_and_signalled() {
+        let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let me = rustix::process::getpid();
+        let mut found = false;
+        walk(me, |descendant, _| found |= descendant == pid);
+        assert!(found);
+        assert_eq!(Stat::of(pid).unwrap().parent, me.as_raw_nonzero().get());
+        assert!(!signal_if(pid, KILL, || false));
+        assert!(signal_if(pid, KILL, || true));
+        assert!(!child.wait().unwrap().success());
+        assert!(!signal_if(pid, KILL, || true));
+    }
+}

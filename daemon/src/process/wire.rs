@@ -1,0 +1,295 @@
+//! What the supervisor and its guards say to each other over a socket pair.
+//!
+//! The socket keeps message boundaries (`SOCK_SEQPACKET`), so a message arrives whole or not at
+//! all. Its end of file is a message too: the other side is dead.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::launch::Prepared;
+use crate::sys::Fault;
+
+/// Longest message in bytes: a path and its tag.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// The launch itself and the tool's four descriptors.
+const DESCRIPTORS: usize = 5;
+
+/// To a guard.
+pub(super) enum ToGuard {
+    /// Run this command on these four descriptors.
+    Run(Prepared, [OwnedFd; 4]),
+    /// Be the keeper of this control group: when we die, end everything in it.
+    Keep(PathBuf),
+    /// SIGTERM, and SIGCONT, to every process of the job.
+    Terminate,
+    /// SIGKILL until no process of the job is left.
+    Kill,
+}
+
+/// From a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FromGuard {
+    /// It runs, and is a guard and not just any program.
+    Ready,
+    /// The command is process `leader`, and leader of a process group and session of that number.
+    Started { leader: i32 },
+    /// The command could not be started.
+    Failed(Fault),
+    /// The command has exited; `others` of the job may live on.
+    Exited { status: Status, others: bool },
+    /// No process of the job is left; `signalled` of them had to be told.
+    Gone { signalled: u32 },
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+    /// Somebody else took the status away.
+    Unknown,
+}
+
+impl FromGuard {
+    const BYTES: usize = 8;
+
+    fn encode(self) -> [u8; Self::BYTES] {
+        let pack = |tag: u8, flag: u8, number: i32| {
+            let [a, b, c, d] = number.to_le_bytes();
+            [tag, flag, 0, 0, a, b, c, d]
+        };
+        match self {
+            Self::Ready => pack(b'r', 0, 0),
+            Self::Started { leader } => pack(b's', 0, leader),
+            Self::Failed(fault) => {
+                let [step, a, b, c, d] = fault.encode();
+                [b'f', step, 0, 0, a, b, c, d]
+            }
+            Self::Exited { status, others } => match status {
+                Status::Code(code) => pack(b'c', others.into(), code),
+                Status::Signal(signal) => pack(b'k', others.into(), signal),
+                Status::Unknown => pack(b'u', others.into(), 0),
+            },
+            Self::Gone { signalled } => pack(b'g', 0, signalled.cast_signed()),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let &[tag, flag, _, _, a, b, c, d] = bytes else { return None };
+        let number = i32::from_le_bytes([a, b, c, d]);
+        let exited = |status| Self::Exited { status, others: flag != 0 };
+        Some(match tag {
+            b'r' => Self::Ready,
+            b's' => Self::Started { leader: number },
+            b'f' => Self::Failed(Fault::decode(&[flag, a, b, c, d])?),
+            b'c' => exited(Status::Code(number)),
+            b'k' => exited(Status::Signal(number)),
+            b'u' => exited(Status::Unknown),
+            b'g' => Self::Gone { signalled: number.cast_unsigned() },
+            _ => return None,
+        })
+    }
+}
+
+/// The supervisor's end of the socket to a guard; never blocks.
+#[derive(Debug)]
+pub(super) struct ToGuardSocket(OwnedFd);
+
+/// A guard's end.
+#[derive(Debug)]
+pub(super) struct ToSupervisorSocket(OwnedFd);
+
+/// Makes a connected pair: ours, and the one a guard gets as its standard input.
+pub(super) fn pair() -> io::Result<(ToGuardSocket, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    ioctl_fionbio(&ours, true)?;
+    Ok((ToGuardSocket(ours), theirs))
+}
+
+impl ToGuardSocket {
+    /// Hands over a command and its four descriptors. It travels in a file in memory, so that its
+    /// size does not matter to the socket.
+    pub(super) fn run(&self, prepared: &Prepared, tool: &[OwnedFd; 4]) -> io::Result<()> {
+        let mut file = File::from(memfd_create("ceased-launch", MemfdFlags::CLOEXEC)?);
+        file.write_all(&prepared.encode())?;
+        let [stdin, stdout, stderr, progress] = tool.each_ref().map(AsFd::as_fd);
+        send(self.0.as_fd(), b"R", &[file.as_fd(), stdin, stdout, stderr, progress])
+    }
+
+    /// Makes the guard the keeper of a control group.
+    pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
+        send(self.0.as_fd(), &[b"B", path.as_os_str().as_bytes()].concat(), &[])
+    }
+
+    /// Orders SIGTERM.
+    pub(super) fn terminate(&self) -> io::Result<()> {
+        send(self.0.as_fd(), b"T", &[])
+    }
+
+    /// Orders SIGKILL.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        send(self.0.as_fd(), b"K", &[])
+    }
+
+    /// The next message; `None` when the guard is dead, `WouldBlock` when there is none yet.
+    pub(super) fn receive(&self) -> io::Result<Option<FromGuard>> {
+        let mut bytes = [0; FromGuard::BYTES];
+        let mut fds = Vec::new();
+        match receive(self.0.as_fd(), &mut bytes, &mut fds)? {
+            0 => Ok(None),
+            n => {
+                let message = bytes.get(..n).and_then(FromGuard::decode);
+                message.map(Some).ok_or_else(|| garbled("a guard"))
+            }
+        }
+    }
+}
+
+impl AsFd for ToGuardSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl ToSupervisorSocket {
+    /// The socket a guard was started with.
+    pub(super) const fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// From now on, [`ToSupervisorSocket::receive`] does not wait.
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(ioctl_fionbio(&self.0, true)?)
+    }
+
+    /// Tells the supervisor; that it is dead is no error here, the next `receive` says so.
+    pub(super) fn send(&self, message: FromGuard) {
+        let _ = send(self.0.as_fd(), &message.encode(), &[]);
+    }
+
+    /// The next message; `None` when the supervisor is dead.
+    pub(super) fn receive(&self) -> io::Result<Option<ToGuard>> {
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let mut fds = Vec::new();
+        let n = receive(self.0.as_fd(), &mut bytes, &mut fds)?;
+        let Some((tag, rest)) = bytes.get(..n).and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        Ok(Some(match (tag, <[OwnedFd; DESCRIPTORS]>::try_from(fds)) {
+            (b'R', Ok([launch, stdin, stdout, stderr, progress])) => {
+                let mut launch = File::from(launch);
+                let mut bytes = Vec::new();
+                launch.rewind()?;
+                launch.read_to_end(&mut bytes)?;
+                ToGuard::Run(Prepared::decode(&bytes)?, [stdin, stdout, stderr, progress])
+            }
+            (b'B', _) => ToGuard::Keep(Path::new(OsStr::from_bytes(rest)).to_owned()),
+            (b'T', _) => ToGuard::Terminate,
+            (b'K', _) => ToGuard::Kill,
+            (_, Ok(_) | Err(_)) => return Err(garbled("the supervisor")),
+        }))
+    }
+}
+
+impl AsFd for ToSupervisorSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn garbled(from: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a message from {from} that is none"))
+}
+
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+        assert!(fits, "the buffer has room for every descriptor of a launch");
+    }
+    rustix::io::retry_on_intr(|| {
+        sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+    })?;
+    Ok(())
+}
+
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    });
+    let received = match received {
+        Ok(received) => received,
+        // The other side died with messages of ours unread.
+        Err(Errno::CONNRESET) => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok(received.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Step;
+
+    #[test]
+    fn answers_survive_the_socket() {
+        let (ours, theirs) = pair().unwrap();
+        let theirs = ToSupervisorSocket::new(theirs);
+        assert_eq!(ours.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let exited = |status, others| FromGuard::Exited { status, others };
+        for message in [
+            FromGuard::Ready,
+            FromGuard::Started { leader: 4_194_303 },
+            FromGuard::Failed(Fault { step: Step::Cwd, errno: 2 }),
+            exited(Status::Code(255), true),
+            exited(Status::Signal(9), false),
+            exited(Status::Unknown, true),
+            FromGuard::Gone { signalled: u32::MAX },
+        ] {
+            theirs.send(message);
+            assert_eq!(ours.receive().unwrap(), Some(message));
+        }
+        drop(theirs);
+        assert_eq!(ours.receive().unwrap(), None);
+    }
+
+    #[test]
+    fn orders_survive_the_socket() {
+        let (ours, theirs) = pair().unwrap();
+        let theirs = ToSupervisorSocket::new(theirs);
+        theirs.set_nonblocking().unwrap();
+        ours.keep(Path::new("/a b")).unwrap();
+        ours.terminate().unwrap();
+        ours.kill().unwrap();
+        assert!(
+            matches!(theirs.receive(), Ok(Some(ToGuard::Keep(path))) if path == Path::new("/a b"))
+        );
+        assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Terminate))));
+        assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Kill))));
+        drop(ours);
+        assert!(matches!(theirs.receive(), Ok(None)));
+    }
+}
