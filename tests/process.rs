@@ -1,5 +1,5 @@
 //! Commands as jobs, with real processes: what is started, what is reported, what is left.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 #[path = "process/deaths.rs"]
 mod deaths;

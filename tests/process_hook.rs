@@ -1,6 +1,7 @@
 //! A program that embeds the library and is its own guard, by one call at the start of its `main`.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
+#[allow(dead_code, reason = "the other suite uses the rest")]
 mod process_kit;
 
 use ceased::process::guard::{self, Program};

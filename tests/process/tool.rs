@@ -7,7 +7,9 @@ use std::process::Command;
 use ceased::process::{Ending, Order, Report, Stopped};
 use ceased_core::id::TaskId;
 
-use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, children, eventually, marker};
+use crate::process_kit::{
+    PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
+};
 use crate::{alone, argument, rig, run_alone};
 
 const TIERS: [Tier; 3] = [Tier::Cgroup, Tier::Guard, Tier::Groups];
@@ -100,22 +102,29 @@ fn a_clean_start() {
     let leaked = fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
     for mut rig in rigs() {
-        let script = "cat /proc/self/status; for f in /proc/$$/fd/*; do echo fd ${f##*/}; done; \
-                      cut -d' ' -f1,5,6 /proc/$$/stat; umask";
-        let job = rig.run(&["sh", "-c", script]);
-        let text = rig.wait_exit(job).stdout.text();
-        for set in ["SigBlk", "SigIgn"] {
-            let line = text.lines().find(|line| line.starts_with(set)).unwrap();
+        let marker = marker();
+        let job = rig.run(&["sleep", &marker]);
+        let started = |(pid, args): (i32, String)| args.starts_with("sleep").then_some(pid);
+        let mut pid = 0;
+        eventually("it runs", || {
+            pid = carriers(&marker).into_iter().find_map(started).unwrap_or(0);
+            pid != 0
+        });
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        for set in ["SigBlk", "SigIgn", "SigCgt"] {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
             assert!(line.ends_with("\t0000000000000000"), "{line}");
         }
-        let fds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("fd ")).collect();
-        // A shell may keep one for itself, above ten.
-        assert!(fds.starts_with(&["0", "1"]) || fds.contains(&"3"), "{fds:?}");
-        let low: Vec<&&str> = fds.iter().filter(|fd| fd.len() == 1).collect();
-        assert_eq!(low, [&"0", &"1", &"2", &"3"]);
-        let ids = text.lines().rev().nth(1).unwrap();
-        let ids: Vec<&str> = ids.split(' ').collect();
-        assert!(ids.iter().all(|id| id == ids.first().unwrap()), "{ids:?}");
+        let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let mut fds: Vec<_> = fds.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        fds.sort();
+        assert_eq!(fds, ["0", "1", "2", "3"]);
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let pid = pid.to_string();
+        assert_eq!(fields.get(2..4), Some(&[pid.as_str(), pid.as_str()][..]), "group and session");
+        rig.order(Order::Kill(job));
+        rig.wait_exit(job);
     }
     drop(leaked);
 }

@@ -15,11 +15,11 @@ use ceased::process::{
 use ceased_core::id::JobId;
 
 /// Longer than anything takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The containments that promise STOP-01 whole, and the one that does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
+pub(crate) enum Tier {
     Cgroup,
     Guard,
     Groups,
@@ -28,7 +28,7 @@ pub enum Tier {
 impl Tier {
     /// The containment, with `program` as guard and keeper; `None`, said aloud, where the machine
     /// has no control groups for us.
-    pub fn containment(self, program: Program) -> Option<Containment> {
+    pub(crate) fn containment(self, program: Program) -> Option<Containment> {
         match self {
             Self::Cgroup => match Cgroup::create() {
                 Ok(group) => Some(Containment::Cgroup { group, keeper: Some(program) }),
@@ -46,15 +46,15 @@ impl Tier {
 }
 
 /// A supervisor and what it reported.
-pub struct Rig {
-    pub supervisor: Supervisor,
-    pub reports: Receiver<Report>,
-    pub base: Option<PathBuf>,
+pub(crate) struct Rig {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) reports: Receiver<Report>,
+    pub(crate) base: Option<PathBuf>,
     next_job: u64,
 }
 
 impl Rig {
-    pub fn new(containment: Containment, orphans: Orphans) -> Self {
+    pub(crate) fn new(containment: Containment, orphans: Orphans) -> Self {
         let base = match &containment {
             Containment::Cgroup { group, .. } => Some(group.path().to_owned()),
             Containment::Guard(_) | Containment::Groups => None,
@@ -66,7 +66,7 @@ impl Rig {
     }
 
     /// A launch of a command, to be changed before it is given to [`Rig::launch`].
-    pub fn command(&mut self, argv: &[&str]) -> Launch {
+    pub(crate) fn command(&mut self, argv: &[&str]) -> Launch {
         let job = JobId::new(self.next_job);
         self.next_job += 1;
         Launch {
@@ -80,38 +80,38 @@ impl Rig {
         }
     }
 
-    pub fn launch(&self, launch: Launch) -> JobId {
+    pub(crate) fn launch(&self, launch: Launch) -> JobId {
         let job = launch.job;
         self.order(Order::Launch(Box::new(launch)));
         job
     }
 
-    pub fn run(&mut self, argv: &[&str]) -> JobId {
+    pub(crate) fn run(&mut self, argv: &[&str]) -> JobId {
         let launch = self.command(argv);
         self.launch(launch)
     }
 
     /// Runs a shell script with `$1` as the marker of everything it starts.
-    pub fn shell(&mut self, script: &str, marker: &str) -> JobId {
+    pub(crate) fn shell(&mut self, script: &str, marker: &str) -> JobId {
         self.run(&["sh", "-c", script, "sh", marker])
     }
 
-    pub fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: Order) {
         self.supervisor.order(order).unwrap();
     }
 
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         self.reports.recv_timeout(PATIENCE).expect("a report in time")
     }
 
     /// Waits for the tool's word, on its progress pipe, that it is where it wants to be.
-    pub fn wait_ready(&self, job: JobId) {
+    pub(crate) fn wait_ready(&self, job: JobId) {
         let report = self.report();
         assert!(matches!(report, Report::Progress { job: j, .. } if j == job), "{report:?}");
     }
 
     /// Waits for the end of a job; other reports about it are skipped.
-    pub fn wait_ending(&self, job: JobId) -> Ending {
+    pub(crate) fn wait_ending(&self, job: JobId) -> Ending {
         loop {
             match self.report() {
                 Report::Ended { job: ended, ending } => {
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    pub fn wait_exit(&self, job: JobId) -> Exit {
+    pub(crate) fn wait_exit(&self, job: JobId) -> Exit {
         match self.wait_ending(job) {
             Ending::Exited(exit) => *exit,
             Ending::NotStarted(reason) => panic!("not started: {reason}"),
@@ -131,20 +131,20 @@ impl Rig {
     }
 
     /// The directory of a job's control group.
-    pub fn group_of(&self, job: JobId) -> Option<PathBuf> {
+    pub(crate) fn group_of(&self, job: JobId) -> Option<PathBuf> {
         Some(self.base.as_ref()?.join(job.to_string()))
     }
 }
 
 /// A text no other process has among its arguments; `sleep` takes it for a time.
-pub fn marker() -> String {
+pub(crate) fn marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("98765.{:07}{n:05}", std::process::id())
 }
 
 /// The live processes that carry a text among their arguments. A zombie has none.
-pub fn carriers(text: &str) -> Vec<(i32, String)> {
+pub(crate) fn carriers(text: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let name = entry.file_name();
@@ -158,13 +158,13 @@ pub fn carriers(text: &str) -> Vec<(i32, String)> {
 }
 
 /// STOP-01, as the process table sees it.
-pub fn assert_none_left(marker: &str) {
+pub(crate) fn assert_none_left(marker: &str) {
     let left = carriers(marker);
     assert!(left.is_empty(), "still alive: {left:?}");
 }
 
 /// Waits until something holds.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < until, "in vain: {what}");
@@ -173,7 +173,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// The children of this process, by their ids, zombies included.
-pub fn children() -> Vec<i32> {
+pub(crate) fn children() -> Vec<i32> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
         let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
