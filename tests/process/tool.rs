@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::Instant;
 
 use ceased::process::{Ending, Order, Report, Stopped};
 use ceased_core::id::TaskId;
@@ -115,10 +116,13 @@ fn a_clean_start() {
             let line = status.lines().find(|line| line.starts_with(set)).unwrap();
             assert!(line.ends_with("\t0000000000000000"), "{line}");
         }
-        let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-        let mut fds: Vec<_> = fds.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        fds.sort();
-        assert_eq!(fds, ["0", "1", "2", "3"]);
+        // A starting program has more of its own for a moment.
+        eventually("it has just these descriptors", || {
+            let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+            let mut fds: Vec<_> = fds.map(|entry| entry.file_name()).collect();
+            fds.sort();
+            fds == ["0", "1", "2", "3"]
+        });
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let pid = pid.to_string();
@@ -183,6 +187,7 @@ fn commands_that_cannot_be_started() {
         ] {
             let mut launch = rig.command(argv);
             launch.cwd = cwd.map(Into::into);
+            launch.env = vec![("PATH".into(), "/usr/bin:/bin".into())];
             let job = rig.launch(launch);
             match rig.wait_ending(job) {
                 Ending::NotStarted(reason) => assert!(reason.contains(want), "{reason}"),
@@ -292,4 +297,49 @@ fn five_hundred_jobs() {
     assert!(rig.supervisor.shutdown(PATIENCE));
     assert!(base.is_none_or(|base| !base.exists()));
     assert_eq!(children(), [] as [i32; 0]);
+}
+
+#[test]
+fn a_thousand_at_once() {
+    for tier in TIERS {
+        run_alone("tool::thousand", &format!("{tier:?}"));
+    }
+}
+
+/// A thousand commands take one thread, and a kill of one of them does not wait for the others.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn thousand() {
+    let Some(name) = argument() else { return };
+    let tier = TIERS.into_iter().find(|tier| format!("{tier:?}") == name).unwrap();
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    // Seven descriptors a job are the most any tier needs.
+    let jobs = limit.maximum.map_or(1000, |max| usize::try_from(max / 8).unwrap().min(1000));
+    let Some(mut rig) = rig(tier) else { return };
+    let marker = marker();
+    let threads = fs::read_dir("/proc/self/task").unwrap().count();
+    let start = Instant::now();
+    let running: Vec<_> = (0..jobs).map(|_| rig.run(&["sleep", &marker])).collect();
+    eventually("all of them run", || carriers(&format!("sleep\0{marker}")).len() == jobs);
+    println!("{tier:?}: {jobs} started in {:?}", start.elapsed());
+    assert_eq!(fs::read_dir("/proc/self/task").unwrap().count(), threads);
+    let fds = fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(fds <= jobs * 7 + 50, "{fds} descriptors");
+    let start = Instant::now();
+    let one = *running.get(jobs / 2).unwrap();
+    rig.order(Order::Kill(one));
+    assert_eq!(rig.wait_exit(one).signal, Some(9));
+    println!("one of them killed in {:?}", start.elapsed());
+    let start = Instant::now();
+    for job in running.iter().filter(|job| **job != one) {
+        rig.order(Order::Terminate(*job));
+    }
+    for _ in 1..jobs {
+        let report = rig.report();
+        assert!(matches!(report, Report::Ended { .. }), "{report:?}");
+    }
+    println!("the others terminated in {:?}", start.elapsed());
+    assert_none_left(&marker);
 }

@@ -232,7 +232,8 @@ fn hint(launch: &Launch, error: &io::Error) -> String {
         }
         Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
         Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
-        Some(libc::EACCES) => "; is it an executable file?",
+        Some(libc::EACCES) if is_path => "; is it an executable file?",
+        Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
         Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
         _ => "",
     };
