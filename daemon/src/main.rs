@@ -1,8 +1,5 @@
 //! The `ceased` binary.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() {
     ceased::process::guard::init();
-    ceased::cli::main(&ceased::InThisProcess)
 }
