@@ -1,4 +1,46 @@
-//! The daemon as a library.
+//! A daemon that makes *cancelled* mean *ceased*, as a library.
+//!
+//! [`Daemon`] is the whole of it as a value: give it tools, start it, connect to it. The tools are
+//! Rust functions ([`HandlerTool`]) that look at a [`CancelToken`], or commands of a
+//! [`config::Config`] whose processes are stopped for real (see [`process`]). [`client`] is a
+//! blocking client for this or any other MCP server.
+//!
+//! A program whose tools are commands calls [`process::guard::init`] first thing in its `main`, so
+//! that it can serve as the guard of its own processes.
 
+#![deny(unsafe_code)]
+
+pub mod arguments;
+mod backend;
+mod builtin;
+pub mod cli;
+pub mod client;
+pub mod config;
+mod daemon;
+mod handler;
+pub mod logging;
+mod pool;
 pub mod process;
+mod reports;
+mod server;
+mod signals;
+#[allow(unsafe_code, reason = "the one place for it")]
 mod sys;
+mod token;
+mod tools;
+
+pub use backend::InThisProcess;
+pub use builtin::Builtin;
+pub use daemon::{Daemon, Running, StartError};
+pub use handler::{Content, Handler, Job, ToolError, ToolResult};
+pub use server::{Remote, Server};
+pub use token::{CancelToken, Cancelled};
+pub use tools::{BadTool, HandlerTool, PATIENCE};
+
+/// The engine's types that appear in this crate's interface.
+pub use ceased_core::{
+    event::LogLevel, id::JobId, id::TaskId, limits::Limits, limits::TaskPolicy,
+    message::ErrorObject, tool::TaskSupport, tool::Tool,
+};
+/// Where a daemon listens.
+pub use ceased_transports::{Address, SocketMode};

@@ -1,5 +1,8 @@
 //! The `ceased` binary.
 
-fn main() {
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
     ceased::process::guard::init();
+    ceased::cli::main(&ceased::InThisProcess)
 }
