@@ -1,1 +1,8 @@
 //! The test kit: what the suites of this workspace share.
+
+pub mod rng;
+pub mod schema;
+pub mod tools;
+pub mod trace;
+pub mod workspace;
+pub mod world;
