@@ -191,11 +191,13 @@ impl<'a> Envelope<'a> {
                     return invalid(id, "the member \"method\" must be a string");
                 };
                 let params = self.params;
-                if params.is_some_and(|params| !params.get().starts_with(['{', '['])) {
-                    return invalid(id, "the member \"params\" must be an object or an array");
-                }
+                let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
                 match (self.id, id) {
+                    // A notification is never answered, so its reader judges odd params (CAN-14).
                     (None, _) => Message::Notification { method, params },
+                    (Some(_), id) if odd => {
+                        invalid(id, "the member \"params\" must be an object or an array")
+                    }
                     (Some(_), Some(id)) => Message::Request { id, method, params },
                     (Some(_), None) => {
                         invalid(None, "the member \"id\" must be a string or a 64-bit integer")
@@ -325,6 +327,8 @@ mod tests {
                 r#"request "\u0041" m {"a":1}"#,
             ),
             (r#"{"jsonrpc":"2.0","method":"m\/n","params":[]}"#, "notification m/n []"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":7}"#, "notification m 7"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":null}"#, "notification m null"),
             (
                 r#"{"jsonrpc":"2.0","id":9007199254740993,"result":null}"#,
                 "response 9007199254740993 null",
