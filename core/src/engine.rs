@@ -325,13 +325,11 @@ impl Engine {
     /// (CAN-12, TSK-43).
     fn clean(&self, text: &str) -> String {
         let max = self.settings.limits.text_bytes_max;
-        let mut clean = String::new();
-        for character in text.chars() {
-            if clean.len() + character.len_utf8() > max {
-                clean.push('…');
-                break;
-            }
-            clean.push(if character.is_control() { ' ' } else { character });
+        let mut clean: String =
+            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
+        if clean.len() > max {
+            clean.truncate(clean.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+            clean.push('…');
         }
         clean
     }
