@@ -151,7 +151,11 @@ impl Engine {
             }
         };
         match &job.purpose {
-            Purpose::Nobody => {}
+            // TSK-26: dropped; that it stopped is all that was wanted of it.
+            Purpose::Nobody => match outcome {
+                Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
+                Outcome::Stopped => {}
+            },
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
