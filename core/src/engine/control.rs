@@ -161,6 +161,7 @@ impl Engine {
                 }
                 self.fail(pending.reply, &work::shutting_down());
             }
+            self.close_if_finished(conn);
         }
     }
 
