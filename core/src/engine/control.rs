@@ -60,6 +60,11 @@ impl Engine {
     }
 
     pub(super) fn on_closed(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            // Nothing is sent any more, the rest of a batch neither.
+            connection.ending = Ending::Closing;
+            connection.outbox.clear();
+        }
         self.cancel_requests_of(conn, Why::Disconnected);
         if let Some(mut connection) = self.connections.remove(&conn) {
             self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
