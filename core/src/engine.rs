@@ -50,6 +50,28 @@ pub struct Engine {
     timers: Timers,
     drain: Option<Drain>,
     counters: Counters,
+    /// The loosest limits there ever were: a reload does not take back what was admitted.
+    loosest: Admitted,
+}
+
+/// How much may be under way at once.
+#[derive(Debug, Clone, Copy)]
+struct Admitted {
+    running: usize,
+    inflight: usize,
+}
+
+impl Admitted {
+    fn of(settings: &Settings) -> Self {
+        Self { running: settings.limits.running_max, inflight: settings.limits.inflight_max }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            running: self.running.max(other.running),
+            inflight: self.inflight.max(other.inflight),
+        }
+    }
 }
 
 /// A shutdown under way.
@@ -65,6 +87,7 @@ impl Engine {
     #[must_use]
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
+        let loosest = Admitted::of(&settings);
         Self {
             settings,
             mint,
@@ -79,6 +102,7 @@ impl Engine {
             timers: Timers::default(),
             drain: None,
             counters: Counters::default(),
+            loosest,
         }
     }
 

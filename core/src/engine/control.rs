@@ -105,6 +105,7 @@ impl Engine {
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.loosest = self.loosest.or(super::Admitted::of(&settings));
         self.settings = settings;
         let ready: alloc::vec::Vec<_> = self
             .connections
