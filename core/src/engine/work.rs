@@ -241,9 +241,8 @@ impl Engine {
         job.progress.held = None;
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
-        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), |json| {
-            write_step(json, progress, total, message.as_deref());
-        });
+        let step = ProgressStep { progress, total, message: message.as_deref() };
+        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), &step);
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
@@ -253,9 +252,9 @@ impl Engine {
         }
         if let Some((progress, total, message)) = &job.progress.held {
             let message = message.as_deref().map(|text| self.clean(text));
-            self.write_progress(conn, job.progress.token.clone(), self.audience(job), |json| {
-                write_step(json, *progress, *total, message.as_deref());
-            });
+            let (progress, total) = (*progress, *total);
+            let step = ProgressStep { progress, total, message: message.as_deref() };
+            self.write_progress(conn, job.progress.token.clone(), self.audience(job), &step);
         }
     }
 
@@ -276,17 +275,18 @@ impl Engine {
         conn: ConnId,
         token: Option<Box<str>>,
         audience: Option<Audience>,
-        step: impl FnOnce(&mut Writer<'_>),
+        step: &ProgressStep<'_>,
     ) {
         let (Some(token), Some(audience)) = (token, audience) else {
             self.counters.progress_dropped += 1;
             return;
         };
+        let with_message = self.dialect(conn).progress_message;
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
             json.raw("\"progressToken\":").raw(&token);
-            step(json);
+            step.write(json, with_message);
             json.raw("}}");
         });
     }
@@ -312,13 +312,23 @@ impl Engine {
     }
 }
 
-fn write_step(json: &mut Writer<'_>, progress: f64, total: Option<f64>, message: Option<&str>) {
-    json.raw(",\"progress\":").display(progress);
-    if let Some(total) = total {
-        json.raw(",\"total\":").display(total);
-    }
-    if let Some(message) = message {
-        json.raw(",").member("message", message);
+/// How far a job is, as it is told to its peer.
+struct ProgressStep<'a> {
+    progress: f64,
+    total: Option<f64>,
+    message: Option<&'a str>,
+}
+
+impl ProgressStep<'_> {
+    /// The first revision has no `message`.
+    fn write(&self, json: &mut Writer<'_>, with_message: bool) {
+        json.raw(",\"progress\":").display(self.progress);
+        if let Some(total) = self.total {
+            json.raw(",\"total\":").display(total);
+        }
+        if let Some(message) = self.message.filter(|_| with_message) {
+            json.raw(",").member("message", message);
+        }
     }
 }
 
