@@ -142,7 +142,8 @@ impl<'a> Message<'a> {
         let envelope = reader.deserialize_map(EnvelopeVisitor);
         match envelope.and_then(|envelope| reader.end().map(|()| envelope)) {
             Ok(envelope) => envelope.classify(),
-            Err(error) if error.is_data() => {
+            // The reader stops at the first thing that is no object; the rest may be no JSON.
+            Err(error) if error.is_data() && serde_json::from_str::<IgnoredAny>(text).is_ok() => {
                 Self::invalid(None, code::INVALID_REQUEST, "a message is a JSON object")
             }
             Err(error) => Self::invalid(None, code::PARSE_ERROR, error.to_string()),
@@ -353,6 +354,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1}"#, "invalid 1 -32600"),
             (r#"{}"#, "invalid - -32600"),
             (r#"7"#, "invalid - -32600"),
+            (r#"7 x"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"m"} x"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":01,"method":"m"}"#, "invalid - -32700"),
