@@ -145,8 +145,11 @@ impl Engine {
         };
         let why = match job.state {
             JobState::Queued(_) | JobState::Running => None,
-            JobState::Stopping { why, since, .. } => {
-                self.note(Note::Ceased { job: id, why, since });
+            JobState::Stopping { step, why, since } => {
+                // A thread that was given up goes on: it has not ceased.
+                if step != Step::Abandon {
+                    self.note(Note::Ceased { job: id, why, since });
+                }
                 Some(why)
             }
         };
