@@ -41,12 +41,9 @@ impl Peer {
         let asked = match message.get("id") {
             None | Some(Value::Null) => None,
             Some(id) => {
-                // An id asked for twice is refused at once, so an error is for the latest.
-                let is_it = |(asked, _): &(Value, Asked)| *asked == exact(id);
-                let at = match message.get("error") {
-                    Some(_) => self.asked.iter().rposition(is_it),
-                    None => self.asked.iter().position(is_it),
-                };
+                // An id asked for twice is refused at once, one that was cancelled is free again:
+                // either way an answer is for the latest.
+                let at = self.asked.iter().rposition(|(asked, _)| *asked == exact(id));
                 let at = at.unwrap_or_else(|| panic!("nobody waits for {message}"));
                 Some(self.asked.remove(at).1)
             }
@@ -191,12 +188,23 @@ impl World {
     /// # Panics
     /// When there is no answer.
     #[track_caller]
-    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn ask(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
+        let answer = self.ask_in_passing(conn, method, params);
+        self.feed(Input::Turn);
+        answer
+    }
+
+    /// Asks something while more may be arriving: nothing starts.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn ask_in_passing(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
         let id = format!("ask-{}", self.next_ask);
         self.next_ask += 1;
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        self.send(conn, &request.to_string());
+        self.frame(conn, &request.to_string());
         let peer = self.peers.get_mut(&conn).expect("who asks was opened");
         let last = peer.lines.pop_back();
         let last = last.unwrap_or_else(|| panic!("{method} was not answered"));
