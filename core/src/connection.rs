@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::action::Closing;
 use crate::dialect::Dialect;
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
@@ -28,7 +29,7 @@ pub(crate) enum Ending {
     /// The peer has sent everything; it is closed once everything is answered.
     Finished(AfterInput),
     /// The host was told to close it; nothing is read or written any more.
-    Closing,
+    Closing(Closing),
 }
 
 /// One peer.

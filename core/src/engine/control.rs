@@ -1,12 +1,13 @@
 //! Connections that end, peers that do not read, reload, shutdown, timers.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
-use crate::connection::{Ending, Phase, Work};
+use crate::connection::{Ending, Pending, Phase, Work};
 use crate::event::AfterInput;
-use crate::id::{ConnId, JobId};
+use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
 use crate::settings::Settings;
@@ -66,20 +67,19 @@ impl Engine {
     }
 
     pub(super) fn on_closed(&mut self, conn: ConnId) {
-        self.cancel_requests_of(conn, Why::Disconnected);
-        if let Some(mut connection) = self.connections.remove(&conn) {
-            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
-            self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
-        }
+        // Gone first, so that nothing more is written for it, the rest of a batch neither.
+        let Some(mut connection) = self.connections.remove(&conn) else { return };
+        self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+        self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
+        self.cancel_requests(conn, connection.requests);
         self.exit_if_drained();
     }
 
-    /// Cancels every plain call of a connection and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests_of(&mut self, conn: ConnId, why: Why) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        for (id, pending) in core::mem::take(&mut connection.requests) {
+    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
+    fn cancel_requests(&mut self, conn: ConnId, requests: BTreeMap<RequestId, Pending>) {
+        for (id, pending) in requests {
             match pending.work {
-                Work::Job(job) => self.disown(job, why),
+                Work::Job(job) => self.disown(job, Why::Disconnected),
                 Work::Task(task) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
@@ -106,6 +106,7 @@ impl Engine {
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.loosest = self.loosest.or(super::Admitted::of(&settings));
         self.settings = settings;
         let ready: alloc::vec::Vec<_> = self
             .connections
@@ -167,6 +168,7 @@ impl Engine {
                 }
                 self.fail(pending.reply, &work::shutting_down());
             }
+            self.close_if_finished(conn);
         }
     }
 
@@ -211,9 +213,10 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.linger_timer = None;
         match connection.ending {
-            Ending::Open | Ending::Closing | Ending::Finished(AfterInput::Answer) => {}
+            Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
             Ending::Finished(AfterInput::AnswerUntil(_)) => {
-                self.cancel_requests_of(conn, Why::Disconnected);
+                let requests = core::mem::take(&mut connection.requests);
+                self.cancel_requests(conn, requests);
                 self.close_if_finished(conn);
             }
             Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
