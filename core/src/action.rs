@@ -125,7 +125,7 @@ pub enum Note {
         request: RequestId,
         /// What it had asked for.
         tool: Box<str>,
-        /// The job behind it; `None` for a blocked `tasks/result`.
+        /// The job behind it; `None` for a blocked `tasks/result` and for a subscription.
         job: Option<JobId>,
         /// What the requestor said.
         reason: Option<String>,

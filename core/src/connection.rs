@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     pub(crate) next_batch: u64,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: BTreeSet<JobId>,
+    /// What subscriptions do not know the latest of, because the peer does not read.
+    pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
     pub(crate) stall_timer: Option<Instant>,
     pub(crate) linger_timer: Option<Instant>,
     /// Pings sent to find out whether the peer is still there.
@@ -67,10 +69,19 @@ impl Connection {
             batches: BTreeMap::new(),
             next_batch: 0,
             held_progress: BTreeSet::new(),
+            behind: BTreeMap::new(),
             stall_timer: None,
             linger_timer: None,
             probes: 0,
         }
+    }
+
+    /// The subscriptions of this connection.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
+        self.requests.iter().filter_map(|(id, pending)| match &pending.work {
+            Work::Listen(listening) => Some((id, &**listening)),
+            Work::Job(_) | Work::Task(_) => None,
+        })
     }
 
     /// Starts collecting the answers of a batch of `open` messages.
@@ -90,12 +101,41 @@ pub(crate) struct Pending {
 }
 
 /// What an answer waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
     /// The end of a task (TSK-15).
     Task(TaskId),
+    /// Its cancel: it is a subscription (MOD-08).
+    Listen(Box<Listening>),
+}
+
+/// What a subscription is told of (MOD-08).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Listening {
+    /// Whether it wants to know of other tools.
+    pub(crate) tools: bool,
+    /// The tasks it wants to know of.
+    pub(crate) tasks: BTreeSet<TaskId>,
+}
+
+/// Something a subscription may be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// There may be other tools now.
+    Tools,
+    /// A task has changed.
+    Task(TaskId),
+}
+
+impl Listening {
+    pub(crate) fn wants(&self, topic: Topic) -> bool {
+        match topic {
+            Topic::Tools => self.tools,
+            Topic::Task(id) => self.tasks.contains(&id),
+        }
+    }
 }
 
 /// The right to answer one request, once. Consumed by answering, refusing or forgetting it.
@@ -107,13 +147,20 @@ pub(crate) struct Reply {
     /// The id as it was written, where that is not the only way to write it (RPC-01).
     pub(crate) token: Option<Box<str>>,
     pub(crate) batch: Option<BatchId>,
+    /// The revision the request speaks: the session's, or its own.
+    pub(crate) dialect: &'static Dialect,
 }
 
 impl Reply {
-    pub(crate) fn new(conn: ConnId, wire: WireId<'_>, batch: Option<BatchId>) -> Self {
+    pub(crate) fn new(
+        conn: ConnId,
+        wire: WireId<'_>,
+        batch: Option<BatchId>,
+        dialect: &'static Dialect,
+    ) -> Self {
         // A token without a backslash has one spelling, but for the two zeros.
         let free = wire.token == "-0" || wire.token.contains('\\');
-        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch }
+        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch, dialect }
     }
 }
 

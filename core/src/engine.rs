@@ -6,9 +6,12 @@
 mod call;
 mod cancel;
 mod control;
+mod extension;
+mod modern;
 mod result;
 mod session;
 mod status;
+mod subscribe;
 mod tasks;
 mod work;
 
@@ -18,13 +21,16 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde_json::value::RawValue;
+
 use crate::action::{Action, Closing, Note};
+use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
-use crate::dialect::{Batch, Dialect, UnreadableId};
+use crate::dialect::{AfterCancel, Batch, Dialect, Results, UnreadableId};
 use crate::event::Event;
 use crate::frame::Outbox;
-use crate::id::{ConnId, JobId, Mint};
+use crate::id::{ConnId, JobId, Mint, RequestId};
 use crate::job::Job;
 use crate::message::{ErrorObject, Message, code};
 use crate::settings::Settings;
@@ -37,6 +43,7 @@ use crate::write::Writer;
 pub struct Engine {
     settings: Arc<Settings>,
     mint: Box<dyn Mint>,
+    claims: Claims,
     now: Now,
     out: Vec<Action>,
     connections: BTreeMap<ConnId, Connection>,
@@ -46,6 +53,9 @@ pub struct Engine {
     /// Jobs the host runs.
     running: usize,
     next_job: u64,
+    /// Connections that were full before they were offered anything: subscriptions there are
+    /// behind, and no word of the host will say when there is room.
+    crowded: BTreeSet<ConnId>,
     tasks: Tasks,
     timers: Timers,
     drain: Option<Drain>,
@@ -91,6 +101,7 @@ impl Engine {
         Self {
             settings,
             mint,
+            claims: Claims::new(),
             now: Now::default(),
             out: Vec::new(),
             connections: BTreeMap::new(),
@@ -98,6 +109,7 @@ impl Engine {
             queue: BTreeSet::new(),
             running: 0,
             next_job: 1,
+            crowded: BTreeSet::new(),
             tasks: Tasks::new(cursor_key),
             timers: Timers::default(),
             drain: None,
@@ -181,7 +193,7 @@ impl Engine {
         }
     }
 
-    fn on_batch(&mut self, conn: ConnId, messages: &[&serde_json::value::RawValue]) {
+    fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
@@ -205,11 +217,12 @@ impl Engine {
     fn on_message(&mut self, conn: ConnId, message: Message<'_>, batch: Option<BatchId>) {
         match message {
             Message::Request { id, method, params } => {
-                self.on_request(Reply::new(conn, id, batch), &method, params);
+                let reply = Reply::new(conn, id, batch, self.dialect(conn));
+                self.on_request(reply, &method, params);
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
-                return self.fail(Reply::new(conn, id, batch), &error);
+                return self.fail(Reply::new(conn, id, batch, self.dialect(conn)), &error);
             }
             Message::Invalid { id: None, error } => {
                 self.counters.invalid += 1;
@@ -226,19 +239,46 @@ impl Engine {
         }
     }
 
-    /// Answers a request with a result.
+    /// Answers a request with a result: an object, without the members its revision wants of every
+    /// result.
     fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
+        self.answer_as(ResultType::Complete, reply, result);
+    }
+
+    /// Answers a request with a result of this type, where the revision has types.
+    fn answer_as(&mut self, kind: ResultType, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
         self.counters.answers += 1;
-        self.reply(reply, |json| {
+        let settings = Arc::clone(&self.settings);
+        let typed = reply.dialect.results == Results::Typed;
+        self.reply(kind, reply, |json, reply| {
             json.raw(",\"result\":");
-            result(json);
+            if typed {
+                result::write_typed(json, kind, reply, &settings.server, result);
+            } else {
+                result(json);
+            }
+        });
+    }
+
+    /// Answers a request with what its tool handed in: the JSON text of an object.
+    fn answer_with_tool_result(&mut self, reply: Reply, value: &RawValue) {
+        self.counters.answers += 1;
+        let settings = Arc::clone(&self.settings);
+        self.reply(ResultType::Complete, reply, |json, reply| {
+            json.raw(",\"result\":");
+            match reply.dialect.results {
+                Results::Bare => {
+                    json.raw(value.get());
+                }
+                Results::Typed => result::write_tool_result(json, value.get(), &settings.server),
+            }
         });
     }
 
     /// Answers a request with an error.
     fn fail(&mut self, reply: Reply, error: &ErrorObject) {
         self.counters.errors += 1;
-        self.reply(reply, |json| {
+        self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"error\":").error(error);
         });
     }
@@ -250,14 +290,25 @@ impl Engine {
         }
     }
 
-    fn reply(&mut self, reply: Reply, body: impl FnOnce(&mut Writer<'_>)) {
+    fn reply(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        body: impl FnOnce(&mut Writer<'_>, &Reply),
+    ) {
         let write = |json: &mut Writer<'_>| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
-            body(json);
+            body(json, &reply);
             json.raw("}");
         };
+        // MOD-04. A task's handle stays: its request is over and the task goes on, which nobody
+        // could reach without it.
+        let mark = match (reply.dialect.after_cancel, kind) {
+            (AfterCancel::Silence, _) | (AfterCancel::Recall, ResultType::Task) => None,
+            (AfterCancel::Recall, ResultType::Complete | ResultType::Ended) => Some(&reply.id),
+        };
         match reply.batch {
-            None => self.send(reply.conn, write),
+            None => self.send_for(reply.conn, mark, write),
             Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
                 write(&mut Writer::new(bytes));
                 bytes.push(b',');
@@ -298,7 +349,7 @@ impl Engine {
         }
         let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
         if let Some(list) = answers.strip_suffix(b",") {
-            self.send_bytes(conn, |bytes| {
+            self.send_bytes(conn, None, |bytes| {
                 bytes.push(b'[');
                 bytes.extend_from_slice(list);
                 bytes.push(b']');
@@ -307,10 +358,25 @@ impl Engine {
     }
 
     fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
-        self.send_bytes(conn, |bytes| write(&mut Writer::new(bytes)));
+        self.send_for(conn, None, write);
     }
 
-    fn send_bytes(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Sends what is taken back if that request is cancelled in time (MOD-04).
+    fn send_for(
+        &mut self,
+        conn: ConnId,
+        mark: Option<&RequestId>,
+        write: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.send_bytes(conn, mark, |bytes| write(&mut Writer::new(bytes)));
+    }
+
+    fn send_bytes(
+        &mut self,
+        conn: ConnId,
+        mark: Option<&RequestId>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if matches!(connection.ending, Ending::Closing(_)) {
             return;
@@ -319,7 +385,10 @@ impl Engine {
         if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
             return self.close(conn, Closing::Flooded);
         }
-        connection.outbox.frame(write);
+        match mark {
+            None => connection.outbox.frame(write),
+            Some(request) => connection.outbox.frame_for(request, write),
+        }
         if waiting == 0 {
             self.out.push(Action::Flush { conn });
         }
@@ -369,6 +438,17 @@ impl Engine {
 }
 
 mod check;
+
+/// What a result is, for revisions that say so (MOD-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResultType {
+    /// What was asked for.
+    Complete,
+    /// A task that will have it (EXT-02).
+    Task,
+    /// Word that a subscription has ended (MOD-08).
+    Ended,
+}
 
 /// How much an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

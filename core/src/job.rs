@@ -6,7 +6,8 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::action::Why;
-use crate::event::Identity;
+use crate::dialect::Dialect;
+use crate::event::{Identity, LogLevel};
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
@@ -19,6 +20,10 @@ pub(crate) struct Job {
     pub(crate) owner: Identity,
     /// Where it came from, for as long as that connection lives.
     pub(crate) conn: ConnId,
+    /// The revision it was asked for in.
+    pub(crate) dialect: &'static Dialect,
+    /// What it may log to its peer.
+    pub(crate) logs: Logs,
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
     /// Whom its outcome is for.
@@ -29,6 +34,17 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Instant>,
+}
+
+/// What of a job's log its peer is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Logs {
+    /// What the session asked for with `logging/setLevel`.
+    AsSession,
+    /// What is at least so severe, as the request asked.
+    From(LogLevel),
+    /// Nothing: the request did not ask, or became a task of the extension.
+    Nothing,
 }
 
 /// Whom the outcome of a job is for.

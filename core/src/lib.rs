@@ -53,6 +53,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod action;
+mod claim;
 mod connection;
 pub mod counters;
 pub mod dialect;
@@ -64,6 +65,7 @@ mod job;
 pub mod limits;
 pub mod message;
 mod params;
+mod recall;
 pub mod settings;
 pub mod task;
 pub mod time;

@@ -26,6 +26,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests of one connection that wait for an answer.
     pub inflight_max: usize,
+    /// Subscriptions of one connection, which are requests too (MOD-08).
+    pub subscriptions_max: usize,
+    /// Tasks one subscription may name (MOD-08).
+    pub subscribed_tasks_max: usize,
     /// Messages in one batch.
     pub batch_max: usize,
     /// Jobs that run at once.
@@ -54,6 +58,8 @@ impl Default for Limits {
             depth_max: 128,
             connections_max: 1024,
             inflight_max: 1024,
+            subscriptions_max: 64,
+            subscribed_tasks_max: 1024,
             batch_max: 1024,
             running_max: 64,
             queued_max: 1024,

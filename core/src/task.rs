@@ -119,10 +119,12 @@ pub(crate) struct Task {
     pub(crate) overdue: bool,
     /// The job behind it, until nothing of that is left.
     pub(crate) job: Option<JobId>,
-    /// Where it was created; told of status changes while it lives (TSK-18).
-    pub(crate) creator: ConnId,
+    /// The session it was created in; told of status changes while it lives (TSK-18).
+    pub(crate) creator: Option<ConnId>,
     /// Blocked `tasks/result` requests (TSK-15).
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// Subscriptions that are told of every change (MOD-08).
+    pub(crate) listeners: BTreeSet<(ConnId, RequestId)>,
     /// There exactly when the status is terminal.
     pub(crate) outcome: Option<TaskOutcome>,
 }
@@ -224,7 +226,7 @@ impl Tasks {
         now: Now,
         ttl: Duration,
         job: JobId,
-        creator: ConnId,
+        creator: Option<ConnId>,
     ) -> &mut Task {
         assert!(!self.contains(id), "a task id is given once");
         let position = self.next_position;
@@ -246,6 +248,7 @@ impl Tasks {
             job: Some(job),
             creator,
             waiters: BTreeSet::new(),
+            listeners: BTreeSet::new(),
             outcome: None,
         })
     }
@@ -410,7 +413,7 @@ mod tests {
     fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
         let id = TaskId::new(Uuid::from_u128(number));
         let now = Now::default();
-        tasks.insert(id, owner, now, Duration::from_secs(1), JobId::new(1), ConnId::new(1));
+        tasks.insert(id, owner, now, Duration::from_secs(1), JobId::new(1), None);
         id
     }
 

@@ -8,16 +8,19 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Engine;
+use super::modern::missing_tasks;
+use super::{Engine, ResultType, extension};
+use crate::claim::Claim;
 use crate::connection::{Pending, Reply, Work};
-use crate::dialect::TaskRules;
+use crate::dialect::{Chosen, Dialect, TaskRules};
 use crate::event::Identity;
-use crate::id::{JobId, TaskId};
-use crate::job::{Job, JobState, Progress, Purpose};
+use crate::id::{ConnId, JobId, TaskId};
+use crate::job::{Job, JobState, Logs, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
 use crate::timer::Timer;
 use crate::tool::{TaskSupport, Tool};
+use crate::write::Writer;
 
 #[derive(Deserialize)]
 struct CallParams<'a> {
@@ -44,6 +47,7 @@ struct Admitted<'a> {
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
     progress_token: Option<&'a RawValue>,
+    logs: Logs,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -54,8 +58,14 @@ enum RequestedTtl {
 }
 
 impl Engine {
-    pub(super) fn call_tool(&mut self, reply: Reply, params: Option<&RawValue>) {
-        let admitted = match self.admit(&reply, params) {
+    /// A call of a session, or one that makes a claim.
+    pub(super) fn call_tool(
+        &mut self,
+        reply: Reply,
+        params: Option<&RawValue>,
+        claim: Option<&Claim>,
+    ) {
+        let admitted = match self.admit(&reply, params, claim) {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
@@ -79,31 +89,19 @@ impl Engine {
         &self,
         reply: &Reply,
         params: Option<&'a RawValue>,
+        claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
         let params: CallParams<'a> = params::read(params)?;
         let Some(tool) = self.settings.catalog.get(&params.name) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
-        let tasks = self.dialect(reply.conn).tasks;
-        let task = match (tasks, params.task.0) {
+        let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
-            (TaskRules::None, _) | (TaskRules::Core, None) => None,
-            (TaskRules::Core, Some(task)) => Some(read_ttl(task)?),
+            TaskRules::None => None,
+            TaskRules::Core => as_requested(tool, params.task.0)?,
+            TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
         };
-        let misuse = match (tasks, tool.task_support, task) {
-            (TaskRules::Core, TaskSupport::Forbidden, Some(_)) => Some("does not run as a task"),
-            (TaskRules::Core, TaskSupport::Required, None) => Some("runs as a task only"),
-            (TaskRules::None, ..)
-            | (TaskRules::Core, TaskSupport::Forbidden, None)
-            | (TaskRules::Core, TaskSupport::Optional, _)
-            | (TaskRules::Core, TaskSupport::Required, Some(_)) => None,
-        };
-        if let Some(misuse) = misuse {
-            // TSK-05, TSK-06
-            let message = alloc::format!("the tool {:?} {misuse}", tool.name);
-            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
-        }
         let arguments = params.arguments.map_or("{}", RawValue::get);
         if !arguments.starts_with('{') {
             return Err(ErrorObject::invalid_params("params.arguments must be an object"));
@@ -122,6 +120,10 @@ impl Engine {
                 .meta
                 .and_then(|meta| meta.progress_token)
                 .filter(|token| crate::id::RequestId::parse(token.get()).is_some()),
+            logs: match claim {
+                None => Logs::AsSession,
+                Some(claim) => claim.log_level.map_or(Logs::Nothing, Logs::From),
+            },
         })
     }
 
@@ -137,12 +139,12 @@ impl Engine {
                 "requests wait for an answer: let some finish or cancel them",
             );
         }
-        let (id, conn) = (reply.id.clone(), reply.conn);
+        let (id, conn, dialect) = (reply.id.clone(), reply.conn, reply.dialect);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
-        self.enqueue(conn, Purpose::Answer(id), None, admitted);
+        self.enqueue(conn, dialect, Purpose::Answer(id), None, admitted);
     }
 
-    fn create_task(&mut self, reply: Reply, admitted: Admitted<'_>, ttl: RequestedTtl) {
+    fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
         let Some(connection) = self.connections.get(&reply.conn) else { return };
         let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
@@ -154,22 +156,42 @@ impl Engine {
             let message = "no free task id could be generated";
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
         };
-        let conn = reply.conn;
+        let (conn, dialect) = (reply.conn, reply.dialect);
+        let creator = match dialect.chosen {
+            Chosen::BySession => Some(conn),
+            Chosen::ByMessage => {
+                // EXT-02: with the handle the request is over, and tasks tell nothing by themselves.
+                (admitted.progress_token, admitted.logs) = (None, Logs::Nothing);
+                None
+            }
+        };
         let ttl = self.grant_ttl(&owner, ttl);
         // TSK-09: it begins as working even where it has to wait its turn.
         let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
-        let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
+        let job = self.enqueue(conn, dialect, Purpose::Task, Some(id), admitted);
         self.counters.tasks_created += 1;
         let (now, poll_interval) = (self.now, self.settings.tasks.poll_interval);
-        let task = self.tasks.insert(id, &owner, now, ttl, job, conn);
+        let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
         task.status_message = queued.then(|| "queued".into());
         self.timers.arm(&mut task.timer, Timer::Task(id), now.at + ttl);
         // TSK-07. Written before the job can start, so that nothing of the task comes earlier.
         let mut object = alloc::vec::Vec::new();
-        task.write(id, poll_interval, &mut crate::write::Writer::new(&mut object));
-        self.answer(reply, |json| {
-            json.raw("{\"task\":").bytes(&object).raw("}");
-        });
+        let mut json = Writer::new(&mut object);
+        match dialect.tasks {
+            TaskRules::None | TaskRules::Core => task.write(id, poll_interval, &mut json),
+            TaskRules::Extension => {
+                extension::write_members(json.raw("{"), id, task, poll_interval);
+                json.raw("}");
+            }
+        }
+        match dialect.tasks {
+            TaskRules::None | TaskRules::Core => self.answer(reply, |json| {
+                json.raw("{\"task\":").bytes(&object).raw("}");
+            }),
+            TaskRules::Extension => self.answer_as(ResultType::Task, reply, |json| {
+                json.bytes(&object);
+            }),
+        }
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
@@ -199,7 +221,8 @@ impl Engine {
 
     fn enqueue(
         &mut self,
-        conn: crate::id::ConnId,
+        conn: ConnId,
+        dialect: &'static Dialect,
         purpose: Purpose,
         task: Option<TaskId>,
         admitted: Admitted<'_>,
@@ -214,6 +237,8 @@ impl Engine {
                 tool: admitted.tool,
                 owner,
                 conn,
+                dialect,
+                logs: admitted.logs,
                 purpose,
                 task,
                 state: JobState::Queued(admitted.arguments),
@@ -231,6 +256,31 @@ impl Engine {
 
 fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".into()).expect("an empty object is JSON")
+}
+
+/// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
+fn as_requested(tool: &Tool, task: Option<&RawValue>) -> Result<Option<RequestedTtl>, ErrorObject> {
+    let misuse = match (tool.task_support, task) {
+        (TaskSupport::Forbidden, Some(_)) => "does not run as a task",
+        (TaskSupport::Required, None) => "runs as a task only",
+        (TaskSupport::Forbidden | TaskSupport::Optional, None) => return Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
+            return read_ttl(task).map(Some);
+        }
+    };
+    let message = alloc::format!("the tool {:?} {misuse}", tool.name);
+    Err(ErrorObject::new(code::METHOD_NOT_FOUND, message))
+}
+
+/// Whether a call becomes a task where we decide: whenever it may (EXT-01, see [`TaskSupport`]).
+fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, ErrorObject> {
+    match (tool.task_support, declared) {
+        (TaskSupport::Forbidden, _) | (TaskSupport::Optional, false) => Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, true) => Ok(Some(RequestedTtl::Default)),
+        (TaskSupport::Required, false) => {
+            Err(missing_tasks(&alloc::format!("the tool {:?}", tool.name)))
+        }
+    }
 }
 
 /// Reads the `task` member (TSK-11).

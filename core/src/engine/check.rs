@@ -16,7 +16,17 @@ pub(super) fn check(engine: &Engine) {
     for (id, task) in engine.tasks.iter() {
         for (conn, request) in &task.waiters {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
-            assert_eq!(pending.map(|p| p.work), Some(Work::Task(*id)), "a waiter waits (TSK-15)");
+            let waits = pending.map(|p| &p.work) == Some(&Work::Task(*id));
+            assert!(waits, "a waiter waits (TSK-15)");
+        }
+        for (conn, request) in &task.listeners {
+            let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
+            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+                panic!("{id} is listened to by nobody (MOD-08)");
+            };
+            assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
+            let viewer = engine.connections.get(conn).map(|c| &c.identity);
+            assert_eq!(viewer, Some(&task.owner), "who listens may see (TSK-39)");
         }
         if let Some(job) = task.job {
             assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
@@ -32,17 +42,31 @@ fn requests(engine: &Engine) {
         for (id, pending) in &connection.requests {
             assert_eq!(pending.reply.id, *id);
             assert_eq!(pending.reply.conn, *conn);
-            match pending.work {
+            match &pending.work {
                 Work::Job(job) => {
-                    let job = engine.jobs.get(&job).expect("a waiting request has a job (RPC-03)");
+                    let job = engine.jobs.get(job).expect("a waiting request has a job (RPC-03)");
                     assert_eq!(job.purpose, Purpose::Answer(id.clone()));
                     assert_eq!(job.conn, *conn);
+                    assert_eq!(job.dialect, pending.reply.dialect, "a job speaks as its request");
                 }
                 Work::Task(task) => {
-                    let task = engine.tasks.get(task).expect("a waiting request has a task");
+                    let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
                 }
+                Work::Listen(listening) => {
+                    for task in &listening.tasks {
+                        let task = engine.tasks.get(*task).expect("what is listened to exists");
+                        assert!(task.listeners.contains(&(*conn, id.clone())));
+                    }
+                }
             }
+        }
+        for (id, topics) in &connection.behind {
+            let pending = connection.requests.get(id);
+            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+                panic!("{id} is behind and no subscription (MOD-08)");
+            };
+            assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
         }
         for answers in connection.batches.values() {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");
@@ -76,7 +100,8 @@ fn jobs(engine: &Engine) {
             Purpose::Answer(request) => {
                 let pending =
                     engine.connections.get(&job.conn).and_then(|c| c.requests.get(request));
-                assert_eq!(pending.map(|p| p.work), Some(Work::Job(*id)), "{id} answers a request");
+                let waits = pending.map(|p| &p.work) == Some(&Work::Job(*id));
+                assert!(waits, "{id} answers a request");
             }
             Purpose::Task => {
                 let task = job.task.and_then(|task| engine.tasks.get(task));

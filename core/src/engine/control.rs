@@ -54,6 +54,8 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
+        // Who cannot cancel any more would listen for ever.
+        self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
 
@@ -85,6 +87,7 @@ impl Engine {
                         task.waiters.remove(&(conn, id));
                     }
                 }
+                Work::Listen(listening) => self.unlisten(conn, &id, &listening),
             }
             self.forget(pending.reply);
         }
@@ -102,6 +105,7 @@ impl Engine {
             self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         }
         self.show_all_held_progress(conn);
+        self.catch_up(conn);
         self.exit_if_drained();
     }
 
@@ -119,6 +123,7 @@ impl Engine {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
             });
         }
+        self.tell_of_tools();
     }
 
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
@@ -159,6 +164,7 @@ impl Engine {
     fn answer_everybody(&mut self) {
         let conns: alloc::vec::Vec<_> = self.connections.keys().copied().collect();
         for conn in conns {
+            self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             for (_, pending) in core::mem::take(&mut connection.requests) {
                 if let Work::Job(job) = pending.work
@@ -218,6 +224,9 @@ impl Engine {
                 let requests = core::mem::take(&mut connection.requests);
                 self.cancel_requests(conn, requests);
                 self.close_if_finished(conn);
+            }
+            // Outside a session there is nothing a server may send unasked: the answer will tell.
+            Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
             }
             Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
                 let at = self.now.at + every;

@@ -8,11 +8,15 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::ResultType;
+use crate::connection::Reply;
 use crate::id::TaskId;
+use crate::settings::ServerInfo;
 use crate::task::TaskOutcome;
 use crate::write::Writer;
 
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Why an outcome makes its task `failed`; `None` when it completes it (TSK-43).
 pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
@@ -51,7 +55,70 @@ fn first_text(content: &RawValue) -> Option<String> {
 /// Writes a result with `_meta` naming its task, every other member as it was (TSK-16).
 pub(super) fn write_related(json: &mut Writer<'_>, result: &str, id: TaskId) {
     json.raw("{");
-    let mut members = Members { json: &mut *json, count: 0, meta: None };
+    write_merged(json, result, Ours { members: 0, reserved: None, key: RELATED_TASK });
+    json.raw("{\"taskId\":\"").display(id).raw("\"}}}");
+}
+
+/// Writes a tool's result as one of a revision whose results have a type, `_meta` naming us, every
+/// other member as it was (MOD-02).
+pub(super) fn write_tool_result(json: &mut Writer<'_>, result: &str, server: &ServerInfo) {
+    json.raw("{\"resultType\":\"complete\"");
+    let reserved = Some("resultType");
+    write_merged(json, result, Ours { members: 1, reserved, key: SERVER_INFO });
+    write_server(json, server);
+    json.raw("}}");
+}
+
+/// Writes a result of our own, an object without `_meta`, with its type and with us in `_meta`
+/// (MOD-02).
+pub(super) fn write_typed(
+    json: &mut Writer<'_>,
+    kind: ResultType,
+    reply: &Reply,
+    server: &ServerInfo,
+    result: impl FnOnce(&mut Writer<'_>),
+) {
+    let word = match kind {
+        ResultType::Complete | ResultType::Ended => "complete",
+        ResultType::Task => "task",
+    };
+    json.raw("{").member("resultType", word).raw(",\"_meta\":{");
+    if kind == ResultType::Ended {
+        write_subscription(json, reply);
+        json.raw(",");
+    }
+    json.string(SERVER_INFO).raw(":");
+    write_server(json, server);
+    json.raw("}");
+    json.members_of(result).raw("}");
+}
+
+/// The subscription a message belongs to, its id as it was written (MOD-08).
+pub(super) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
+    json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
+}
+
+/// Who we are.
+pub(super) fn write_server(json: &mut Writer<'_>, server: &ServerInfo) {
+    json.raw("{").member("name", &server.name).raw(",");
+    json.member("version", &server.version).raw("}");
+}
+
+/// What of a result is ours to write.
+struct Ours {
+    /// Members written already.
+    members: usize,
+    /// A member that is not the tool's to set.
+    reserved: Option<&'static str>,
+    /// The key in `_meta` whose value is written next.
+    key: &'static str,
+}
+
+/// Copies a result up to the value of our key in its `_meta`, whose value and ends are left to
+/// the caller.
+fn write_merged(json: &mut Writer<'_>, result: &str, ours: Ours) {
+    let Ours { members, reserved, key } = ours;
+    let mut members = Members { json: &mut *json, count: members, reserved, meta: None };
     let mut reader = serde_json::Deserializer::from_str(result);
     // The result was checked to be an object when it was handed in; if it is none after all, what
     // could be read of it is still one.
@@ -59,16 +126,17 @@ pub(super) fn write_related(json: &mut Writer<'_>, result: &str, id: TaskId) {
     let (count, meta) = (members.count, members.meta);
     json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
     if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
-        let mut others = Others { json: &mut *json };
+        let mut others = Others { json: &mut *json, key };
         let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
     }
-    json.string(RELATED_TASK).raw(":{\"taskId\":\"").display(id).raw("\"}}}");
+    json.string(key).raw(":");
 }
 
 /// Copies the members of a result but for `_meta`, which is kept apart.
 struct Members<'w, 'b, 'r> {
     json: &'w mut Writer<'b>,
     count: usize,
+    reserved: Option<&'static str>,
     meta: Option<&'r RawValue>,
 }
 
@@ -86,6 +154,9 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
                 self.meta = Some(value);
                 continue;
             }
+            if Some(key.as_str()) == self.reserved {
+                continue;
+            }
             self.json.raw(if self.count > 0 { "," } else { "" });
             self.json.string(&key).raw(":").raw(value.get());
             self.count += 1;
@@ -97,6 +168,7 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
 /// Copies the members of a `_meta` but for the key we set, each followed by a comma.
 struct Others<'w, 'b> {
     json: &'w mut Writer<'b>,
+    key: &'static str,
 }
 
 impl<'r> Visitor<'r> for &mut Others<'_, '_> {
@@ -108,7 +180,7 @@ impl<'r> Visitor<'r> for &mut Others<'_, '_> {
 
     fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            if key == RELATED_TASK {
+            if key == self.key {
                 map.next_value::<IgnoredAny>()?;
             } else {
                 let value: &RawValue = map.next_value()?;
@@ -143,6 +215,29 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             write_related(&mut Writer::new(&mut bytes), result, id);
+            assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
+        }
+    }
+
+    /// MOD-02: the type and the server are ours, everything else is the tool's.
+    #[test]
+    fn a_tool_result_gets_a_type() {
+        let server = ServerInfo { name: "s".into(), version: "1".into() };
+        let us = r#""io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}"#;
+        for (result, rest) in [
+            ("{ }", alloc::format!(r#""_meta":{{{us}}}"#)),
+            (
+                r#"{"resultType":"task","content":[]}"#,
+                alloc::format!(r#""content":[],"_meta":{{{us}}}"#),
+            ),
+            (
+                r#"{"_meta":{"x":1,"io.modelcontextprotocol/serverInfo":0},"a":null}"#,
+                alloc::format!(r#""a":null,"_meta":{{"x":1,{us}}}"#),
+            ),
+        ] {
+            let mut bytes = Vec::new();
+            write_tool_result(&mut Writer::new(&mut bytes), result, &server);
+            let expected = alloc::format!("{{\"resultType\":\"complete\",{rest}}}");
             assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
         }
     }

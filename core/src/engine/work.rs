@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 use super::Engine;
 use crate::action::{Action, Note, Why};
 use crate::connection::Pending;
+use crate::dialect::AfterCancel;
 use crate::event::{LogLevel, Outcome};
-use crate::id::{ConnId, JobId, TaskId};
-use crate::job::{Job, JobState, Purpose};
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::job::{Job, JobState, Logs, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::task::{Change, TaskOutcome};
 use crate::timer::Timer;
@@ -25,11 +26,16 @@ const LINGER: Duration = Duration::from_millis(100);
 struct Audience {
     conn: ConnId,
     task: Option<TaskId>,
+    /// The request that takes back what is unsent when it is cancelled (MOD-04).
+    mark: Option<RequestId>,
 }
 
 impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
+        for conn in core::mem::take(&mut self.crowded) {
+            self.catch_up(conn);
+        }
         while self.running < self.settings.limits.running_max {
             let Some(id) = self.queue.pop_first() else { break };
             self.start(id);
@@ -177,9 +183,7 @@ impl Engine {
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
                     self.show_held_progress(job.conn, id, &job);
                     match into_answer(outcome, why, job.tool.timeout) {
-                        Ok(result) => self.answer(reply, |json| {
-                            json.raw(result.get());
-                        }),
+                        Ok(result) => self.answer_with_tool_result(reply, &result),
                         Err(error) => self.fail(reply, &error),
                     }
                     self.close_if_finished(job.conn);
@@ -224,9 +228,16 @@ impl Engine {
     /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
     fn audience(&self, job: &Job) -> Option<Audience> {
-        match job.purpose {
+        match &job.purpose {
             Purpose::Nobody => None,
-            Purpose::Answer(_) | Purpose::Task => Some(Audience { conn: job.conn, task: job.task }),
+            Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
+            Purpose::Answer(request) => {
+                let mark = match job.dialect.after_cancel {
+                    AfterCancel::Silence => None,
+                    AfterCancel::Recall => Some(request.clone()),
+                };
+                Some(Audience { conn: job.conn, task: None, mark })
+            }
         }
     }
 
@@ -260,7 +271,9 @@ impl Engine {
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
         let step = ProgressStep { progress, total, message: message.as_deref() };
-        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), &step);
+        let with_message = job.dialect.progress_message;
+        let (token, audience) = (job.progress.token.clone(), self.audience(job));
+        self.write_progress(token, audience, &step, with_message);
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
@@ -272,7 +285,9 @@ impl Engine {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
-            self.write_progress(conn, job.progress.token.clone(), self.audience(job), &step);
+            let with_message = job.dialect.progress_message;
+            let (token, audience) = (job.progress.token.clone(), self.audience(job));
+            self.write_progress(token, audience, &step, with_message);
         }
     }
 
@@ -290,17 +305,16 @@ impl Engine {
 
     fn write_progress(
         &mut self,
-        conn: ConnId,
         token: Option<Box<str>>,
         audience: Option<Audience>,
         step: &ProgressStep<'_>,
+        with_message: bool,
     ) {
         let (Some(token), Some(audience)) = (token, audience) else {
             self.counters.progress_dropped += 1;
             return;
         };
-        let with_message = self.dialect(conn).progress_message;
-        self.send(conn, |json| {
+        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
             json.raw("\"progressToken\":").raw(&token);
@@ -317,11 +331,16 @@ impl Engine {
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
-        if level < connection.log_level || crowded {
+        let least = match job.logs {
+            Logs::AsSession => connection.log_level,
+            Logs::From(level) => level,
+            Logs::Nothing => return,
+        };
+        if level < least || crowded {
             return;
         }
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.send(audience.conn, |json| {
+        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
             write_related_task(json, audience.task);
             json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
