@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::action::Closing;
 use crate::dialect::Dialect;
-use crate::event::{Identity, LogLevel};
+use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::message::WireId;
@@ -26,9 +27,9 @@ pub(crate) enum Ending {
     /// It does not.
     Open,
     /// The peer has sent everything; it is closed once everything is answered.
-    Finished,
+    Finished(AfterInput),
     /// The host was told to close it; nothing is read or written any more.
-    Closing,
+    Closing(Closing),
 }
 
 /// One peer.
@@ -49,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) held_progress: BTreeSet<JobId>,
     pub(crate) stall_timer: Option<Instant>,
     pub(crate) linger_timer: Option<Instant>,
+    /// Pings sent to find out whether the peer is still there.
+    pub(crate) probes: u64,
 }
 
 impl Connection {
@@ -66,6 +69,7 @@ impl Connection {
             held_progress: BTreeSet::new(),
             stall_timer: None,
             linger_timer: None,
+            probes: 0,
         }
     }
 

@@ -50,6 +50,28 @@ pub struct Engine {
     timers: Timers,
     drain: Option<Drain>,
     counters: Counters,
+    /// The loosest limits there ever were: a reload does not take back what was admitted.
+    loosest: Admitted,
+}
+
+/// How much may be under way at once.
+#[derive(Debug, Clone, Copy)]
+struct Admitted {
+    running: usize,
+    inflight: usize,
+}
+
+impl Admitted {
+    fn of(settings: &Settings) -> Self {
+        Self { running: settings.limits.running_max, inflight: settings.limits.inflight_max }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            running: self.running.max(other.running),
+            inflight: self.inflight.max(other.inflight),
+        }
+    }
 }
 
 /// A shutdown under way.
@@ -65,6 +87,7 @@ impl Engine {
     #[must_use]
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
+        let loosest = Admitted::of(&settings);
         Self {
             settings,
             mint,
@@ -79,6 +102,7 @@ impl Engine {
             timers: Timers::default(),
             drain: None,
             counters: Counters::default(),
+            loosest,
         }
     }
 
@@ -95,7 +119,7 @@ impl Engine {
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::Overlong { conn } => self.on_overlong(conn),
             Event::Alien { conn, bytes } => self.on_alien(conn, bytes),
-            Event::Finished { conn, linger } => self.on_finished(conn, linger),
+            Event::Finished { conn, then } => self.on_finished(conn, then),
             Event::Closed { conn } => self.on_closed(conn),
             Event::Blocked { conn } => self.on_blocked(conn),
             Event::Drained { conn } => self.on_drained(conn),
@@ -144,7 +168,7 @@ impl Engine {
 
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
         let Some(connection) = self.connections.get(&conn) else { return };
-        if connection.ending == Ending::Closing {
+        if matches!(connection.ending, Ending::Closing(_)) {
             return;
         }
         self.counters.frames += 1;
@@ -288,7 +312,7 @@ impl Engine {
 
     fn send_bytes(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if connection.ending == Ending::Closing {
+        if matches!(connection.ending, Ending::Closing(_)) {
             return;
         }
         let waiting = connection.outbox.len();
@@ -304,10 +328,10 @@ impl Engine {
     fn close(&mut self, conn: ConnId, why: Closing) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.
-        if connection.ending == Ending::Closing && why.flushes() {
+        if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {
             return;
         }
-        connection.ending = Ending::Closing;
+        connection.ending = Ending::Closing(why);
         if !why.flushes() {
             connection.outbox.clear();
         }
@@ -326,13 +350,11 @@ impl Engine {
     /// (CAN-12, TSK-43).
     fn clean(&self, text: &str) -> String {
         let max = self.settings.limits.text_bytes_max;
-        let mut clean = String::new();
-        for character in text.chars() {
-            if clean.len() + character.len_utf8() > max {
-                clean.push('…');
-                break;
-            }
-            clean.push(if character.is_control() { ' ' } else { character });
+        let mut clean: String =
+            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
+        if clean.len() > max {
+            clean.truncate(clean.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+            clean.push('…');
         }
         clean
     }

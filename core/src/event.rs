@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
+use core::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -86,6 +87,18 @@ impl LogLevel {
     }
 }
 
+/// What becomes of the requests of a peer that has closed its side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterInput {
+    /// They are answered: the host will learn when the peer is gone altogether.
+    Answer,
+    /// They are answered, and the peer is pinged this often meanwhile: on such a transport one that
+    /// is gone shows only when it is written to.
+    AnswerAndProbe(Duration),
+    /// They are answered until then, and cancelled after.
+    AnswerUntil(Instant),
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -119,8 +132,8 @@ pub enum Event<'a> {
     Finished {
         /// Which.
         conn: ConnId,
-        /// When to cancel what still runs for it; never when `None`.
-        linger: Option<Instant>,
+        /// What becomes of what still runs for it.
+        then: AfterInput,
     },
     /// A peer is gone.
     Closed {

@@ -45,9 +45,9 @@ pub(crate) enum Purpose {
 /// How far a job is.
 ///
 /// ```text
-///   Queued ──Turn──► Running ──cancel, timeout, …──► Stopping ──┐ next step of the ladder
-///     │                 │                              │    ▲───┘
-///     └─ cancel         └─ Done                        └─ Done, or Abandon
+///   Queued ──Turn──► Running ──────cancel, timeout───────► Stopping ──┐ next step
+///     │               │   └──► Lingering ──cancel, LINGER──►│    ▲────┘
+///     └─ cancel       └─ Done      └─ Done                  └─ Done, or Abandon
 /// ```
 #[derive(Debug)]
 pub(crate) enum JobState {
@@ -55,6 +55,8 @@ pub(crate) enum JobState {
     Queued(Box<RawValue>),
     /// The host runs it.
     Running,
+    /// Its first process has exited; the others have a moment to do the same.
+    Lingering,
     /// It was told to stop and is not gone yet.
     Stopping {
         /// The last step taken.

@@ -142,7 +142,8 @@ impl<'a> Message<'a> {
         let envelope = reader.deserialize_map(EnvelopeVisitor);
         match envelope.and_then(|envelope| reader.end().map(|()| envelope)) {
             Ok(envelope) => envelope.classify(),
-            Err(error) if error.is_data() => {
+            // The reader stops at the first thing that is no object; the rest may be no JSON.
+            Err(error) if error.is_data() && serde_json::from_str::<IgnoredAny>(text).is_ok() => {
                 Self::invalid(None, code::INVALID_REQUEST, "a message is a JSON object")
             }
             Err(error) => Self::invalid(None, code::PARSE_ERROR, error.to_string()),
@@ -191,11 +192,13 @@ impl<'a> Envelope<'a> {
                     return invalid(id, "the member \"method\" must be a string");
                 };
                 let params = self.params;
-                if params.is_some_and(|params| !params.get().starts_with(['{', '['])) {
-                    return invalid(id, "the member \"params\" must be an object or an array");
-                }
+                let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
                 match (self.id, id) {
+                    // A notification is never answered, so its reader judges odd params (CAN-14).
                     (None, _) => Message::Notification { method, params },
+                    (Some(_), id) if odd => {
+                        invalid(id, "the member \"params\" must be an object or an array")
+                    }
                     (Some(_), Some(id)) => Message::Request { id, method, params },
                     (Some(_), None) => {
                         invalid(None, "the member \"id\" must be a string or a 64-bit integer")
@@ -325,6 +328,8 @@ mod tests {
                 r#"request "\u0041" m {"a":1}"#,
             ),
             (r#"{"jsonrpc":"2.0","method":"m\/n","params":[]}"#, "notification m/n []"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":7}"#, "notification m 7"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":null}"#, "notification m null"),
             (
                 r#"{"jsonrpc":"2.0","id":9007199254740993,"result":null}"#,
                 "response 9007199254740993 null",
@@ -349,6 +354,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1}"#, "invalid 1 -32600"),
             (r#"{}"#, "invalid - -32600"),
             (r#"7"#, "invalid - -32600"),
+            (r#"7 x"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"m"} x"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"#, "invalid - -32700"),
             (r#"{"jsonrpc":"2.0","id":01,"method":"m"}"#, "invalid - -32700"),

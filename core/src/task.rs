@@ -337,10 +337,8 @@ impl Tasks {
         if cursor.len() != 32 || !cursor.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }
-        let (after, seal) = cursor.split_at_checked(16)?;
-        let after = u64::from_str_radix(after, 16).ok()?;
-        let expected = self.write_cursor(viewer, after);
-        (expected.get(16..) == Some(seal)).then_some(after)
+        let after = u64::from_str_radix(cursor.get(..16)?, 16).ok()?;
+        (self.write_cursor(viewer, after) == cursor).then_some(after)
     }
 
     /// Ties a cursor to its owner and to this run of the engine.

@@ -272,7 +272,7 @@ pub(crate) fn reload(path: std::path::PathBuf) -> Reload {
 }
 
 fn stdio() -> io::Result<Box<dyn Transport>> {
-    let stdio = ceased_transports::Stdio::open().map_err(io::Error::other)?;
+    let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
 }
 

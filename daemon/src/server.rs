@@ -39,6 +39,8 @@ const FIRST_LISTENER: usize = 2;
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Peers accepted in one turn at most, so that those already here are not kept waiting.
 const ACCEPTS_MAX: usize = 64;
+/// How often a TCP peer that has closed its side is asked whether it is still there.
+const PROBE: Duration = Duration::from_secs(1);
 /// Bytes read from one peer in one turn at most, for the same reason.
 const READ_BUDGET: usize = 256 * 1024;
 /// How long the last words of a closed connection may take to leave after the end.

@@ -133,11 +133,13 @@ pub(crate) fn spawn_idle(cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
             // SAFETY: prctl, pause and _exit are async-signal-safe. The death signal keeps the
             // idle process from outliving a caller that is killed while it looks.
             unsafe {
+                if !entered {
+                    libc::_exit(127);
+                }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                while entered {
+                loop {
                     libc::pause();
                 }
-                libc::_exit(127)
             }
         }
     }
@@ -361,13 +363,16 @@ unsafe fn prepare(exec: &Exec<'_>, parent: Pid, in_cgroup: bool) -> Result<(), F
 ///
 /// Only in the child of a fork: handlers of the parent are lost.
 unsafe fn reset_signals() {
-    // SAFETY: sigaction and sigprocmask are async-signal-safe and get pointers to live locals.
-    // Numbers that cannot be set are refused without effect.
+    // SAFETY: both are plain system calls on live locals. A zeroed action is the default one in the
+    // kernel's layout, on every architecture. The C library's own function refuses the two signals
+    // it keeps for itself, which may well be inherited as ignored. Numbers that cannot be set are
+    // refused without effect.
     unsafe {
-        let mut default: libc::sigaction = mem::zeroed();
-        default.sa_sigaction = libc::SIG_DFL;
+        let default = [0u64; 8];
+        let mask_bytes = size_of::<u64>();
         for signal in 1..=SIGNAL_MAX {
-            libc::sigaction(signal, &raw const default, ptr::null_mut());
+            let nothing = ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), nothing, mask_bytes);
         }
         let mut none: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut none);

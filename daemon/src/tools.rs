@@ -170,7 +170,10 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },
-            Payload::Command { command: Box::new(command.clone()), arguments: tool.arguments.clone() },
+            Payload::Command {
+                command: Box::new(command.clone()),
+                arguments: tool.arguments.clone(),
+            },
         ),
     };
     Tool {

@@ -27,8 +27,8 @@ pub(super) fn check(engine: &Engine) {
 
 fn requests(engine: &Engine) {
     for (conn, connection) in &engine.connections {
-        let limits = &engine.settings.limits;
-        assert!(connection.requests.len() <= limits.inflight_max, "{conn:?} has too many requests");
+        let max = engine.loosest.inflight;
+        assert!(connection.requests.len() <= max, "{conn:?} has too many requests");
         for (id, pending) in &connection.requests {
             assert_eq!(pending.reply.id, *id);
             assert_eq!(pending.reply.conn, *conn);
@@ -51,7 +51,7 @@ fn requests(engine: &Engine) {
             assert!(engine.jobs.contains_key(job), "progress is held for a job that is gone");
         }
         assert!(
-            connection.ending != Ending::Finished || !connection.requests.is_empty(),
+            !matches!(connection.ending, Ending::Finished(_)) || !connection.requests.is_empty(),
             "{conn:?} has nothing left to wait for and is still open"
         );
     }
@@ -65,7 +65,7 @@ fn jobs(engine: &Engine) {
                 assert!(engine.queue.contains(id), "{id} waits in no queue");
                 assert_ne!(job.purpose, Purpose::Nobody, "{id} waits for nobody");
             }
-            JobState::Running => {
+            JobState::Running | JobState::Lingering => {
                 running += 1;
                 assert_ne!(job.purpose, Purpose::Nobody, "{id} runs for nobody (J3)");
             }
@@ -87,7 +87,7 @@ fn jobs(engine: &Engine) {
         }
     }
     assert_eq!(running, engine.running, "running jobs are counted");
-    assert!(running <= engine.settings.limits.running_max, "too many jobs run");
+    assert!(running <= engine.loosest.running, "too many jobs run");
     assert!(engine.queue.iter().all(|id| engine.jobs.contains_key(id)), "a queued job is gone");
 }
 

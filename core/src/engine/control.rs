@@ -1,11 +1,13 @@
 //! Connections that end, peers that do not read, reload, shutdown, timers.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
-use crate::connection::{Ending, Phase, Work};
-use crate::id::{ConnId, JobId};
+use crate::connection::{Ending, Pending, Phase, Work};
+use crate::event::AfterInput;
+use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
 use crate::settings::Settings;
@@ -38,13 +40,18 @@ impl Engine {
         self.close(conn, Closing::Alien);
     }
 
-    pub(super) fn on_finished(&mut self, conn: ConnId, linger: Option<Instant>) {
+    pub(super) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if connection.ending != Ending::Open {
             return;
         }
-        connection.ending = Ending::Finished;
-        if let Some(at) = linger {
+        connection.ending = Ending::Finished(then);
+        let at = match then {
+            AfterInput::Answer => None,
+            AfterInput::AnswerAndProbe(every) => Some(self.now.at + every),
+            AfterInput::AnswerUntil(at) => Some(at),
+        };
+        if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
         self.close_if_finished(conn);
@@ -53,27 +60,26 @@ impl Engine {
     /// Closes a connection whose peer has sent everything and was answered everything.
     pub(super) fn close_if_finished(&mut self, conn: ConnId) {
         if self.connections.get(&conn).is_some_and(|connection| {
-            connection.ending == Ending::Finished && connection.requests.is_empty()
+            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
             self.close(conn, Closing::Finished);
         }
     }
 
     pub(super) fn on_closed(&mut self, conn: ConnId) {
-        self.cancel_requests_of(conn, Why::Disconnected);
-        if let Some(mut connection) = self.connections.remove(&conn) {
-            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
-            self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
-        }
+        // Gone first, so that nothing more is written for it, the rest of a batch neither.
+        let Some(mut connection) = self.connections.remove(&conn) else { return };
+        self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+        self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
+        self.cancel_requests(conn, connection.requests);
         self.exit_if_drained();
     }
 
-    /// Cancels every plain call of a connection and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests_of(&mut self, conn: ConnId, why: Why) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        for (id, pending) in core::mem::take(&mut connection.requests) {
+    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
+    fn cancel_requests(&mut self, conn: ConnId, requests: BTreeMap<RequestId, Pending>) {
+        for (id, pending) in requests {
             match pending.work {
-                Work::Job(job) => self.disown(job, why),
+                Work::Job(job) => self.disown(job, Why::Disconnected),
                 Work::Task(task) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
@@ -100,6 +106,7 @@ impl Engine {
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.loosest = self.loosest.or(super::Admitted::of(&settings));
         self.settings = settings;
         let ready: alloc::vec::Vec<_> = self
             .connections
@@ -161,6 +168,7 @@ impl Engine {
                 }
                 self.fail(pending.reply, &work::shutting_down());
             }
+            self.close_if_finished(conn);
         }
     }
 
@@ -189,13 +197,7 @@ impl Engine {
                     }
                     self.close(conn, Closing::Stalled);
                 }
-                Timer::Linger(conn) => {
-                    if let Some(connection) = self.connections.get_mut(&conn) {
-                        connection.linger_timer = None;
-                    }
-                    self.cancel_requests_of(conn, Why::Disconnected);
-                    self.close_if_finished(conn);
-                }
+                Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;
@@ -203,6 +205,30 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
+            }
+        }
+    }
+
+    fn on_linger_timer(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.linger_timer = None;
+        match connection.ending {
+            Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
+            Ending::Finished(AfterInput::AnswerUntil(_)) => {
+                let requests = core::mem::take(&mut connection.requests);
+                self.cancel_requests(conn, requests);
+                self.close_if_finished(conn);
+            }
+            Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
+                let at = self.now.at + every;
+                self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
+                // It cannot answer any more; if it is gone, the transport will say so.
+                connection.probes += 1;
+                let probe = connection.probes;
+                self.send(conn, |json| {
+                    json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
+                    json.raw("\",\"method\":\"ping\"}");
+                });
             }
         }
     }

@@ -21,22 +21,31 @@ pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
         #[serde(default, rename = "isError")]
         is_error: bool,
         #[serde(borrow, default)]
-        content: alloc::vec::Vec<Content<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct Content<'a> {
-        #[serde(borrow, default)]
-        text: Option<Cow<'a, str>>,
+        content: Option<&'a RawValue>,
     }
     match outcome {
         Err(error) => Some(Cow::Borrowed(error.message.as_ref())),
         Ok(result) => {
             let result: ToolResult<'_> = serde_json::from_str(result.get()).ok()?;
-            let said = result.content.into_iter().find_map(|content| content.text);
-            let said = said.filter(|text| !text.trim().is_empty());
-            result.is_error.then(|| said.unwrap_or(Cow::Borrowed("the tool reported an error")))
+            let said = || result.content.and_then(first_text).map(Cow::Owned);
+            let mute = Cow::Borrowed("the tool reported an error");
+            result.is_error.then(|| said().unwrap_or(mute))
         }
     }
+}
+
+/// The first text of a tool's content that says anything. A tool may hand in odd content; that
+/// makes its failure no success.
+fn first_text(content: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Content {
+        text: Option<String>,
+    }
+    let items: alloc::vec::Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
+    items
+        .into_iter()
+        .filter_map(|item| serde_json::from_str::<Content>(item.get()).ok()?.text)
+        .find(|text| !text.trim().is_empty())
 }
 
 /// Writes a result with `_meta` naming its task, every other member as it was (TSK-16).
@@ -146,8 +155,14 @@ mod tests {
         assert_eq!(failure(&ok(r#"{"isError":false,"content":[{"text":"no"}]}"#)), None);
         let said = ok(r#"{"isError":true,"content":[{"type":"image"},{"text":"boo"}]}"#);
         assert_eq!(failure(&said).as_deref(), Some("boo"));
-        let mute = ok(r#"{"isError":true}"#);
-        assert_eq!(failure(&mute).as_deref(), Some("the tool reported an error"));
+        for mute in [
+            r#"{"isError":true}"#,
+            r#"{"isError":true,"content":null}"#,
+            r#"{"isError":true,"content":"boo"}"#,
+            r#"{"isError":true,"content":[{"text":7},null,{"text":" "}]}"#,
+        ] {
+            assert_eq!(failure(&ok(mute)).as_deref(), Some("the tool reported an error"));
+        }
         let error = Err(crate::message::ErrorObject::new(7, "bad"));
         assert_eq!(failure(&error).as_deref(), Some("bad"));
     }

@@ -62,7 +62,7 @@ impl Engine {
         json.raw(",\"connection\":").display(job.conn.get());
         match &job.state {
             JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
-            JobState::Running => json.raw(",\"state\":\"running\""),
+            JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {
                 json.raw(",\"state\":\"cancelling\",").member("reason", why.as_str());

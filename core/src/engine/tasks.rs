@@ -171,7 +171,7 @@ impl Engine {
         let job = task.job;
         let said = match &reason {
             None => String::from("cancelled by the requestor"),
-            Some(reason) => alloc::format!("cancelled by the requestor: {reason}"),
+            Some(reason) => self.clean(&alloc::format!("cancelled by the requestor: {reason}")),
         };
         let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
         // The status notification and the waiters' answers go out with the change, the answer to

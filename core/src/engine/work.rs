@@ -18,6 +18,9 @@ use crate::timer::Timer;
 use crate::tool::Step;
 use crate::write::Writer;
 
+/// How long the rest of a job may outlive its first process before it is stopped.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// What a job tells, addressed to whoever still wants to hear it.
 struct Audience {
     conn: ConnId,
@@ -62,7 +65,7 @@ impl Engine {
                 self.counters.jobs_never_started += 1;
                 self.remove_job(id);
             }
-            JobState::Running => {
+            JobState::Running | JobState::Lingering => {
                 let step = job.tool.ladder.first();
                 job.state = JobState::Stopping { step, why, since: self.now.at };
                 self.take_step(id, step, why);
@@ -94,6 +97,7 @@ impl Engine {
         match &mut job.state {
             JobState::Queued(_) => unreachable!("a queued job has no timer"),
             JobState::Running => self.stop(id, Why::TimedOut),
+            JobState::Lingering => self.stop(id, Why::LeftBehind),
             JobState::Stopping { step, why, .. } => {
                 let Some((_, next)) = job.tool.ladder.after(*step) else { return };
                 *step = next;
@@ -129,12 +133,21 @@ impl Engine {
         self.on_done(id, Outcome::Stopped);
     }
 
-    /// The first process of a job is gone and others are not: they have no business left.
+    /// The first process of a job is gone and others are not. They may be about to go as well, as
+    /// the rest of a pipeline does; if not, they are stopped: they have no business left.
     pub(super) fn on_lingering(&mut self, id: JobId) {
-        if self.jobs.contains_key(&id) {
-            self.stop(id, Why::LeftBehind);
-        } else {
+        let Some(job) = self.jobs.get_mut(&id) else {
             self.counters.late_reports += 1;
+            return;
+        };
+        match job.state {
+            JobState::Running => {
+                job.state = JobState::Lingering;
+                self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
+            }
+            JobState::Queued(_) | JobState::Lingering | JobState::Stopping { .. } => {
+                self.counters.late_reports += 1;
+            }
         }
     }
 
@@ -144,14 +157,21 @@ impl Engine {
             return;
         };
         let why = match job.state {
-            JobState::Queued(_) | JobState::Running => None,
-            JobState::Stopping { why, since, .. } => {
-                self.note(Note::Ceased { job: id, why, since });
+            JobState::Queued(_) | JobState::Running | JobState::Lingering => None,
+            JobState::Stopping { step, why, since } => {
+                // A thread that was given up goes on: it has not ceased.
+                if step != Step::Abandon {
+                    self.note(Note::Ceased { job: id, why, since });
+                }
                 Some(why)
             }
         };
         match &job.purpose {
-            Purpose::Nobody => {}
+            // TSK-26: dropped; that it stopped is all that was wanted of it.
+            Purpose::Nobody => match outcome {
+                Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
+                Outcome::Stopped => {}
+            },
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
@@ -190,7 +210,9 @@ impl Engine {
         }
         match job.state {
             JobState::Queued(_) => {}
-            JobState::Running | JobState::Stopping { .. } => self.running -= 1,
+            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
+                self.running -= 1;
+            }
         }
         if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task)) {
             task.job = None;
@@ -237,9 +259,8 @@ impl Engine {
         job.progress.held = None;
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
-        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), |json| {
-            write_step(json, progress, total, message.as_deref());
-        });
+        let step = ProgressStep { progress, total, message: message.as_deref() };
+        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), &step);
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
@@ -249,9 +270,9 @@ impl Engine {
         }
         if let Some((progress, total, message)) = &job.progress.held {
             let message = message.as_deref().map(|text| self.clean(text));
-            self.write_progress(conn, job.progress.token.clone(), self.audience(job), |json| {
-                write_step(json, *progress, *total, message.as_deref());
-            });
+            let (progress, total) = (*progress, *total);
+            let step = ProgressStep { progress, total, message: message.as_deref() };
+            self.write_progress(conn, job.progress.token.clone(), self.audience(job), &step);
         }
     }
 
@@ -272,17 +293,18 @@ impl Engine {
         conn: ConnId,
         token: Option<Box<str>>,
         audience: Option<Audience>,
-        step: impl FnOnce(&mut Writer<'_>),
+        step: &ProgressStep<'_>,
     ) {
         let (Some(token), Some(audience)) = (token, audience) else {
             self.counters.progress_dropped += 1;
             return;
         };
+        let with_message = self.dialect(conn).progress_message;
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
             json.raw("\"progressToken\":").raw(&token);
-            step(json);
+            step.write(json, with_message);
             json.raw("}}");
         });
     }
@@ -308,13 +330,23 @@ impl Engine {
     }
 }
 
-fn write_step(json: &mut Writer<'_>, progress: f64, total: Option<f64>, message: Option<&str>) {
-    json.raw(",\"progress\":").display(progress);
-    if let Some(total) = total {
-        json.raw(",\"total\":").display(total);
-    }
-    if let Some(message) = message {
-        json.raw(",").member("message", message);
+/// How far a job is, as it is told to its peer.
+struct ProgressStep<'a> {
+    progress: f64,
+    total: Option<f64>,
+    message: Option<&'a str>,
+}
+
+impl ProgressStep<'_> {
+    /// The first revision has no `message`.
+    fn write(&self, json: &mut Writer<'_>, with_message: bool) {
+        json.raw(",\"progress\":").display(self.progress);
+        if let Some(total) = self.total {
+            json.raw(",\"total\":").display(total);
+        }
+        if let Some(message) = self.message.filter(|_| with_message) {
+            json.raw(",").member("message", message);
+        }
     }
 }
 

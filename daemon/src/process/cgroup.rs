@@ -244,7 +244,7 @@ impl Group {
             }
         }
         if result.is_ok() {
-            result = self.kill().map_err(|error| at(&self.path.join("cgroup.kill"), &error));
+            result = self.kill().map_err(|error| at(self.path.join("cgroup.kill"), &error));
         }
         if result.is_ok() && !super::guard::ready(pidfd.as_fd(), TRIAL_WITHIN)? {
             result = Err(fail("a process in it outlives cgroup.kill"));

@@ -120,11 +120,11 @@ impl Direct {
     }
 
     /// Whether processes of the job outlive its command.
-    pub(super) fn has_survivors(&mut self, stopped: Stopped) -> bool {
+    pub(super) fn has_survivors(&mut self, stopped: Stopped, world: &mut World) -> bool {
         let Some(group) = &self.group else {
-            let survivors = members(self.pid);
-            if stopped == Stopped::Killed && !survivors.is_empty() {
-                self.kill(true);
+            let survivors = world.table().members(self.pid);
+            if stopped == Stopped::Killed {
+                self.signal_members(&survivors, KILL);
             }
             return !survivors.is_empty();
         };
@@ -133,25 +133,23 @@ impl Direct {
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
-    pub(super) fn terminate(&mut self, has_exited: bool) {
+    pub(super) fn terminate(&mut self, has_exited: bool, world: &mut World) {
         match &self.group {
             Some(group) => group.terminate(&mut self.signalled),
-            None => self.signal_members(TERMINATE),
+            None => self.signal_members(&world.table().members(self.pid), TERMINATE),
         }
         // The command may have left its group.
         let raw = self.pid.as_raw_nonzero();
-        if let (false, false, Some(fd)) =
-            (has_exited, self.signalled.contains(&raw), self.exit.fd())
+        let is_told = has_exited || self.signalled.contains(&raw);
+        if let (false, Some(fd)) = (is_told, self.exit.fd())
+            && TERMINATE.iter().all(|signal| pidfd_send_signal(fd, *signal).is_ok())
         {
-            let all = TERMINATE.iter().all(|signal| pidfd_send_signal(fd, *signal).is_ok());
-            if all {
-                self.signalled.insert(raw);
-            }
+            self.signalled.insert(raw);
         }
     }
 
     /// SIGKILL to every process of the job.
-    pub(super) fn kill(&mut self, has_exited: bool) {
+    pub(super) fn kill(&mut self, has_exited: bool, world: &mut World) {
         match &self.group {
             Some(group) => {
                 self.signalled.extend(group.processes().into_iter().map(Pid::as_raw_nonzero));
@@ -160,8 +158,11 @@ impl Direct {
                 }
             }
             None => {
+                let members = world.table().members(self.pid);
+                // Hits those born since, too. The number is the command's until it is reaped.
                 let _ = kill_process_group(self.pid, Signal::KILL);
-                self.signal_members(KILL);
+                self.signalled.extend(members.iter().map(|pid| pid.as_raw_nonzero()));
+                self.signal_members(&members, KILL);
             }
         }
         if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
@@ -169,9 +170,10 @@ impl Direct {
         }
     }
 
-    fn signal_members(&mut self, signals: &[Signal]) {
-        for pid in members(self.pid) {
-            if tree::signal_if(pid, signals, || is_member(pid, self.pid)) {
+    fn signal_members(&mut self, members: &[Pid], signals: &[Signal]) {
+        for pid in members.iter().copied() {
+            let belongs = || Stat::of(pid).is_some_and(|stat| stat.belongs_to(self.pid));
+            if tree::signal_if(pid, signals, belongs) {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }
@@ -192,15 +194,4 @@ impl Direct {
         self.fault.close(&world.registry);
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
-}
-
-/// The live processes in the session or the process group of a command.
-pub(super) fn members(leader: Pid) -> Vec<Pid> {
-    tree::all().into_iter().filter(|pid| is_member(*pid, leader)).collect()
-}
-
-/// Whether a process is live and in the session or the process group of a command.
-pub(super) fn is_member(pid: Pid, leader: Pid) -> bool {
-    let leader = leader.as_raw_nonzero().get();
-    Stat::of(pid).is_some_and(|s| !s.is_zombie && (s.session == leader || s.group == leader))
 }

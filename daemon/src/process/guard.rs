@@ -53,10 +53,8 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// control groups, or name another guard program ([`Program::named`]).
 ///
 /// ```no_run
-/// fn main() {
-///     ceased::process::guard::init();
-///     // everything else
-/// }
+/// // The first statement of `main`:
+/// ceased::process::guard::init();
 /// ```
 pub fn init() {
     let is_named = env::args_os().next().is_some_and(|name| name == NAME);

@@ -8,7 +8,6 @@ use mio::{Interest, Registry};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, pidfd_send_signal, waitid};
 
-use super::direct::{is_member, members};
 use super::guard::Program;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
@@ -16,6 +15,10 @@ use super::pipes::Watched;
 use super::supervisor::Orphans;
 use super::tree::{self, KILL, Stat};
 use super::wire::{FromGuard, ToGuardSocket};
+
+/// How often in a row nothing must be found of a job whose guard was killed: a process that forks
+/// and exits can slip through one look.
+const EMPTY_LOOKS: u32 = 2;
 
 /// A command behind a guard.
 pub(super) struct Guarded {
@@ -180,23 +183,40 @@ impl Guarded {
     }
 }
 
-/// Kills what a killed guard left behind; true while something of it may be alive.
+/// What is left of a job whose guard was killed.
 ///
-/// Where orphans come to us, everything that did not start here is one. Elsewhere only those can be
-/// found that stayed in the command's session.
-pub(super) fn end_lost(leader: Option<Pid>, world: &World) -> bool {
-    let mut lost = leader.map(members).unwrap_or_default();
-    if world.orphans == Orphans::Adopt {
-        lost.extend(reap_orphans(world));
+/// Where orphans come to us, everything that did not start here is part of it. Elsewhere only those
+/// can be found that stayed in the command's session.
+pub(super) struct Lost {
+    /// The command, which led that session.
+    leader: Option<Pid>,
+    empty_looks: u32,
+}
+
+impl Lost {
+    /// Nothing has been looked for yet.
+    pub(super) const fn new(leader: Option<Pid>) -> Self {
+        Self { leader, empty_looks: 0 }
     }
-    let me = getpid().as_raw_nonzero().get();
-    for pid in lost.iter().copied() {
-        tree::signal_if(pid, KILL, || {
-            leader.is_some_and(|leader| is_member(pid, leader))
-                || Stat::of(pid).is_some_and(|stat| stat.parent == me)
-        });
+
+    /// Kills what is left; true while something may be alive.
+    pub(super) fn end(&mut self, world: &mut World) -> bool {
+        let leader = self.leader;
+        let mut lost = leader.map(|leader| world.table().members(leader)).unwrap_or_default();
+        if world.orphans == Orphans::Adopt {
+            lost.extend(reap_orphans(world));
+        }
+        let me = getpid().as_raw_nonzero().get();
+        for pid in lost.iter().copied() {
+            tree::signal_if(pid, KILL, || {
+                Stat::of(pid).is_some_and(|stat| {
+                    stat.parent == me || leader.is_some_and(|leader| stat.belongs_to(leader))
+                })
+            });
+        }
+        self.empty_looks = if lost.is_empty() { self.empty_looks + 1 } else { 0 };
+        self.empty_looks < EMPTY_LOOKS
     }
-    !lost.is_empty()
 }
 
 /// Reaps the children that came to us as orphans and have exited; returns those still alive.

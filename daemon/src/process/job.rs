@@ -16,11 +16,12 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::containment::Containment;
 use super::direct::Direct;
-use super::guarded::{Guarded, end_lost};
+use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
 use super::supervisor::Orphans;
+use super::tree::Table;
 use super::wire::{FromGuard, Status};
 use super::{Ending, Exit, Report, Stopped};
 use crate::sys::Fault;
@@ -38,6 +39,15 @@ pub(super) struct World {
     pub(super) own_children: BTreeSet<NonZeroI32>,
     /// Groups of ended jobs that the kernel would not remove yet.
     pub(super) removals: Vec<PathBuf>,
+    /// Read at most once in a turn: where it is needed, many jobs tend to need it.
+    pub(super) table: Option<Table>,
+}
+
+impl World {
+    /// The process table as it is in this turn.
+    pub(super) fn table(&mut self) -> &Table {
+        self.table.get_or_insert_with(Table::read)
+    }
 }
 
 /// What a descriptor of a job is for.
@@ -102,8 +112,8 @@ enum Failure {
 enum Body {
     Direct(Direct),
     Guarded(Guarded),
-    /// The guard was killed. What is known of the command: it led this session.
-    Lost(Option<Pid>),
+    /// The guard was killed.
+    Lost(Lost),
 }
 
 impl Job {
@@ -188,20 +198,20 @@ impl Job {
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
-    pub(super) fn terminate(&mut self) {
+    pub(super) fn terminate(&mut self, world: &mut World) {
         self.stopped = self.stopped.max(Stopped::Terminated);
         match &mut self.body {
-            Body::Direct(direct) => direct.terminate(self.exited.is_some()),
+            Body::Direct(direct) => direct.terminate(self.exited.is_some(), world),
             Body::Guarded(guarded) => guarded.terminate(),
             Body::Lost(_) => {}
         }
     }
 
     /// SIGKILL to every process of the job, until none is left.
-    pub(super) fn kill(&mut self) {
+    pub(super) fn kill(&mut self, world: &mut World) {
         self.stopped = Stopped::Killed;
         match &mut self.body {
-            Body::Direct(direct) => direct.kill(self.exited.is_some()),
+            Body::Direct(direct) => direct.kill(self.exited.is_some(), world),
             Body::Guarded(guarded) => guarded.kill(),
             Body::Lost(_) => {}
         }
@@ -220,12 +230,15 @@ impl Job {
             tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
             self.stopped = Stopped::Killed;
             // The number of a leader that was reaped may be somebody else's by now.
-            self.body = Body::Lost(guarded.leader().filter(|_| self.exited.is_none()));
+            let leader = guarded.leader().filter(|_| self.exited.is_none());
+            self.body = Body::Lost(Lost::new(leader));
         }
         let others = match &mut self.body {
-            Body::Direct(direct) => self.exited.is_some() && direct.has_survivors(self.stopped),
+            Body::Direct(direct) => {
+                self.exited.is_some() && direct.has_survivors(self.stopped, world)
+            }
             Body::Guarded(guarded) => guarded.has_survivors(),
-            Body::Lost(leader) => end_lost(*leader, world),
+            Body::Lost(lost) => lost.end(world),
         };
         let is_over = !others
             && match &self.body {

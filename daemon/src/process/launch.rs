@@ -224,22 +224,20 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
 fn hint(launch: &Launch, error: &io::Error) -> String {
     let Some(program) = launch.argv.first() else { return String::new() };
     let is_path = program.as_bytes().contains(&b'/');
-    match error.kind() {
-        io::ErrorKind::NotFound if is_path => {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOENT) if is_path => {
             let path = launch.cwd.as_deref().unwrap_or(Path::new("")).join(program);
-            if path.exists() {
-                "; the file is there, the interpreter it asks for is not".to_owned()
-            } else {
-                String::new()
-            }
+            let is_there = path.exists();
+            if is_there { "; the file is there, the interpreter it asks for is not" } else { "" }
         }
-        io::ErrorKind::NotFound => "; it is in no directory of the tool's PATH".to_owned(),
-        io::ErrorKind::ArgumentListTooLong => {
-            "; its arguments and environment are too long, pass data through stdin".to_owned()
-        }
-        io::ErrorKind::PermissionDenied => "; is it an executable file?".to_owned(),
-        _ => String::new(),
-    }
+        Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
+        Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
+        Some(libc::EACCES) if is_path => "; is it an executable file?",
+        Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
+        Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
+        _ => "",
+    };
+    hint.to_owned()
 }
 
 /// Why no process could be made for a command, in words for a user.

@@ -123,6 +123,7 @@ impl Supervisor {
             report,
             own_children: BTreeSet::new(),
             removals: Vec::new(),
+            table: None,
         };
         let mut state = State::new(poll, inbox, world);
         state.start_keeper()?;
@@ -223,11 +224,14 @@ impl State {
                 self.on_event(event.token());
             }
             // Orders come before output, so that no flood delays a kill.
+            self.world.table = None;
             self.take_orders();
             for (slot, pipe) in mem::take(&mut self.ready) {
                 self.on_part(slot, Part::Pipe(pipe));
             }
             self.tick();
+            // Who is left is judged by what is true after the exits of this turn.
+            self.world.table = None;
             self.settle();
             match self.stopping {
                 Some(_) if self.jobs.is_empty() => return self.clean_up(),
@@ -275,12 +279,12 @@ impl State {
         for _ in 0..ORDERS_A_TURN {
             match self.inbox.try_recv() {
                 Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
-                Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, _| j.terminate()),
-                Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, _| j.kill()),
+                Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, w| j.terminate(w)),
+                Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, w| j.kill(w)),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Stop(until)) => {
                     self.stopping = Some(until);
-                    self.jobs.values_mut().for_each(Job::kill);
+                    self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
                     self.touched.extend(self.jobs.keys());
                 }
                 Err(_) => break,
@@ -424,7 +428,7 @@ impl State {
 impl Drop for State {
     /// For when the thread ends in any other way than by its own will.
     fn drop(&mut self) {
-        self.jobs.values_mut().for_each(Job::kill);
+        self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
         if let Containment::Cgroup { group, .. } = &self.world.containment {
             group.kill_all();
         }

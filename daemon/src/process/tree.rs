@@ -26,6 +26,12 @@ impl Stat {
         Self::parse(&fs::read(path).ok()?)
     }
 
+    /// Whether it is live and in the session or the process group of a command.
+    pub(super) const fn belongs_to(self, leader: Pid) -> bool {
+        let leader = leader.as_raw_nonzero().get();
+        !self.is_zombie && (self.session == leader || self.group == leader)
+    }
+
     fn parse(stat: &[u8]) -> Option<Self> {
         // The name, in parentheses, may contain anything, parentheses too.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
@@ -38,7 +44,7 @@ impl Stat {
 }
 
 /// Every process there is, by rising id.
-pub(super) fn all() -> Vec<Pid> {
+fn all() -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect()
 }
@@ -79,6 +85,23 @@ pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) {
                 parents.push(child);
             }
         }
+    }
+}
+
+/// The process table as it was at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Table(Vec<(Pid, Stat)>);
+
+impl Table {
+    /// Reads it whole.
+    pub(super) fn read() -> Self {
+        Self(all().into_iter().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect())
+    }
+
+    /// The live processes in the session or the process group of a command.
+    pub(super) fn members(&self, leader: Pid) -> Vec<Pid> {
+        let belong = self.0.iter().filter(|(_, stat)| stat.belongs_to(leader));
+        belong.map(|(pid, _)| *pid).collect()
     }
 }
 

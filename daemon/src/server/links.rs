@@ -2,14 +2,14 @@
 
 use std::io;
 
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::{AfterInput, Event, Identity};
 use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
 use ceased_core::time::Now;
-use ceased_transports::{Accept, Flow, Link, Sent, Transport};
+use ceased_transports::{Accept, Flow, Link, Peer as Origin, Sent, Transport};
 use mio::Token;
 
-use super::{ACCEPT_REST, ACCEPTS_MAX, ForPeers, Peer, READ_BUDGET, Server};
+use super::{ACCEPT_REST, ACCEPTS_MAX, ForPeers, PROBE, Peer, READ_BUDGET, Server};
 
 impl Server {
     /// Lets in who waits at the listeners.
@@ -25,10 +25,9 @@ impl Server {
                         let identity = match (door.identity, transport.peer()) {
                             (
                                 ForPeers::Credentials,
-                                ceased_transports::Peer::Unix { uid, .. }
-                                | ceased_transports::Peer::Stdio { uid },
+                                Origin::Unix { uid, .. } | Origin::Stdio { uid },
                             ) => Identity::User(*uid),
-                            (ForPeers::Anonymous, _) | (_, ceased_transports::Peer::Tcp { .. }) => {
+                            (ForPeers::Anonymous, _) | (_, Origin::Tcp { .. }) => {
                                 Identity::Anonymous
                             }
                         };
@@ -102,8 +101,13 @@ impl Server {
                     self.ready.insert(conn);
                 }
                 Ok(Flow::Finished) => {
-                    let linger = peer.sole.then(|| now.at + self.eof_grace);
-                    self.engine.handle(now, Event::Finished { conn, linger }, &mut self.actions);
+                    let then = match peer.link.peer() {
+                        _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
+                        // A peer that is gone looks the same as one that has only finished.
+                        Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
+                        Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
+                    };
+                    self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
                 }
                 Err(lost) => {
                     tracing::debug!(%conn, %lost, "lost");

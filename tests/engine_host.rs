@@ -1,0 +1,724 @@
+//! What a host does to an engine: peers that do not read, hang up or half hang up, time, reload,
+//! shutdown, full queues, work that will not stop.
+
+use std::time::Duration;
+
+use ceased_core::action::{Closing, Note, Why};
+use ceased_core::event::{AfterInput, Identity, Outcome};
+use ceased_core::id::ConnId;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::tool::Step;
+use ceased_tests::tools;
+use ceased_tests::trace::Input;
+use ceased_tests::world::{NEWEST, World, result_of};
+use serde_json::{Value, json};
+
+const TICK: Duration = Duration::from_nanos(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn world(limits: Limits) -> World {
+    World::with(limits, TaskPolicy::default())
+}
+
+fn request(id: Value, method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+}
+
+fn call(id: u32) -> String {
+    request(json!(id), "tools/call", json!({"name": "echo"}))
+}
+
+fn with_token(id: u32, token: &str) -> String {
+    let params = json!({"name": "sleep", "_meta": {"progressToken": token}});
+    request(json!(id), "tools/call", params)
+}
+
+fn long() -> Outcome {
+    result_of(&json!({"content": [{"type": "text", "text": "x".repeat(600)}]}))
+}
+
+// ------------------------------------------------------------------------------- stopping work
+
+/// CAN-06: a command is sent SIGTERM, SIGKILL after its grace, and again every second until it
+/// is gone; it is never given up.
+#[test]
+fn the_ladder_of_a_command() {
+    let mut w = World::new();
+    let c = w.open();
+    let job = w.call(c, json!(1), "build");
+    w.advance(5 * SECOND);
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let why = Why::Requested;
+    assert_eq!(w.steps(job), [(Step::Terminate, why)]);
+    w.advance(tools::KILL_GRACE - TICK);
+    assert_eq!(w.steps(job).len(), 1);
+    w.advance(TICK);
+    assert_eq!(w.steps(job), [(Step::Terminate, why), (Step::Kill, why)]);
+    w.advance(100 * SECOND);
+    assert_eq!(w.steps(job).len(), 102);
+    assert_eq!(w.sizes().jobs, 1);
+    let since = w.now().at;
+    w.stopped(job);
+    let Some(Note::Ceased { job: ceased, why: Why::Requested, since: begun }) = w.notes.last()
+    else {
+        panic!("{:?}", w.notes.last())
+    };
+    assert_eq!((*ceased, since.since(*begun)), (job, tools::KILL_GRACE + 100 * SECOND));
+    assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
+}
+
+/// CAN-06, CAN-07: a function whose flag was raised is given up after its patience: counted,
+/// noted, never noted as ceased; its room is free, and what it still says is dropped.
+#[test]
+fn a_handler_that_does_not_look_is_abandoned() {
+    let mut w = world(Limits { running_max: 1, ..Limits::default() });
+    let c = w.open();
+    let job = w.call(c, json!(1), "echo");
+    w.send(c, &call(2));
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    w.notes.clear();
+    w.advance(tools::PATIENCE - TICK);
+    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+    w.advance(TICK);
+    w.feed(Input::Turn);
+    assert_eq!(w.steps(job)[1], (Step::Abandon, Why::Requested));
+    assert_eq!(w.notes, [Note::Abandoned { job, tool: "echo".into() }]);
+    assert_eq!((w.counters().jobs_abandoned, w.started.len()), (1, 2));
+    let late = w.counters().late_reports;
+    w.feed(Input::Progress(job, 1.0, None, None));
+    w.feed(Input::Done(job, long()));
+    assert_eq!(w.counters().late_reports, late + 2);
+    w.silent(c);
+    let second = w.last_started();
+    w.done(second, "two");
+    assert_eq!(w.next(c)["id"], 2);
+}
+
+/// RPC-03: a call that runs into its timeout is stopped and answered when it has stopped, with an
+/// error that says so; or with what it hands in at the last moment.
+#[test]
+fn timeouts() {
+    for (tool, ending) in [("slow", 0), ("slow", 1), ("slow", 2), ("build", 0), ("build", 1)] {
+        let mut w = World::new();
+        let c = w.open();
+        let job = w.call(c, json!(1), tool);
+        w.advance(tools::TIMEOUT - TICK);
+        assert_eq!(w.steps(job), []);
+        w.advance(TICK);
+        assert_eq!(w.steps(job)[0].1, Why::TimedOut);
+        w.silent(c);
+        match ending {
+            0 => w.stopped(job),
+            1 => w.done(job, "just made it"),
+            _ => w.advance(tools::PATIENCE),
+        }
+        let answer = w.next(c);
+        if ending == 1 {
+            assert_eq!(answer["result"]["content"][0]["text"], "just made it");
+        } else {
+            assert_eq!(answer["error"]["code"], -31004);
+            assert_eq!(answer["error"]["data"], json!({"timedOut": true, "timeoutMs": 60_000}));
+        }
+        w.silent(c);
+        assert_eq!((w.sizes().requests, w.sizes().jobs), (0, 0));
+    }
+}
+
+/// The timeout counts from the start, not from the wait in the queue.
+#[test]
+fn waiting_is_not_running() {
+    let mut w = world(Limits { running_max: 1, ..Limits::default() });
+    let c = w.open();
+    let first = w.call(c, json!(1), "echo");
+    w.send(c, &request(json!(2), "tools/call", json!({"name": "slow"})));
+    w.advance(10 * tools::TIMEOUT);
+    w.done(first, "ok");
+    let second = w.last_started();
+    w.advance(tools::TIMEOUT - TICK);
+    assert_eq!(w.steps(second), []);
+    w.advance(TICK);
+    assert_eq!(w.steps(second), [(Step::Flag, Why::TimedOut)]);
+}
+
+/// CAN-06: what the first process of a job leaves behind is stopped by the same ladder, and the
+/// call is answered with what the job hands in.
+#[test]
+fn what_is_left_behind_is_stopped() {
+    let mut w = World::new();
+    let c = w.open();
+    let job = w.call(c, json!(1), "build");
+    w.feed(Input::Lingering(job));
+    w.feed(Input::Lingering(job));
+    assert_eq!(w.steps(job), [], "they may be about to go by themselves");
+    w.advance(Duration::from_millis(100));
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::LeftBehind)]);
+    w.advance(tools::KILL_GRACE);
+    assert_eq!(w.steps(job)[1], (Step::Kill, Why::LeftBehind));
+    w.done(job, "built");
+    assert_eq!(w.next(c)["result"]["content"][0]["text"], "built");
+    w.feed(Input::Lingering(job));
+    w.silent(c);
+}
+
+// ------------------------------------------------------------------------------- room
+
+/// TSK-36, RPC-03: as many jobs run as may, in the order they were asked for; as many wait as
+/// may; one more is refused by name and leaves nothing.
+#[test]
+fn the_queue_is_bounded_and_fair() {
+    let mut w = world(Limits { running_max: 2, queued_max: 3, ..Limits::default() });
+    let (c, other) = (w.open(), w.open());
+    for id in 1..=5 {
+        w.send(if id % 2 == 0 { other } else { c }, &call(id));
+    }
+    assert_eq!((w.running.len(), w.sizes().jobs), (2, 5));
+    for conn in [c, other] {
+        w.send(conn, &call(6));
+        let message = w.expect_error(conn, json!(6), -31003);
+        assert!(message.contains("queue") && message.contains('3'), "{message}");
+        let (code, _) = w.refusal(conn, "tools/call", json!({"name": "sleep", "task": {}}));
+        assert_eq!(code, -31003);
+    }
+    assert_eq!((w.sizes().jobs, w.sizes().tasks, w.counters().refused), (5, 0, 4));
+    let mut order = Vec::new();
+    while let Some(job) = w.running.keys().next().copied() {
+        w.done(job, "ok");
+        order.extend(w.rest(c).into_iter().chain(w.rest(other)).map(|m| m["id"].clone()));
+    }
+    assert_eq!(order, [1, 2, 3, 4, 5].map(|id| json!(id)));
+}
+
+/// TSK-36: requests of one connection that wait are limited; another connection is not affected,
+/// and what needs no waiting is still answered.
+#[test]
+fn waiting_requests_are_limited() {
+    let mut w = world(Limits { inflight_max: 3, ..Limits::default() });
+    let (c, other) = (w.open(), w.open());
+    let (task, job) = w.task(other, "sleep");
+    let first = w.call(c, json!(1), "echo");
+    w.call(c, json!(2), "echo");
+    let wait = json!({"taskId": task});
+    w.send(c, &request(json!(3), "tasks/result", wait.clone()));
+    w.send(c, &call(4));
+    assert!(w.expect_error(c, json!(4), -31003).contains("inflight_per_connection"));
+    w.send(c, &request(json!(5), "tasks/result", wait.clone()));
+    w.expect_error(c, json!(5), -31003);
+    assert_eq!(w.started.len(), 3);
+    w.result(c, "ping", json!({}));
+    w.task(c, "sleep");
+    w.call(other, json!(1), "echo");
+    w.done(first, "ok");
+    assert_eq!(w.next(c)["id"], 1);
+    w.call(c, json!(4), "echo");
+    w.done(job, "slept");
+    assert_eq!(w.next(c)["id"], 3);
+    w.result(c, "tasks/result", wait);
+}
+
+/// More connections than the limit: told why, closed, and nothing they send is read.
+#[test]
+fn connections_are_limited() {
+    let mut w = world(Limits { connections_max: 2, ..Limits::default() });
+    let (a, b) = (w.open(), w.open());
+    let c = w.connect(Identity::User(1));
+    let told = w.next(c);
+    assert_eq!(told["error"]["data"], json!({"limit": "connections", "max": 2}));
+    assert_eq!(w.closed, [(c, Closing::TooMany)]);
+    w.lose(a);
+    let d = w.open();
+    for conn in [b, d] {
+        w.result(conn, "ping", json!({}));
+    }
+}
+
+/// A first line that is no JSON-RPC: a person is told, a browser is not, and both are closed.
+#[test]
+fn strangers_are_closed() {
+    for (bytes, told) in [
+        (&b"hello there"[..], true),
+        (b"GET / HTTP/1.1\r", false),
+        (b"POST /x HTTP/1.1\r", false),
+        (b"\x16\x03\x01\x02\x00", false),
+    ] {
+        let mut w = World::new();
+        let c = w.connect(Identity::Anonymous);
+        w.feed(Input::Alien(c, bytes.to_vec()));
+        assert_eq!(w.rest(c).len(), usize::from(told), "{bytes:?}");
+        assert_eq!(w.closed, [(c, Closing::Alien)]);
+        assert!(!w.is_open(c));
+    }
+}
+
+// ------------------------------------------------------------------------------- slow peers
+
+/// RPC-03, CAN-09: a peer that does not read gets no new work done, and is told so; it is still
+/// read from, so that its cancels arrive; when it reads again it is served again.
+#[test]
+fn a_peer_that_does_not_read_gets_no_new_work() {
+    let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
+    let c = w.open();
+    let fast = w.open();
+    let jobs =
+        [w.call(c, json!(1), "echo"), w.call(c, json!(2), "echo"), w.call(c, json!(3), "echo")];
+    w.block(c);
+    w.end(jobs[0], long());
+    w.send(c, &request(json!(4), "ping", json!({})));
+    w.end(jobs[1], long());
+    assert!(w.waiting(c) >= 1000);
+    let before = w.started.len();
+    w.send(c, &call(5));
+    assert_eq!(w.started.len(), before);
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#);
+    assert_eq!(w.steps(jobs[2]), [(Step::Flag, Why::Requested)], "it is still read from");
+    w.result(fast, "ping", json!({}));
+    w.read_again(c);
+    let told = w.rest(c);
+    let ids: Vec<u64> = told.iter().map(|message| message["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [1, 4, 2, 5]);
+    assert_eq!(told[3]["error"]["data"]["limit"], "write_buffer_bytes");
+    w.call(c, json!(5), "echo");
+}
+
+/// TSK-33: progress to a peer that does not read is held back, the latest value for each job; it
+/// is told before the answer, and never after it.
+#[test]
+fn progress_to_a_slow_peer_is_coalesced() {
+    let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
+    let c = w.open();
+    let mut jobs = Vec::new();
+    for (id, token) in [(1, "a"), (2, "b"), (3, "c")] {
+        w.send(c, &with_token(id, token));
+        jobs.push(w.last_started());
+    }
+    let filler = w.call(c, json!(9), "echo");
+    w.block(c);
+    w.end(filler, long());
+    w.progress(jobs[0], 1.0);
+    let filler = w.waiting(c);
+    assert!(filler < 1000);
+    for progress in 2..200 {
+        for job in &jobs {
+            w.progress(*job, f64::from(progress));
+        }
+    }
+    assert!(w.waiting(c) < 1200, "{} bytes wait", w.waiting(c));
+    w.done(jobs[1], "b is done");
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#);
+    w.read_again(c);
+    let told = w.rest(c);
+    let last = |token: &str| {
+        let of_token = |m: &&Value| m["params"]["progressToken"] == token;
+        told.iter().filter(of_token).map(|m| m["params"]["progress"].as_f64().unwrap()).next_back()
+    };
+    assert_eq!((last("a"), last("b")), (Some(199.0), Some(199.0)));
+    assert_ne!(last("c"), Some(199.0), "nothing held is told after a cancel");
+    let at = |wanted: &dyn Fn(&Value) -> bool| told.iter().rposition(wanted).unwrap();
+    assert!(at(&|m| m["params"]["progressToken"] == "b") < at(&|m| m["id"] == 2));
+    w.progress(jobs[0], 200.0);
+    assert_eq!(w.next(c)["params"]["progress"].as_f64(), Some(200.0));
+    w.progress(jobs[2], 300.0);
+    w.silent(c);
+}
+
+/// A peer that lets twice the limit pile up is dropped, its work is stopped, its tasks go on.
+#[test]
+fn a_peer_that_floods_itself_is_dropped() {
+    let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
+    let (c, fast) = (w.open(), w.open());
+    let (task, task_job) = w.task(c, "sleep");
+    let running = w.call(c, json!("r"), "echo");
+    w.block(c);
+    let mut id = 0;
+    while w.closed.is_empty() {
+        id += 1;
+        assert!(id < 100, "it is dropped at some point");
+        w.send(c, &request(json!(id), "ping", json!({})));
+        assert!(w.waiting(c) <= 2000 + 400, "{} bytes wait", w.waiting(c));
+    }
+    assert_eq!(w.closed, [(c, Closing::Flooded)]);
+    assert_eq!(w.steps(running), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.steps(task_job), []);
+    assert_eq!(w.status(fast, &task).as_deref(), Some("working"));
+    assert!(!w.is_open(c));
+}
+
+/// A peer that takes nothing for `write_stall` is dropped; one that takes something in time is
+/// not.
+#[test]
+fn a_peer_that_stalls_is_dropped() {
+    let limits = Limits::default();
+    let mut w = world(limits);
+    let (c, other) = (w.open(), w.open());
+    let job = w.call(c, json!(1), "echo");
+    for conn in [c, other] {
+        w.stop_reading(conn);
+        w.send(conn, &request(json!("p"), "ping", json!({})));
+        w.feed(Input::Blocked(conn));
+    }
+    w.advance(limits.write_stall - TICK);
+    // It took some of it, and there is more.
+    w.feed(Input::Blocked(other));
+    w.advance(TICK);
+    assert_eq!(w.closed, [(c, Closing::Stalled)]);
+    assert_eq!(w.steps(job), [(Step::Flag, Why::Disconnected)]);
+    w.read_again(other);
+    w.advance(10 * limits.write_stall);
+    assert_eq!(w.closed.len(), 1);
+    assert_eq!(w.next(other)["id"], "p");
+}
+
+// ------------------------------------------------------------------------------- hanging up
+
+/// RPC-03, CAN-07: a peer that is gone: its plain calls are stopped at once, its waits leave no
+/// trace, its tasks go on.
+#[test]
+fn a_peer_that_is_gone() {
+    let mut w = world(Limits { running_max: 3, ..Limits::default() });
+    let (c, other) = (w.open(), w.open());
+    let (task, task_job) = w.task(c, "sleep");
+    let plain = w.call(c, json!(1), "echo");
+    w.call(other, json!(1), "echo");
+    w.send(c, &call(2));
+    w.send(c, &request(json!(3), "tasks/result", json!({"taskId": task})));
+    w.lose(c);
+    assert_eq!(w.steps(plain), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.steps(task_job), []);
+    assert_eq!((w.sizes().requests, w.sizes().jobs), (1, 3), "what was queued is forgotten");
+    w.stopped(plain);
+    assert_eq!(w.started.len(), 3);
+    w.done(task_job, "slept");
+    assert_eq!(w.status(other, &task).as_deref(), Some("completed"));
+}
+
+/// RPC-03: a peer that closed its side is still answered, then closed; one that has nothing to
+/// wait for is closed at once.
+#[test]
+fn a_half_closed_peer_is_answered() {
+    let mut w = World::new();
+    let (c, idle, other) = (w.open(), w.open(), w.open());
+    let (task, task_job) = w.task(other, "sleep");
+    let first = w.call(c, json!(1), "echo");
+    let second = w.call(c, json!(2), "echo");
+    w.send(c, &request(json!(3), "tasks/result", json!({"taskId": task})));
+    w.feed(Input::Finished(c, AfterInput::Answer));
+    w.feed(Input::Finished(c, AfterInput::Answer));
+    w.feed(Input::Finished(idle, AfterInput::Answer));
+    assert_eq!(w.closed, [(idle, Closing::Finished)]);
+    w.done(first, "one");
+    w.fail(second, 1, "two");
+    assert_eq!(w.closed.len(), 1);
+    w.done(task_job, "three");
+    assert_eq!(w.closed[1], (c, Closing::Finished));
+    let ids: Vec<u64> = w.rest(c).iter().map(|m| m["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [1, 2, 3]);
+    assert!(!w.is_open(c));
+}
+
+/// A half-closed peer waits no longer than it may linger: what still runs for it is stopped.
+#[test]
+fn a_half_closed_peer_does_not_linger() {
+    let mut w = World::new();
+    let c = w.open();
+    let (task, task_job) = w.task(c, "sleep");
+    let job = w.call(c, json!(1), "build");
+    w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
+    w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + 3 * SECOND)));
+    w.advance(3 * SECOND - TICK);
+    assert_eq!((w.steps(job).len(), w.closed.len()), (0, 0));
+    w.advance(TICK);
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
+    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    w.silent(c);
+    w.stopped(job);
+    w.done(task_job, "on its own");
+    assert_eq!((w.sizes().jobs, w.sizes().tasks, w.sizes().connections), (0, 1, 0));
+}
+
+/// A peer that may be gone without a sign is pinged while it waits, so that the transport can tell.
+#[test]
+fn a_half_closed_peer_is_probed() {
+    let mut w = World::new();
+    let c = w.open();
+    let job = w.call(c, json!(1), "build");
+    w.feed(Input::Finished(c, AfterInput::AnswerAndProbe(SECOND)));
+    w.silent(c);
+    for probe in ["probe-1", "probe-2"] {
+        w.advance(SECOND);
+        w.expect(c, json!({"jsonrpc": "2.0", "id": probe, "method": "ping"}));
+    }
+    w.done(job, "made it");
+    assert_eq!(w.rest(c).len(), 1);
+    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.sizes().timers, 0, "nobody is probed after the last answer");
+}
+
+/// A half-closed peer whose wait ends because the task expires is let go as well.
+#[test]
+fn a_half_closed_peer_is_let_go_when_its_task_expires() {
+    let tasks = TaskPolicy { on_ttl: ceased_core::limits::OnTtl::Stop, ..TaskPolicy::default() };
+    let mut w = World::with(Limits::default(), tasks);
+    let c = w.open();
+    let (task, _) = w.task_with(c, "sleep", json!({"ttl": 1000}));
+    w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
+    w.feed(Input::Finished(c, AfterInput::Answer));
+    w.advance(SECOND);
+    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    w.expect_error(c, json!(2), -31002);
+}
+
+// ------------------------------------------------------------------------------- reload
+
+/// A reload: new calls see the new tools and limits, running jobs are not touched, every
+/// initialized peer is told that the list changed; a lower limit takes nothing back.
+#[test]
+fn a_reload_touches_nothing_that_runs() {
+    let mut w = world(Limits { running_max: 4, inflight_max: 8, ..Limits::default() });
+    let (c, fresh) = (w.open(), w.connect(Identity::User(1)));
+    let jobs: Vec<_> = (1..=4).map(|id| w.call(c, json!(id), "slow")).collect();
+    w.send(c, &call(5));
+    let smaller = Limits { running_max: 1, inflight_max: 2, ..Limits::default() };
+    let settings = ceased_core::settings::Settings {
+        limits: smaller,
+        catalog: ceased_core::tool::Catalog::new([tools::tool("new")]),
+        ..Default::default()
+    };
+    w.feed(Input::Configured(settings.into()));
+    w.expect(c, json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+    w.silent(fresh);
+    assert_eq!((w.stops.len(), w.running.len()), (0, 4));
+    assert_eq!(w.refusal(c, "tools/call", json!({"name": "echo"})).0, -32602);
+    assert_eq!(w.refusal(c, "tools/call", json!({"name": "new"})).0, -31003);
+    let list = w.result(c, "tools/list", json!({}));
+    assert_eq!(list["tools"][0]["name"], "new");
+    for job in &jobs[..3] {
+        w.done(*job, "ok");
+        assert_eq!(w.started.len(), 4, "only one runs at once now");
+    }
+    w.advance(tools::TIMEOUT);
+    assert_eq!(w.steps(jobs[3]), [(Step::Flag, Why::TimedOut)], "by the tool it was called with");
+    w.stopped(jobs[3]);
+    assert_eq!(w.started.len(), 5);
+    let last = w.last_started();
+    w.done(last, "the old echo");
+    let ids: Vec<u64> = w.rest(c).iter().map(|m| m["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+}
+
+// ------------------------------------------------------------------------------- shutdown
+
+/// RPC-03: a shutdown answers everybody at once, stops what runs, fails the tasks and says why,
+/// and ends when nothing runs any more.
+#[test]
+fn a_shutdown_answers_everybody() {
+    let mut w = world(Limits { running_max: 3, ..Limits::default() });
+    let (c, other) = (w.open(), w.open());
+    let (task, task_job) = w.task(c, "build");
+    let plain = w.call(c, json!(1), "echo");
+    let command = w.call(other, json!(1), "build");
+    w.send(c, &call(2));
+    w.send(other, &request(json!(2), "tasks/result", json!({"taskId": task})));
+    w.feed(Input::Drain(w.now().at + 8 * SECOND));
+    assert_eq!(w.steps(plain), [(Step::Flag, Why::Shutdown)]);
+    assert_eq!(w.steps(command), [(Step::Terminate, Why::Shutdown)]);
+    assert_eq!(w.steps(task_job), [(Step::Terminate, Why::Shutdown)]);
+    assert_eq!(w.next(c)["params"]["status"], "failed");
+    for (conn, ids) in [(c, [1, 2]), (other, [2, 1])] {
+        let mut told: Vec<u64> = Vec::new();
+        for message in w.rest(conn) {
+            assert_eq!(message["error"]["code"], -31005, "{message}");
+            told.push(message["id"].as_u64().unwrap());
+        }
+        assert_eq!(told, ids);
+    }
+    assert_eq!(w.exits, 0);
+    for job in [plain, command] {
+        w.stopped(job);
+    }
+    // A job that finishes anyway changes nothing.
+    w.done(task_job, "finished anyway");
+    w.silent(c);
+    w.silent(other);
+    assert_eq!((w.exits, w.started.len()), (1, 3));
+    assert_eq!((w.sizes().jobs, w.sizes().requests, w.sizes().tasks), (0, 0, 1));
+}
+
+/// RPC-03: while shutting down nothing new is taken, pings are answered, cancels are ignored.
+#[test]
+fn nothing_new_while_shutting_down() {
+    let mut w = World::new();
+    let c = w.open();
+    let (task, job) = w.task(c, "sleep");
+    let plain = w.call(c, json!(1), "echo");
+    w.feed(Input::Drain(w.now().at + 8 * SECOND));
+    w.rest(c);
+    for (method, params) in [
+        ("tools/call", json!({"name": "echo"})),
+        ("tools/call", json!({"name": "sleep", "task": {}})),
+        ("tasks/cancel", json!({"taskId": task})),
+        ("tasks/result", json!({"taskId": task})),
+        ("tools/list", json!({})),
+    ] {
+        assert_eq!(w.refusal(c, method, params).0, -31005, "{method}");
+    }
+    w.result(c, "ping", json!({}));
+    let late = w.connect(Identity::User(1));
+    w.result(late, "ping", json!({}));
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    w.silent(c);
+    assert_eq!((w.steps(plain).len(), w.steps(job).len()), (1, 1));
+    w.lose(c);
+    assert_eq!((w.steps(plain).len(), w.exits), (1, 0));
+    w.stopped(plain);
+    w.stopped(job);
+    assert_eq!(w.exits, 1);
+}
+
+/// An idle engine exits at once; half-closed and unread peers do not keep it.
+#[test]
+fn an_idle_engine_exits_at_once() {
+    let mut w = World::new();
+    w.open();
+    w.feed(Input::Drain(w.now().at + 8 * SECOND));
+    w.feed(Input::Drain(w.now().at + 8 * SECOND));
+    assert_eq!((w.exits, w.due_in()), (1, None));
+}
+
+/// RPC-03: a half-closed peer is answered by the shutdown and then closed.
+#[test]
+fn a_shutdown_lets_half_closed_peers_go() {
+    let mut w = World::new();
+    let c = w.open();
+    let job = w.call(c, json!(1), "echo");
+    w.feed(Input::Finished(c, AfterInput::Answer));
+    w.feed(Input::Drain(w.now().at + 8 * SECOND));
+    w.expect_error(c, json!(1), -31005);
+    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    w.stopped(job);
+    assert_eq!(w.exits, 1);
+}
+
+/// Before its end a shutdown kills what is left, whatever its own grace; at its end it exits,
+/// whatever is left.
+#[test]
+fn a_shutdown_is_bounded() {
+    let mut w = World::new();
+    let c = w.open();
+    let command = w.call(c, json!(1), "build");
+    let function = w.call(c, json!(2), "echo");
+    w.feed(Input::Drain(w.now().at + SECOND));
+    w.advance(SECOND / 4 * 3 - TICK);
+    assert_eq!(w.steps(command).len(), 1, "the grace of the tool is longer");
+    w.advance(TICK);
+    assert_eq!(w.steps(command)[1], (Step::Kill, Why::Shutdown));
+    w.advance(SECOND / 4 - TICK);
+    assert_eq!(w.exits, 0);
+    w.advance(TICK);
+    assert_eq!(w.exits, 1);
+    w.stopped(command);
+    w.stopped(function);
+    assert_eq!(w.exits, 1, "it is said once");
+}
+
+/// A second request to shut down brings the end forward.
+#[test]
+fn a_second_shutdown_is_sooner() {
+    let mut w = World::new();
+    let c = w.open();
+    let command = w.call(c, json!(1), "build");
+    w.feed(Input::Drain(w.now().at + 100 * SECOND));
+    w.feed(Input::Drain(w.now().at));
+    w.advance(Duration::ZERO);
+    assert_eq!(w.steps(command).last(), Some(&(Step::Kill, Why::Shutdown)));
+    assert_eq!(w.exits, 1);
+    w.stopped(command);
+    assert_eq!(w.exits, 1);
+}
+
+/// RPC-03, CAN-11: a shutdown amid everything: what was being stopped goes on being stopped, what
+/// was cancelled stays unanswered.
+#[test]
+fn a_shutdown_during_a_cancel() {
+    let mut w = World::new();
+    let c = w.open();
+    let cancelled = w.call(c, json!(1), "build");
+    let timed = w.call(c, json!(2), "slow");
+    w.advance(tools::TIMEOUT - SECOND);
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    w.advance(SECOND);
+    w.feed(Input::Drain(w.now().at + 100 * SECOND));
+    w.expect_error(c, json!(2), -31005);
+    w.advance(SECOND);
+    assert_eq!(
+        w.steps(cancelled),
+        [(Step::Terminate, Why::Requested), (Step::Kill, Why::Requested)],
+        "its own ladder, at its own time"
+    );
+    w.stopped(cancelled);
+    w.stopped(timed);
+    w.silent(c);
+    assert_eq!(w.exits, 1);
+}
+
+// ------------------------------------------------------------------------------- time
+
+/// A tick that comes for nothing does nothing; timers are owned and disarmed.
+#[test]
+fn ticks_are_harmless() {
+    let mut w = World::new();
+    let c = w.open();
+    w.feed(Input::Tick);
+    let (task, job) = w.task(c, "slow");
+    let next = |w: &World| w.due_in().unwrap();
+    assert_eq!(next(&w), tools::TIMEOUT);
+    w.feed(Input::Tick);
+    assert_eq!(w.status(c, &task).as_deref(), Some("working"));
+    w.done(job, "ok");
+    assert_eq!(next(&w), TaskPolicy::default().default_ttl);
+    assert_eq!(w.sizes().timers, 1);
+}
+
+/// `ceased/status` tells the numbers of the daemon and one's own jobs, to its owner alone.
+#[test]
+fn status_tells_ones_own_jobs() {
+    let mut w = world(Limits { running_max: 2, ..Limits::default() });
+    let (c, foreign) = (w.open(), w.open_as(Identity::User(2), NEWEST));
+    let stopping = w.call(c, json!(1), "build");
+    let (task, _) = w.task(c, "sleep");
+    w.send(c, &call(3));
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    w.advance(SECOND);
+    let status = w.result(c, "ceased/status", json!({}));
+    let counts = ["connections", "running", "queued", "cancelling"].map(|name| &status[name]);
+    assert_eq!(counts, [2, 1, 1, 1]);
+    let jobs = status["jobs"].as_array().unwrap();
+    let states: Vec<&Value> = jobs.iter().map(|job| &job["state"]).collect();
+    assert_eq!(states, ["cancelling", "running", "queued"]);
+    assert_eq!(jobs[0]["job"], stopping.get());
+    assert_eq!(jobs[0]["cancellingMs"], 1000);
+    assert_eq!(jobs[1]["task"], json!(task));
+    assert_eq!(jobs[2]["requestId"], 3);
+    assert_eq!(status["tasks"]["working"], 1);
+    assert_eq!(status["limits"]["workers"], 2);
+    let theirs = w.result(foreign, "ceased/status", json!({}));
+    assert_eq!((&theirs["jobs"], &theirs["running"]), (&json!([]), &json!(1)));
+}
+
+/// Connections are counted by the host; what comes for one that is gone is nothing.
+#[test]
+fn events_for_a_connection_that_is_gone() {
+    let mut w = World::new();
+    let c = w.open();
+    w.lose(c);
+    let gone = ConnId::new(99);
+    for conn in [c, gone] {
+        w.feed(Input::Frame(conn, call(1).into_bytes()));
+        w.feed(Input::Overlong(conn));
+        w.feed(Input::Alien(conn, b"x".to_vec()));
+        w.feed(Input::Finished(conn, AfterInput::Answer));
+        w.feed(Input::Blocked(conn));
+        w.feed(Input::Drained(conn));
+        w.feed(Input::Closed(conn));
+    }
+    assert_eq!(w.sizes(), ceased_core::engine::Sizes::default());
+    assert!(w.started.is_empty() && w.closed.is_empty());
+}

@@ -1,0 +1,183 @@
+//! What the process suites share: a supervisor with its reports, and the process table as witness.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ceased::process::guard::Program;
+use ceased::process::{
+    Cgroup, Containment, Ending, Exit, Launch, Order, Orphans, Report, Supervisor,
+};
+use ceased_core::id::JobId;
+
+/// Longer than anything takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The containments that promise STOP-01 whole, and the one that does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Cgroup,
+    Guard,
+    Groups,
+}
+
+impl Tier {
+    /// The containment, with `program` as guard and keeper; `None`, said aloud, where the machine
+    /// has no control groups for us.
+    pub(crate) fn containment(self, program: Program) -> Option<Containment> {
+        match self {
+            Self::Cgroup => match Cgroup::create() {
+                Ok(group) => Some(Containment::Cgroup { group, keeper: Some(program) }),
+                Err(error) => {
+                    let is_must = std::env::var_os("CEASED_TEST_NEEDS_CGROUP").is_some();
+                    assert!(!is_must, "control groups are needed: {error}");
+                    eprintln!("SKIPPED, no control groups here: {error}");
+                    None
+                }
+            },
+            Self::Guard => Some(Containment::Guard(program)),
+            Self::Groups => Some(Containment::Groups),
+        }
+    }
+}
+
+/// A supervisor and what it reported.
+pub(crate) struct Rig {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) reports: Receiver<Report>,
+    pub(crate) base: Option<PathBuf>,
+    next_job: u64,
+}
+
+impl Rig {
+    pub(crate) fn new(containment: Containment, orphans: Orphans) -> Self {
+        let base = match &containment {
+            Containment::Cgroup { group, .. } => Some(group.path().to_owned()),
+            Containment::Guard(_) | Containment::Groups => None,
+        };
+        let (send, reports) = channel();
+        let report = Box::new(move |report| drop(send.send(report)));
+        let supervisor = Supervisor::start(containment, orphans, report).unwrap();
+        Self { supervisor, reports, base, next_job: 1 }
+    }
+
+    /// A launch of a command, to be changed before it is given to [`Rig::launch`].
+    pub(crate) fn command(&mut self, argv: &[&str]) -> Launch {
+        let job = JobId::new(self.next_job);
+        self.next_job += 1;
+        Launch {
+            job,
+            argv: argv.iter().map(Into::into).collect(),
+            cwd: None,
+            env: Vec::new(),
+            stdin: None,
+            output_bytes_max: 64 * 1024,
+            task: None,
+        }
+    }
+
+    pub(crate) fn launch(&self, launch: Launch) -> JobId {
+        let job = launch.job;
+        self.order(Order::Launch(Box::new(launch)));
+        job
+    }
+
+    pub(crate) fn run(&mut self, argv: &[&str]) -> JobId {
+        let launch = self.command(argv);
+        self.launch(launch)
+    }
+
+    /// Runs a shell script with `$1` as the marker of everything it starts.
+    pub(crate) fn shell(&mut self, script: &str, marker: &str) -> JobId {
+        self.run(&["sh", "-c", script, "sh", marker])
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        self.supervisor.order(order).unwrap();
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.reports.recv_timeout(PATIENCE).expect("a report in time")
+    }
+
+    /// Waits for the tool's word, on its progress pipe, that it is where it wants to be.
+    pub(crate) fn wait_ready(&self, job: JobId) {
+        let report = self.report();
+        assert!(matches!(report, Report::Progress { job: j, .. } if j == job), "{report:?}");
+    }
+
+    /// Waits for the end of a job; other reports about it are skipped.
+    pub(crate) fn wait_ending(&self, job: JobId) -> Ending {
+        loop {
+            match self.report() {
+                Report::Ended { job: ended, ending } => {
+                    assert_eq!(ended, job);
+                    return ending;
+                }
+                Report::Progress { .. } | Report::Lingering { .. } => {}
+            }
+        }
+    }
+
+    pub(crate) fn wait_exit(&self, job: JobId) -> Exit {
+        match self.wait_ending(job) {
+            Ending::Exited(exit) => *exit,
+            Ending::NotStarted(reason) => panic!("not started: {reason}"),
+        }
+    }
+
+    /// The directory of a job's control group.
+    pub(crate) fn group_of(&self, job: JobId) -> Option<PathBuf> {
+        Some(self.base.as_ref()?.join(job.to_string()))
+    }
+}
+
+/// A text no other process has among its arguments; `sleep` takes it for a time.
+pub(crate) fn marker() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("98765.{:07}{n:05}", std::process::id())
+}
+
+/// The live processes that carry a text among their arguments. A zombie has none.
+pub(crate) fn carriers(text: &str) -> Vec<(i32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        if std::ffi::OsStr::from_bytes(&line).to_string_lossy().contains(text) {
+            found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
+        }
+    }
+    found
+}
+
+/// STOP-01, as the process table sees it.
+pub(crate) fn assert_none_left(marker: &str) {
+    let left = carriers(marker);
+    assert!(left.is_empty(), "still alive: {left:?}");
+}
+
+/// Waits until something holds.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "in vain: {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// The children of this process, by their ids, zombies included.
+pub(crate) fn children() -> Vec<i32> {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(list.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    found
+}

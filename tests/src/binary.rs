@@ -1,0 +1,45 @@
+//! The built `ceased` binary, for suites that need the real thing.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The `ceased` binary of the same profile as the running test, brought up to date first.
+///
+/// # Panics
+///
+/// When it is neither there nor can be built.
+#[must_use]
+pub fn ceased() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        // <target>/<profile>/deps/<test>
+        let test = env::current_exe().expect("a test knows its own path");
+        let profile_dir = test.ancestors().nth(2).expect("tests are built below a profile");
+        // Cargo tells its tests where it is; a test that is run by hand takes what is built.
+        if let Some(cargo) = env::var_os("CARGO") {
+            build(Path::new(&cargo), profile_dir);
+        }
+        let binary = profile_dir.join("ceased");
+        assert!(binary.is_file(), "{} is missing: cargo build -p ceased", binary.display());
+        binary
+    })
+}
+
+/// The profile `dev` is the only one whose directory has another name.
+fn build(cargo: &Path, profile_dir: &Path) {
+    let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(other) => other,
+    };
+    let target_dir = profile_dir.parent().expect("a profile is below a target directory");
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "-p", "ceased", "--bin", "ceased", "--profile", profile])
+        .arg("--target-dir")
+        .arg(target_dir)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .status()
+        .expect("cargo can be started");
+    assert!(status.success(), "building the ceased binary failed");
+}

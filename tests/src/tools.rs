@@ -1,0 +1,83 @@
+//! Tools on paper: definitions with every task support, both ladders, a timeout and a check.
+//!
+//! Nothing runs them: a test says what they do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::tool::{ArgumentCheck, Catalog, Ladder, TaskSupport, Tool};
+
+/// How long the function tools may take to look at their flag.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Between SIGTERM and SIGKILL of the command tools.
+pub const KILL_GRACE: Duration = Duration::from_secs(2);
+/// The timeout of the tools that have one.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Wants a member `text` with a string, and nothing else.
+struct WantsText;
+
+impl ArgumentCheck for WantsText {
+    fn check(&self, arguments: &str) -> Result<(), String> {
+        let arguments: serde_json::Value =
+            serde_json::from_str(arguments).map_err(|error| error.to_string())?;
+        match arguments.get("text").and_then(serde_json::Value::as_str) {
+            Some(_) => Ok(()),
+            None => Err("/text must be a string".to_owned()),
+        }
+    }
+}
+
+/// A function tool that does not run as a task.
+#[must_use]
+pub fn tool(name: &str) -> Tool {
+    Tool {
+        name: name.into(),
+        title: Some(format!("The {name}").into()),
+        description: Some(format!("Does \"{name}\".").into()),
+        input_schema: r#"{"type":"object"}"#.into(),
+        output_schema: None,
+        task_support: TaskSupport::Forbidden,
+        timeout: None,
+        ladder: Ladder::Handler { patience: PATIENCE },
+        check: None,
+        payload: None,
+    }
+}
+
+/// The tools of every world.
+///
+/// | name | tasks | ladder | timeout |
+/// | --- | --- | --- | --- |
+/// | `echo` | forbidden | handler | none |
+/// | `sleep` | optional | handler | none |
+/// | `slow` | optional | handler | [`TIMEOUT`] |
+/// | `build` | optional | command | [`TIMEOUT`] |
+/// | `report` | required | handler | none |
+/// | `strict` | optional, checks its arguments | handler | none |
+#[must_use]
+pub fn catalog() -> Catalog {
+    let optional = |name| Tool { task_support: TaskSupport::Optional, ..tool(name) };
+    Catalog::new([
+        tool("echo"),
+        optional("sleep"),
+        Tool { timeout: Some(TIMEOUT), ..optional("slow") },
+        Tool {
+            timeout: Some(TIMEOUT),
+            ladder: Ladder::Command { kill_grace: KILL_GRACE },
+            output_schema: Some(r#"{"type":"object"}"#.into()),
+            ..optional("build")
+        },
+        Tool { task_support: TaskSupport::Required, ..tool("report") },
+        Tool { check: Some(Box::new(WantsText)), ..optional("strict") },
+    ])
+}
+
+/// Settings with the tools above, these limits and this policy.
+#[must_use]
+pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
+    let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
+    Arc::new(Settings { server, limits, tasks, catalog: catalog() })
+}

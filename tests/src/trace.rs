@@ -1,0 +1,133 @@
+//! Traces: what was handed to an engine, as data that can be handed in again (DET-01).
+
+use std::sync::Arc;
+
+use ceased_core::action::Action;
+use ceased_core::engine::Engine;
+use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
+use ceased_core::id::{ConnId, JobId};
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now};
+use serde_json::value::RawValue;
+
+use crate::world::Rigged;
+
+/// One thing a host did.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// See [`Event`].
+    Opened(ConnId, Identity),
+    /// See [`Event`].
+    Frame(ConnId, Vec<u8>),
+    /// See [`Event`].
+    Overlong(ConnId),
+    /// See [`Event`].
+    Alien(ConnId, Vec<u8>),
+    /// See [`Event`].
+    Finished(ConnId, AfterInput),
+    /// See [`Event`].
+    Closed(ConnId),
+    /// See [`Event`].
+    Blocked(ConnId),
+    /// See [`Event`].
+    Drained(ConnId),
+    /// See [`Event`].
+    Progress(JobId, f64, Option<f64>, Option<String>),
+    /// See [`Event`].
+    Log(JobId, LogLevel, Box<RawValue>),
+    /// See [`Event`].
+    Lingering(JobId),
+    /// See [`Event`].
+    Done(JobId, Outcome),
+    /// See [`Event`].
+    Configured(Arc<Settings>),
+    /// See [`Event`].
+    Drain(Instant),
+    /// See [`Event`].
+    Turn,
+    /// See [`Event`].
+    Tick,
+    /// Not an event: that many bytes were taken from an outbox.
+    Taken(ConnId, usize),
+}
+
+impl Input {
+    /// Does it.
+    pub fn apply(&self, engine: &mut Engine, now: Now, actions: &mut Vec<Action>) {
+        let event = match self {
+            Self::Opened(conn, identity) => {
+                Event::Opened { conn: *conn, identity: identity.clone() }
+            }
+            Self::Frame(conn, frame) => Event::Frame { conn: *conn, frame },
+            Self::Overlong(conn) => Event::Overlong { conn: *conn },
+            Self::Alien(conn, bytes) => Event::Alien { conn: *conn, bytes },
+            Self::Finished(conn, then) => Event::Finished { conn: *conn, then: *then },
+            Self::Closed(conn) => Event::Closed { conn: *conn },
+            Self::Blocked(conn) => Event::Blocked { conn: *conn },
+            Self::Drained(conn) => Event::Drained { conn: *conn },
+            Self::Progress(job, progress, total, message) => Event::Progress {
+                job: *job,
+                progress: *progress,
+                total: *total,
+                message: message.as_deref(),
+            },
+            Self::Log(job, level, data) => Event::Log { job: *job, level: *level, data },
+            Self::Lingering(job) => Event::Lingering { job: *job },
+            Self::Done(job, outcome) => Event::Done { job: *job, outcome: outcome.clone() },
+            Self::Configured(settings) => Event::Configured { settings: Arc::clone(settings) },
+            Self::Drain(by) => Event::Drain { by: *by },
+            Self::Turn => Event::Turn,
+            Self::Tick => Event::Tick,
+            Self::Taken(conn, count) => {
+                if let Some(outbox) = engine.outbox(*conn) {
+                    outbox.advance(*count);
+                }
+                return;
+            }
+        };
+        engine.handle(now, event, actions);
+    }
+}
+
+/// What an engine was asked and when.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// In order.
+    pub inputs: Vec<(Now, Input)>,
+}
+
+impl Trace {
+    /// Hands everything to a fresh engine and says, line by line, what it did: the actions, and
+    /// the bytes of every outbox after every event.
+    #[must_use]
+    pub fn replay(&self, settings: &Arc<Settings>, mint: Rigged) -> Vec<String> {
+        let mut engine = Engine::new(Arc::clone(settings), Box::new(mint));
+        let mut conns = Vec::new();
+        let mut said = Vec::new();
+        for (now, input) in &self.inputs {
+            if let Input::Opened(conn, _) = input {
+                conns.push(*conn);
+            }
+            let mut actions = Vec::new();
+            input.apply(&mut engine, *now, &mut actions);
+            said.push(format!("{input:?} -> {actions:?}"));
+            for conn in &conns {
+                if let Some(outbox) = engine.outbox(*conn) {
+                    said.push(format!("{conn} {}", String::from_utf8_lossy(outbox.pending())));
+                }
+            }
+            said.push(format!("{:?} {:?}", engine.counters(), engine.deadline()));
+        }
+        said
+    }
+}
+
+/// FNV-1a over lines: one number to print and to compare.
+#[must_use]
+pub fn hash(lines: &[String]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in lines.iter().flat_map(|line| line.bytes().chain([b'\n'])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
+}

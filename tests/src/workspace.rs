@@ -1,0 +1,58 @@
+//! The workspace as files, for tests that read the repository itself.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The root of the workspace.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the kit is a member").to_path_buf()
+}
+
+/// A file of the workspace.
+#[derive(Debug)]
+pub struct SourceFile {
+    /// Its path below the root, with `/` between the parts.
+    pub path: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Every Rust file of the workspace, in the order of their paths.
+///
+/// # Panics
+/// When the workspace cannot be read.
+#[must_use]
+pub fn rust_files() -> Vec<SourceFile> {
+    files(|path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// Every file of the workspace that `wanted` wants, in the order of their paths. What Git and
+/// Cargo keep for themselves is none of it.
+///
+/// # Panics
+/// When the workspace cannot be read.
+pub fn files(wanted: impl Fn(&Path) -> bool) -> Vec<SourceFile> {
+    let root = root();
+    let mut open = vec![root.clone()];
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the workspace can be read") {
+            let path = entry.expect("an entry can be read").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path);
+            } else if wanted(&path) {
+                let text = fs::read_to_string(&path)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let below = path.strip_prefix(&root).expect("it was found below the root");
+                found.push(SourceFile { path: below.to_string_lossy().replace('\\', "/"), text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}

@@ -1,0 +1,60 @@
+//! The jobs of a world: they do and end as a test says.
+
+use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::id::JobId;
+use ceased_core::message::ErrorObject;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::World;
+use crate::trace::Input;
+
+impl World {
+    /// A job has ended with this outcome; whatever waits for its room may start.
+    pub fn end(&mut self, job: JobId, outcome: Outcome) {
+        self.running.remove(&job);
+        self.feed(Input::Done(job, outcome));
+        self.feed(Input::Turn);
+    }
+
+    /// A job has ended well, and said this.
+    pub fn done(&mut self, job: JobId, said: &str) {
+        self.end(job, result_of(&json!({"content": [{"type": "text", "text": said}]})));
+    }
+
+    /// A job has ended with a JSON-RPC error.
+    pub fn fail(&mut self, job: JobId, code: i64, message: &str) {
+        self.end(job, Outcome::Error(ErrorObject::new(code, message.to_owned())));
+    }
+
+    /// A job has stopped because it was told to.
+    pub fn stopped(&mut self, job: JobId) {
+        self.end(job, Outcome::Stopped);
+    }
+
+    /// A job got further.
+    pub fn progress(&mut self, job: JobId, progress: f64) {
+        self.feed(Input::Progress(job, progress, None, None));
+    }
+
+    /// A job has something to say.
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn log(&mut self, job: JobId, level: LogLevel, data: Value) {
+        self.feed(Input::Log(job, level, raw_json(&data.to_string())));
+    }
+}
+
+/// A result to end a job with.
+#[must_use]
+pub fn result_of(value: &Value) -> Outcome {
+    Outcome::Result(raw_json(&value.to_string()))
+}
+
+/// JSON text as it is.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn raw_json(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).expect("a test writes JSON")
+}

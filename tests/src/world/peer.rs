@@ -1,0 +1,297 @@
+//! The peers of a world: lines in, lines out, each answer matched with its request.
+
+use std::collections::VecDeque;
+
+use ceased_core::action::Closing;
+use ceased_core::event::Identity;
+use ceased_core::id::{ConnId, JobId};
+use serde_json::{Value, json};
+
+use super::{NEWEST, World};
+use crate::schema::{self, Asked};
+use crate::trace::Input;
+
+/// One peer: what it asked, what it was told.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) revision: &'static str,
+    pub(super) lines: VecDeque<String>,
+    pub(super) asked: Vec<(Value, Asked)>,
+    pub(super) reads: bool,
+    pub(super) closing: Option<Closing>,
+    pub(super) gone: bool,
+}
+
+impl Peer {
+    /// Matches an answer with its request and holds the message against its schema.
+    pub(super) fn take_note_of(&mut self, message: &Value) {
+        if let Some(messages) = message.as_array() {
+            assert_eq!(self.revision, "2025-03-26", "only one revision has batches: {message}");
+            assert!(!messages.is_empty(), "an empty batch is never sent");
+            // What has no readable id has no valid form here, see `assert_message`.
+            let readable: Vec<&Value> = messages.iter().filter(|m| !m["id"].is_null()).collect();
+            if !readable.is_empty() {
+                schema::assert_valid(self.revision, "JSONRPCBatchResponse", &json!(readable));
+            }
+            for message in messages {
+                self.take_note_of(message);
+            }
+            return;
+        }
+        if message.get("method").is_some() && message.get("id").is_some() {
+            assert_eq!(message["method"], "ping", "the one request a server makes by itself");
+            return schema::assert_valid(self.revision, "PingRequest", message);
+        }
+        let asked = match message.get("id") {
+            None | Some(Value::Null) => None,
+            Some(id) => {
+                // An id asked for twice is refused at once, one that was cancelled is free again:
+                // either way an answer is for the latest.
+                let at = self.asked.iter().rposition(|(asked, _)| *asked == exact(id));
+                let at = at.unwrap_or_else(|| panic!("nobody waits for {message}"));
+                Some(self.asked.remove(at).1)
+            }
+        };
+        // Before a session has chosen, the engine speaks plain JSON-RPC; the initialize answer is
+        // the first message of the revision it names.
+        if let Some(revision) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
+            let known = ceased_core::dialect::ALL.iter().find(|d| d.revision == revision);
+            self.revision = known.expect("a revision we know was negotiated").revision;
+        }
+        schema::assert_message(self.revision, message, asked.as_ref());
+    }
+
+    /// Remembers what is asked for.
+    pub(super) fn asks(&mut self, message: &Value) {
+        if let Some(messages) = message.as_array() {
+            return messages.iter().for_each(|message| self.asks(message));
+        }
+        let has = |member| message.get(member).is_some();
+        if !has("method") && (has("result") != has("error")) {
+            return;
+        }
+        let Some(id) = message.get("id").map(exact) else { return };
+        if !id.is_string() && !id.is_i64() {
+            return;
+        }
+        let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let with_task = message.pointer("/params/task").is_some();
+        self.asked.push((id, Asked { method, with_task }));
+    }
+}
+
+impl World {
+    /// A peer connects and says nothing.
+    pub fn connect(&mut self, identity: Identity) -> ConnId {
+        let conn = ConnId::new(self.next_conn);
+        self.next_conn += 1;
+        let peer = Peer {
+            revision: "2024-11-05",
+            lines: VecDeque::new(),
+            asked: Vec::new(),
+            reads: true,
+            closing: None,
+            gone: false,
+        };
+        self.peers.insert(conn, peer);
+        self.feed(Input::Opened(conn, identity));
+        conn
+    }
+
+    /// A peer connects and initializes.
+    ///
+    /// # Panics
+    /// When that is refused.
+    pub fn open_as(&mut self, identity: Identity, revision: &str) -> ConnId {
+        let conn = self.connect(identity);
+        let params = json!({
+            "protocolVersion": revision, "capabilities": {},
+            "clientInfo": {"name": "peer", "version": "1"},
+        });
+        let answer = self.ask(conn, "initialize", params);
+        assert!(answer.get("result").is_some(), "initialize was refused: {answer}");
+        self.send(conn, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        self.silent(conn);
+        conn
+    }
+
+    /// User 1000 connects and initializes with the newest revision.
+    pub fn open(&mut self) -> ConnId {
+        self.open_as(Identity::User(1000), NEWEST)
+    }
+
+    /// One line arrives, and more may follow before jobs start.
+    pub fn frame(&mut self, conn: ConnId, line: &str) {
+        if let Ok(message) = serde_json::from_str::<Value>(line) {
+            self.peers.get_mut(&conn).expect("who sends was opened").asks(&message);
+        }
+        self.feed(Input::Frame(conn, line.as_bytes().to_vec()));
+    }
+
+    /// One line arrives, and nothing else for now.
+    pub fn send(&mut self, conn: ConnId, line: &str) {
+        self.frame(conn, line);
+        self.feed(Input::Turn);
+    }
+
+    /// The next line of a peer.
+    ///
+    /// # Panics
+    /// When it was told nothing more.
+    pub fn raw(&mut self, conn: ConnId) -> String {
+        let peer = self.peers.get_mut(&conn).expect("who reads was opened");
+        peer.lines.pop_front().unwrap_or_else(|| panic!("{conn} was told nothing more"))
+    }
+
+    /// The next message of a peer.
+    pub fn next(&mut self, conn: ConnId) -> Value {
+        serde_json::from_str(&self.raw(conn)).expect("it was parsed before")
+    }
+
+    /// Every message a peer has not looked at.
+    pub fn rest(&mut self, conn: ConnId) -> Vec<Value> {
+        let lines = self.peers.get(&conn).map_or(0, |peer| peer.lines.len());
+        (0..lines).map(|_| self.next(conn)).collect()
+    }
+
+    /// The next message of a peer is exactly this.
+    ///
+    /// # Panics
+    /// When it is another, or there is none.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn expect(&mut self, conn: ConnId, message: Value) {
+        assert_eq!(self.next(conn), message);
+    }
+
+    /// The next message of a peer is an error with this id and code; returns what it says.
+    ///
+    /// # Panics
+    /// When it is another, or there is none.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn expect_error(&mut self, conn: ConnId, id: Value, code: i64) -> String {
+        let message = self.next(conn);
+        assert_eq!((&message["id"], &message["error"]["code"]), (&id, &json!(code)), "{message}");
+        message["error"]["message"].as_str().expect("an error says something").to_owned()
+    }
+
+    /// A peer was told nothing more.
+    ///
+    /// # Panics
+    /// When it was.
+    #[track_caller]
+    pub fn silent(&mut self, conn: ConnId) {
+        let rest = self.rest(conn);
+        assert!(rest.is_empty(), "{conn} was told {rest:?}");
+    }
+
+    /// Asks something under an id of its own and returns the answer, which must come at once.
+    /// What else was told meanwhile stays where it is.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    pub fn ask(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
+        let answer = self.ask_in_passing(conn, method, params);
+        self.feed(Input::Turn);
+        answer
+    }
+
+    /// Asks something while more may be arriving: nothing starts.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn ask_in_passing(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
+        let id = format!("ask-{}", self.next_ask);
+        self.next_ask += 1;
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.frame(conn, &request.to_string());
+        let peer = self.peers.get_mut(&conn).expect("who asks was opened");
+        let last = peer.lines.pop_back();
+        let last = last.unwrap_or_else(|| panic!("{method} was not answered"));
+        let answer: Value = serde_json::from_str(&last).expect("it was parsed before");
+        assert_eq!(answer["id"], json!(id), "{method} was not answered");
+        answer
+    }
+
+    /// Asks and returns the result.
+    #[track_caller]
+    pub fn result(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
+        let mut answer = self.ask(conn, method, params);
+        assert!(answer.get("result").is_some(), "{method} was refused: {answer}");
+        answer["result"].take()
+    }
+
+    /// Asks and returns code and message of the error.
+    #[track_caller]
+    pub fn refusal(&mut self, conn: ConnId, method: &str, params: Value) -> (i64, String) {
+        let answer = self.ask(conn, method, params);
+        let code = answer["error"]["code"].as_i64();
+        let code = code.unwrap_or_else(|| panic!("{method} was not refused: {answer}"));
+        (code, answer["error"]["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Calls a tool plainly; the job must start.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn call(&mut self, conn: ConnId, id: Value, tool: &str) -> JobId {
+        let before = self.started.len();
+        let params = json!({"name": tool, "arguments": {}});
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        self.send(conn, &request.to_string());
+        assert_eq!(self.started.len(), before + 1, "the call started one job");
+        self.last_started()
+    }
+
+    /// Calls a tool as a task; the job must start. Returns the task's id as text.
+    #[track_caller]
+    pub fn task(&mut self, conn: ConnId, tool: &str) -> (String, JobId) {
+        self.task_with(conn, tool, json!({}))
+    }
+
+    /// Calls a tool as a task with these task params.
+    #[track_caller]
+    pub fn task_with(&mut self, conn: ConnId, tool: &str, task: Value) -> (String, JobId) {
+        let before = self.started.len();
+        let params = json!({"name": tool, "arguments": {}, "task": task});
+        let result = self.result(conn, "tools/call", params);
+        assert_eq!(self.started.len(), before + 1, "the call started one job");
+        let id = result["task"]["taskId"].as_str().expect("a task has an id").to_owned();
+        (id, self.last_started())
+    }
+
+    /// The status `tasks/get` tells of a task; `None` when there is no such task.
+    #[track_caller]
+    pub fn status(&mut self, conn: ConnId, task: &str) -> Option<String> {
+        let answer = self.ask(conn, "tasks/get", json!({"taskId": task}));
+        answer.pointer("/result/status").and_then(Value::as_str).map(ToOwned::to_owned)
+    }
+
+    /// A peer stops reading; what is for it waits.
+    pub fn stop_reading(&mut self, conn: ConnId) {
+        self.peers.get_mut(&conn).expect("it was opened").reads = false;
+    }
+
+    /// The host notices that a peer does not read.
+    pub fn block(&mut self, conn: ConnId) {
+        self.stop_reading(conn);
+        self.feed(Input::Blocked(conn));
+    }
+
+    /// A peer reads again, everything there is.
+    pub fn read_again(&mut self, conn: ConnId) {
+        self.peers.get_mut(&conn).expect("it was opened").reads = true;
+        self.deliver();
+        if self.is_open(conn) {
+            self.feed(Input::Drained(conn));
+        }
+    }
+}
+
+/// An id as it is meant: `-0` is read as a float and is the integer 0.
+fn exact(id: &Value) -> Value {
+    if id.as_f64() == Some(0.0) { json!(0) } else { id.clone() }
+}
