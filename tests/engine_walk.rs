@@ -202,7 +202,7 @@ impl Pair {
     /// What the engine did since this was last asked.
     fn seen(&mut self) -> Seen {
         let mut seen = Seen::default();
-        for job in self.world.started[self.jobs.len()..].to_vec() {
+        for job in self.world.started[self.jobs.len()..].iter().copied() {
             let arguments = &self.world.running[&job].arguments;
             let arguments: Value = serde_json::from_str(arguments).expect("they were JSON");
             let number = arguments["number"].as_u64().expect("they name the job");
