@@ -599,6 +599,21 @@ fn a_shutdown_is_bounded() {
     assert_eq!(w.exits, 1, "it is said once");
 }
 
+/// A tick that comes late, after everything was due: the exit is still the last thing said.
+#[test]
+fn a_late_tick_ends_with_the_exit() {
+    let mut w = World::new();
+    let c = w.open();
+    let (_, job) = w.task(c, "build");
+    w.call(c, json!(1), "echo");
+    w.feed(Input::Drain(w.now().at + SECOND));
+    w.sleep_through(60 * SECOND);
+    w.feed(Input::Tick);
+    assert_eq!((w.exits, w.running.len()), (1, 1));
+    w.stopped(job);
+    assert_eq!(w.exits, 1);
+}
+
 /// A second request to shut down brings the end forward.
 #[test]
 fn a_second_shutdown_is_sooner() {

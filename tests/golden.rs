@@ -70,13 +70,13 @@ fn perform(world: &mut World, line: &str) -> Vec<String> {
 fn rewritten(text: &str) -> String {
     let mut world = World::new();
     let mut written = String::new();
-    let mut heard: Option<Vec<String>> = None;
+    let mut in_answer = false;
     let mut said: Vec<String> = Vec::new();
     for line in text.lines() {
-        if heard.is_some() {
+        if in_answer {
             // What it said the last time; the blank line ends it.
             if line.is_empty() {
-                heard = None;
+                in_answer = false;
                 written.push('\n');
             }
             continue;
@@ -86,7 +86,7 @@ fn rewritten(text: &str) -> String {
             for line in said.drain(..) {
                 let _ = writeln!(written, "{line}");
             }
-            heard = Some(Vec::new());
+            in_answer = true;
         } else if !line.is_empty() && !line.starts_with('#') {
             said.extend(perform(&mut world, line));
         }

@@ -166,6 +166,8 @@ impl World {
             let cleared = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
+        let exit = actions.iter().position(|action| matches!(action, Action::Exit));
+        assert!(exit.is_none_or(|at| at + 1 == actions.len()), "there is more after the end");
         for action in actions {
             self.act(action);
         }
@@ -294,6 +296,11 @@ impl World {
             assert!(next.is_none_or(|next| next > (due, timer)), "{timer:?} is due again at once");
         }
         self.move_clock_to(end);
+    }
+
+    /// Lets time pass without a tick, as when the machine was suspended.
+    pub fn sleep_through(&mut self, span: Duration) {
+        self.move_clock_to(self.now.at + span);
     }
 
     fn move_clock_to(&mut self, at: Instant) {
