@@ -318,6 +318,40 @@ fn progress_to_a_slow_peer_is_coalesced() {
     w.silent(c);
 }
 
+/// TSK-33: so for a task: what was held is told before its end, and after its end nothing is.
+#[test]
+fn progress_of_a_task_is_told_before_its_end() {
+    for cancelled in [false, true] {
+        let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
+        let (c, other) = (w.open(), w.open());
+        let params = json!({"name": "sleep", "task": {}, "_meta": {"progressToken": "t"}});
+        let created = w.result(c, "tools/call", params);
+        let job = w.last_started();
+        let fillers = [w.call(c, json!(8), "echo"), w.call(c, json!(9), "echo")];
+        w.block(c);
+        for filler in fillers {
+            w.end(filler, long());
+        }
+        w.progress(job, 1.0);
+        w.progress(job, 2.0);
+        if cancelled {
+            w.result(other, "tasks/cancel", json!({"taskId": created["task"]["taskId"]}));
+        } else {
+            w.done(job, "ok");
+        }
+        w.progress(job, 3.0);
+        w.read_again(c);
+        let told: Vec<Value> = w.rest(c).split_off(2);
+        let methods: Vec<&str> = told.iter().filter_map(|m| m["method"].as_str()).collect();
+        let (progress, status) = ("notifications/progress", "notifications/tasks/status");
+        let expected = if cancelled { vec![status] } else { vec![progress, status] };
+        assert_eq!(methods, expected);
+        if !cancelled {
+            assert_eq!(told[0]["params"]["progress"].as_f64(), Some(2.0));
+        }
+    }
+}
+
 /// A peer that lets twice the limit pile up is dropped, its work is stopped, its tasks go on.
 #[test]
 fn a_peer_that_floods_itself_is_dropped() {
