@@ -454,12 +454,19 @@ fn a_half_closed_peer_does_not_linger() {
     let (task, task_job) = w.task(c, "sleep");
     let job = w.call(c, json!(1), "build");
     w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
+    // It does not read either: what runs for it is stopped before the connection is gone.
+    w.stop_reading(c);
+    w.send(c, &request(json!(3), "ping", json!({})));
     w.feed(Input::Finished(c, Some(w.now().at + 3 * SECOND)));
     w.advance(3 * SECOND - TICK);
     assert_eq!((w.steps(job).len(), w.closed.len()), (0, 0));
     w.advance(TICK);
     assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
     assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!((w.sizes().requests, w.sizes().connections), (0, 1));
+    w.read_again(c);
+    w.lose(c);
+    assert_eq!(w.next(c)["id"], 3);
     w.silent(c);
     w.stopped(job);
     w.done(task_job, "on its own");
