@@ -79,6 +79,8 @@ impl Admitted {
 struct Drain {
     kill_timer: Option<Instant>,
     end_timer: Option<Instant>,
+    /// Its time is over: whatever is left is the host's to end with itself.
+    over: bool,
     exit_said: bool,
 }
 
@@ -134,6 +136,8 @@ impl Engine {
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
         }
+        // The last thing there is to do, so that a host may stop at it.
+        self.exit_if_drained();
         core::mem::swap(&mut self.out, actions);
     }
 

@@ -24,7 +24,6 @@ pub mod process;
 mod reports;
 mod server;
 mod signals;
-#[allow(unsafe_code, reason = "the one place for it")]
 mod sys;
 mod token;
 mod tools;

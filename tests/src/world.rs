@@ -93,6 +93,8 @@ pub struct World {
     pub strict: bool,
     /// What was handed in, if a test wants to know.
     pub trace: Option<Trace>,
+    /// What the engine did and said, line by line, if a test wants to know.
+    pub transcript: Option<Vec<String>>,
 }
 
 impl Default for World {
@@ -132,6 +134,7 @@ impl World {
             exits: 0,
             strict: true,
             trace: None,
+            transcript: None,
         }
     }
 
@@ -163,6 +166,8 @@ impl World {
             let cleared = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
+        let exit = actions.iter().position(|action| matches!(action, Action::Exit));
+        assert!(exit.is_none_or(|at| at + 1 == actions.len()), "there is more after the end");
         for action in actions {
             self.act(action);
         }
@@ -179,6 +184,9 @@ impl World {
     }
 
     fn act(&mut self, action: Action) {
+        if let Some(line) = self.transcript.as_mut().and(describe(&action)) {
+            self.transcript.get_or_insert_default().push(line);
+        }
         match action {
             Action::Start { job, tool, arguments, task } => {
                 assert!(self.seen.insert(job), "{job} is started twice");
@@ -242,6 +250,9 @@ impl World {
             assert!(!line.contains('\r') && !line.is_empty(), "one message is one line: {line:?}");
             let message: Value = serde_json::from_str(line)
                 .unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+            if let Some(transcript) = &mut self.transcript {
+                transcript.push(format!("{conn}< {line}"));
+            }
             let peer = self.peers.get_mut(&conn).expect("who reads was opened");
             if self.strict {
                 peer.take_note_of(&message);
@@ -288,6 +299,11 @@ impl World {
             assert!(next.is_none_or(|next| next > (due, timer)), "{timer:?} is due again at once");
         }
         self.move_clock_to(end);
+    }
+
+    /// Lets time pass without a tick, as when the machine was suspended.
+    pub fn sleep_through(&mut self, span: Duration) {
+        self.move_clock_to(self.now.at + span);
     }
 
     fn move_clock_to(&mut self, at: Instant) {
@@ -355,4 +371,19 @@ impl World {
         let of_job = self.stops.iter().filter(|(stopped, ..)| *stopped == job);
         of_job.map(|(_, step, why)| (*step, *why)).collect()
     }
+}
+
+/// An action as one line of a transcript; none for what a transcript shows anyway.
+fn describe(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Start { job, tool, arguments, task } => {
+            let task = task.map(|task| format!(" for {task}")).unwrap_or_default();
+            format!("start {job} {} {}{task}", tool.name, arguments.get())
+        }
+        Action::Stop { job, step, why } => format!("stop {job} {step:?} ({})", why.as_str()),
+        Action::Flush { .. } => return None,
+        Action::Close { conn, why } => format!("close {conn} {why:?}"),
+        Action::Note(note) => format!("note {note:?}"),
+        Action::Exit => "exit".to_owned(),
+    })
 }

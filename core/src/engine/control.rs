@@ -72,7 +72,6 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
-        self.exit_if_drained();
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
@@ -102,7 +101,6 @@ impl Engine {
             self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         }
         self.show_all_held_progress(conn);
-        self.exit_if_drained();
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
@@ -139,7 +137,6 @@ impl Engine {
         for id in ids {
             self.disown(id, Why::Shutdown);
         }
-        self.exit_if_drained();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -172,11 +169,11 @@ impl Engine {
         }
     }
 
-    /// While shutting down: says when nothing is left to wait for.
+    /// While shutting down: says when nothing is left to wait for, or no time to wait.
     pub(super) fn exit_if_drained(&mut self) {
         let idle = self.jobs.is_empty();
         if let Some(drain) = &mut self.drain
-            && idle
+            && (idle || drain.over)
             && !drain.exit_said
         {
             drain.exit_said = true;
@@ -237,11 +234,7 @@ impl Engine {
     fn end_drain(&mut self) {
         if let Some(drain) = &mut self.drain {
             drain.end_timer = None;
-            self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
-            if !drain.exit_said {
-                drain.exit_said = true;
-                self.out.push(Action::Exit);
-            }
+            drain.over = true;
         }
     }
 }

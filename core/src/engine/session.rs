@@ -33,7 +33,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains_key(&reply.id) {
-            let message = alloc::format!("the id {} is still in flight", reply.id);
+            let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         let (phase, tasks) = (connection.phase, connection.dialect.tasks);

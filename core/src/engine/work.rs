@@ -217,7 +217,6 @@ impl Engine {
         if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task)) {
             task.job = None;
         }
-        self.exit_if_drained();
         Some(job)
     }
 
