@@ -8,13 +8,11 @@ use ceased_tests::workspace;
 use serde::Deserialize;
 
 /// Rules no test names yet, and why. A rule that is named must leave this table.
-const NOT_DUE: [(&str, &str); 41] = [
+const NOT_DUE: [(&str, &str); 39] = [
     ("CAN-13", "views of the daemon: comes with the command line"),
     ("TSK-02", "the requestor's side: comes with the client role"),
     ("TSK-04", "the requestor's side: comes with the client role"),
     ("TSK-13", "the requestor's side: comes with the client role"),
-    ("TSK-28", "requests to the peer: come with elicitation"),
-    ("TSK-30", "requests to the peer: come with elicitation"),
     ("TSK-37", "rate limits: later"),
     ("TSK-38", "monitoring: comes with the daemon"),
     ("TSK-39", "two users over one socket: comes with the daemon"),

@@ -114,6 +114,7 @@ pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> 
     let newest = revision == "2025-11-25";
     if let Some(method) = message.get("method").and_then(Value::as_str) {
         let definition = match method {
+            "notifications/cancelled" => "CancelledNotification",
             "notifications/progress" => "ProgressNotification",
             "notifications/message" => "LoggingMessageNotification",
             "notifications/tasks/status" => "TaskStatusNotification",

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{Action, Closing, Note, Why};
+use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::id::{ConnId, JobId, Mint, TaskId};
@@ -82,6 +83,12 @@ pub struct World {
     pub started: Vec<JobId>,
     /// Every step taken, in order.
     pub stops: Vec<(JobId, Step, Why)>,
+    /// How every call ended, in order.
+    pub told: Vec<(Caller, Answer)>,
+    /// Whose peers told of progress.
+    pub told_progress: Vec<Caller>,
+    /// Cancels that were not sent.
+    pub refused_cancels: Vec<(Caller, Refusal)>,
     /// Every note, in order.
     pub notes: Vec<Note>,
     /// Every connection the engine closed, in order.
@@ -129,6 +136,9 @@ impl World {
             running: BTreeMap::new(),
             started: Vec::new(),
             stops: Vec::new(),
+            told: Vec::new(),
+            told_progress: Vec::new(),
+            refused_cancels: Vec::new(),
             notes: Vec::new(),
             closed: Vec::new(),
             exits: 0,
@@ -205,6 +215,11 @@ impl World {
                 if step == Step::Abandon {
                     self.running.remove(&job);
                 }
+            }
+            Action::Tell { caller, answer } => self.told.push((caller, answer)),
+            Action::TellProgress { caller, .. } => self.told_progress.push(caller),
+            Action::RefuseCancel { caller, refusal } => {
+                self.refused_cancels.push((caller, refusal));
             }
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
@@ -381,6 +396,9 @@ fn describe(action: &Action) -> Option<String> {
             format!("start {job} {} {}{task}", tool.name, arguments.get())
         }
         Action::Stop { job, step, why } => format!("stop {job} {step:?} ({})", why.as_str()),
+        Action::Tell { caller, answer } => format!("tell {caller:?} {answer:?}"),
+        Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
+        Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
         Action::Note(note) => format!("note {note:?}"),

@@ -72,6 +72,7 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
+        self.lose_calls(conn, connection.calls.into_iter().collect());
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
@@ -195,6 +196,7 @@ impl Engine {
                     self.close(conn, Closing::Stalled);
                 }
                 Timer::Linger(conn) => self.on_linger_timer(conn),
+                Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

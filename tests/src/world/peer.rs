@@ -125,9 +125,19 @@ impl World {
     /// # Panics
     /// When that is refused.
     pub fn open_as(&mut self, identity: Identity, revision: &str) -> ConnId {
+        self.open_with(identity, revision, json!({}))
+    }
+
+    /// As [`World::open_as`], with a peer that declares these capabilities.
+    ///
+    /// # Panics
+    /// When the session is refused.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn open_with(&mut self, identity: Identity, revision: &str, capabilities: Value) -> ConnId {
         let conn = self.connect(identity);
         let params = json!({
-            "protocolVersion": revision, "capabilities": {},
+            "protocolVersion": revision, "capabilities": capabilities,
             "clientInfo": {"name": "peer", "version": "1"},
         });
         let answer = self.ask(conn, "initialize", params);
