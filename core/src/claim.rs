@@ -10,6 +10,7 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::call::PeerCapabilities;
 use crate::dialect::{self, Dialect};
 use crate::event::LogLevel;
 use crate::message::{ErrorObject, code, text};
@@ -28,6 +29,35 @@ pub(crate) struct Claim {
     pub(crate) log_level: Option<LogLevel>,
     /// Whether its client declared the tasks extension (EXT-01).
     pub(crate) tasks: bool,
+    /// What its client can be asked (MOD-07).
+    pub(crate) peer: PeerCapabilities,
+}
+
+/// What a request's answer has to abide by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// What its session agreed on.
+    Session(&'static Dialect),
+    /// What it said itself.
+    Claim(Claim),
+}
+
+impl Terms {
+    /// The revision spoken.
+    pub(crate) const fn dialect(&self) -> &'static Dialect {
+        match self {
+            Self::Session(dialect) => dialect,
+            Self::Claim(claim) => claim.dialect,
+        }
+    }
+
+    /// What can be asked of the client by an answer; in a session it is asked by requests.
+    pub(crate) fn peer(&self) -> PeerCapabilities {
+        match self {
+            Self::Session(_) => PeerCapabilities::default(),
+            Self::Claim(claim) => claim.peer,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,7 +128,8 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
         None => None,
         Some(level) => Some(read_level(level)?),
     };
-    Ok(Claim { dialect, log_level, tasks: tasks.is_some_and(|raw| raw.get().starts_with('{')) })
+    let tasks = tasks.is_some_and(|raw| raw.get().starts_with('{'));
+    Ok(Claim { dialect, log_level, tasks, peer: PeerCapabilities::read(Some(capabilities)) })
 }
 
 fn read_level(level: &RawValue) -> Result<LogLevel, ErrorObject> {
@@ -154,7 +185,12 @@ mod tests {
     /// MOD-01: what is a claim, in every spelling, and what belongs to a session.
     #[test]
     fn claims() {
-        let plain = Claim { dialect: &dialect::MCP_2026_07_28, log_level: None, tasks: false };
+        let plain = Claim {
+            dialect: &dialect::MCP_2026_07_28,
+            log_level: None,
+            tasks: false,
+            peer: PeerCapabilities::default(),
+        };
         let whole = format!("{{\"_meta\":{{{VERSION},{NOTHING}}}}}");
         assert_eq!(claim(&whole), Some(Ok(plain)));
         assert_eq!(claim(&whole.replace('/', "\\/")), Some(Ok(plain)));

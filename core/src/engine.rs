@@ -3,16 +3,22 @@
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time.
 
+mod answer;
+mod ask;
 mod call;
 mod cancel;
+mod check;
 mod control;
 mod extension;
+mod inputs;
 mod modern;
+mod park;
 mod result;
 mod session;
 mod status;
 mod subscribe;
 mod tasks;
+mod typed;
 mod work;
 
 use alloc::boxed::Box;
@@ -27,17 +33,16 @@ use crate::action::{Action, Closing, Note};
 use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
-use crate::dialect::{AfterCancel, Batch, Dialect, Results, UnreadableId};
+use crate::dialect::{Batch, Dialect};
 use crate::event::Event;
 use crate::frame::Outbox;
-use crate::id::{ConnId, JobId, Mint, RequestId};
+use crate::id::{AskId, CallId, ConnId, JobId, Mint};
 use crate::job::Job;
 use crate::message::{ErrorObject, Message, code};
 use crate::settings::Settings;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Timer, Timers};
-use crate::write::Writer;
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
@@ -56,8 +61,13 @@ pub struct Engine {
     /// Connections that were full before they were offered anything: subscriptions there are
     /// behind, and no word of the host will say when there is room.
     crowded: BTreeSet<ConnId>,
+    /// Jobs that wait for a retry.
+    parked: park::Parked,
     tasks: Tasks,
     timers: Timers,
+    /// Calls the host made.
+    host_calls: BTreeMap<AskId, (ConnId, CallId)>,
+    next_call: u64,
     drain: Option<Drain>,
     counters: Counters,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
@@ -89,6 +99,8 @@ impl Admitted {
 struct Drain {
     kill_timer: Option<Instant>,
     end_timer: Option<Instant>,
+    /// Its time is over: whatever is left is the host's to end with itself.
+    over: bool,
     exit_said: bool,
 }
 
@@ -110,8 +122,11 @@ impl Engine {
             running: 0,
             next_job: 1,
             crowded: BTreeSet::new(),
+            parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
             timers: Timers::default(),
+            host_calls: BTreeMap::new(),
+            next_call: 1,
             drain: None,
             counters: Counters::default(),
             loosest,
@@ -139,6 +154,9 @@ impl Engine {
                 self.on_progress(job, progress, total, message);
             }
             Event::Log { job, level, data } => self.on_log(job, level, data),
+            Event::Asked { job, ask, request } => self.on_asked(job, ask, request),
+            Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
+            Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
             Event::Configured { settings } => self.on_configured(settings),
@@ -146,6 +164,8 @@ impl Engine {
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
         }
+        // The last thing there is to do, so that a host may stop at it.
+        self.exit_if_drained();
         core::mem::swap(&mut self.out, actions);
     }
 
@@ -231,166 +251,11 @@ impl Engine {
             Message::Notification { method, params } => {
                 self.on_notification(conn, &method, params);
             }
-            // We have asked this peer nothing: whatever it answers is late or made up.
-            Message::Response { .. } | Message::Batch(_) => self.counters.unasked_responses += 1,
+            Message::Response { id, outcome } => self.on_response(conn, id, outcome),
+            Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }
         if let Some(batch) = batch {
             self.settle_in_batch(conn, batch, |_| {});
-        }
-    }
-
-    /// Answers a request with a result: an object, without the members its revision wants of every
-    /// result.
-    fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
-        self.answer_as(ResultType::Complete, reply, result);
-    }
-
-    /// Answers a request with a result of this type, where the revision has types.
-    fn answer_as(&mut self, kind: ResultType, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
-        self.counters.answers += 1;
-        let settings = Arc::clone(&self.settings);
-        let typed = reply.dialect.results == Results::Typed;
-        self.reply(kind, reply, |json, reply| {
-            json.raw(",\"result\":");
-            if typed {
-                result::write_typed(json, kind, reply, &settings.server, result);
-            } else {
-                result(json);
-            }
-        });
-    }
-
-    /// Answers a request with what its tool handed in: the JSON text of an object.
-    fn answer_with_tool_result(&mut self, reply: Reply, value: &RawValue) {
-        self.counters.answers += 1;
-        let settings = Arc::clone(&self.settings);
-        self.reply(ResultType::Complete, reply, |json, reply| {
-            json.raw(",\"result\":");
-            match reply.dialect.results {
-                Results::Bare => {
-                    json.raw(value.get());
-                }
-                Results::Typed => result::write_tool_result(json, value.get(), &settings.server),
-            }
-        });
-    }
-
-    /// Answers a request with an error.
-    fn fail(&mut self, reply: Reply, error: &ErrorObject) {
-        self.counters.errors += 1;
-        self.reply(ResultType::Complete, reply, |json, _| {
-            json.raw(",\"error\":").error(error);
-        });
-    }
-
-    /// Gives up the right to answer a request: it was cancelled (CAN-08).
-    fn forget(&mut self, reply: Reply) {
-        if let Some(batch) = reply.batch {
-            self.settle_in_batch(reply.conn, batch, |_| {});
-        }
-    }
-
-    fn reply(
-        &mut self,
-        kind: ResultType,
-        reply: Reply,
-        body: impl FnOnce(&mut Writer<'_>, &Reply),
-    ) {
-        let write = |json: &mut Writer<'_>| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
-            body(json, &reply);
-            json.raw("}");
-        };
-        // MOD-04. A task's handle stays: its request is over and the task goes on, which nobody
-        // could reach without it.
-        let mark = match (reply.dialect.after_cancel, kind) {
-            (AfterCancel::Silence, _) | (AfterCancel::Recall, ResultType::Task) => None,
-            (AfterCancel::Recall, ResultType::Complete | ResultType::Ended) => Some(&reply.id),
-        };
-        match reply.batch {
-            None => self.send_for(reply.conn, mark, write),
-            Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
-                write(&mut Writer::new(bytes));
-                bytes.push(b',');
-            }),
-        }
-    }
-
-    /// An error for a request whose id could not be read (RPC-01, RPC-02).
-    fn refuse_unreadable(&mut self, conn: ConnId, error: &ErrorObject, batch: Option<BatchId>) {
-        let Some(connection) = self.connections.get(&conn) else { return };
-        let unreadable_id = connection.dialect.unreadable_id;
-        self.counters.errors += 1;
-        let write = |json: &mut Writer<'_>| {
-            json.raw("{\"jsonrpc\":\"2.0\",");
-            match unreadable_id {
-                UnreadableId::Null => json.raw("\"id\":null,"),
-                UnreadableId::Omitted => json,
-            };
-            json.raw("\"error\":").error(error).raw("}");
-        };
-        match batch {
-            None => self.send(conn, write),
-            Some(batch) => self.settle_in_batch(conn, batch, |bytes| {
-                write(&mut Writer::new(bytes));
-                bytes.push(b',');
-            }),
-        }
-    }
-
-    /// One message of a batch is settled; the last one sends the answers.
-    fn settle_in_batch(&mut self, conn: ConnId, batch: BatchId, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(answers) = connection.batches.get_mut(&batch) else { return };
-        write(&mut answers.bytes);
-        answers.open -= 1;
-        if answers.open > 0 {
-            return;
-        }
-        let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
-        if let Some(list) = answers.strip_suffix(b",") {
-            self.send_bytes(conn, None, |bytes| {
-                bytes.push(b'[');
-                bytes.extend_from_slice(list);
-                bytes.push(b']');
-            });
-        }
-    }
-
-    fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
-        self.send_for(conn, None, write);
-    }
-
-    /// Sends what is taken back if that request is cancelled in time (MOD-04).
-    fn send_for(
-        &mut self,
-        conn: ConnId,
-        mark: Option<&RequestId>,
-        write: impl FnOnce(&mut Writer<'_>),
-    ) {
-        self.send_bytes(conn, mark, |bytes| write(&mut Writer::new(bytes)));
-    }
-
-    fn send_bytes(
-        &mut self,
-        conn: ConnId,
-        mark: Option<&RequestId>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if matches!(connection.ending, Ending::Closing(_)) {
-            return;
-        }
-        let waiting = connection.outbox.len();
-        if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
-            return self.close(conn, Closing::Flooded);
-        }
-        match mark {
-            None => connection.outbox.frame(write),
-            Some(request) => connection.outbox.frame_for(request, write),
-        }
-        if waiting == 0 {
-            self.out.push(Action::Flush { conn });
         }
     }
 
@@ -435,19 +300,6 @@ impl Engine {
     pub fn check(&self) {
         check::check(self);
     }
-}
-
-mod check;
-
-/// What a result is, for revisions that say so (MOD-02).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ResultType {
-    /// What was asked for.
-    Complete,
-    /// A task that will have it (EXT-02).
-    Task,
-    /// Word that a subscription has ended (MOD-08).
-    Ended,
 }
 
 /// How much an engine holds.

@@ -1,14 +1,16 @@
 //! Jobs: the work behind a request or a task, and how far stopping it has come.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::action::Why;
-use crate::dialect::Dialect;
-use crate::event::{Identity, LogLevel};
-use crate::id::{ConnId, RequestId, TaskId};
+use crate::call::{Ask, Asked};
+use crate::claim::Terms;
+use crate::event::Identity;
+use crate::id::{AskId, ConnId, RequestId, RequestState, TaskId};
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
 
@@ -20,10 +22,8 @@ pub(crate) struct Job {
     pub(crate) owner: Identity,
     /// Where it came from, for as long as that connection lives.
     pub(crate) conn: ConnId,
-    /// The revision it was asked for in.
-    pub(crate) dialect: &'static Dialect,
-    /// What it may log to its peer.
-    pub(crate) logs: Logs,
+    /// What its request said, or its session.
+    pub(crate) terms: Terms,
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
     /// Whom its outcome is for.
@@ -32,19 +32,20 @@ pub(crate) struct Job {
     /// When it was asked for.
     pub(crate) since: Instant,
     pub(crate) progress: Progress,
+    /// What it asked a peer and has not been told the answer of.
+    pub(crate) asks: BTreeMap<AskId, Asked>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Instant>,
 }
 
-/// What of a job's log its peer is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Logs {
-    /// What the session asked for with `logging/setLevel`.
-    AsSession,
-    /// What is at least so severe, as the request asked.
-    From(LogLevel),
-    /// Nothing: the request did not ask, or became a task of the extension.
-    Nothing,
+impl Job {
+    /// What it asks and may be answered by whoever looks: not what was sent to its own peer alone.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &Ask)> {
+        self.asks.iter().filter_map(|(ask, asked)| match asked {
+            Asked::Waiting(question) | Asked::Offered(_, _, question) => Some((*ask, question)),
+            Asked::Sent(..) => None,
+        })
+    }
 }
 
 /// Whom the outcome of a job is for.
@@ -54,6 +55,8 @@ pub(crate) enum Purpose {
     Answer(RequestId),
     /// Its task.
     Task,
+    /// Whoever comes back with what it asked for and this state (MOD-07).
+    Retry(RequestState),
     /// Nobody any more: its request was cancelled, its connection or its task is gone.
     Nobody,
 }

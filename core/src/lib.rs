@@ -53,6 +53,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod action;
+pub mod call;
 mod claim;
 mod connection;
 pub mod counters;
@@ -64,6 +65,7 @@ pub mod id;
 mod job;
 pub mod limits;
 pub mod message;
+mod meta;
 mod params;
 mod recall;
 pub mod settings;

@@ -20,6 +20,15 @@ impl Default for FrameLimits {
 pub struct Limits {
     /// What one frame may be.
     pub frames: FrameLimits,
+    /// Questions of one job that wait for an answer.
+    pub asks_max: usize,
+    /// Calls of one identity that wait for their requestor to come back with what they asked for
+    /// (MOD-07). Each holds the room of a running job.
+    pub parked_max: usize,
+    /// How long such a call waits.
+    pub parked_for: Duration,
+    /// Requests of ours on one connection that wait for an answer.
+    pub calls_max: usize,
     /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
     pub depth_max: usize,
     /// Connections at once.
@@ -55,6 +64,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             frames: FrameLimits::default(),
+            asks_max: 64,
+            parked_max: 16,
+            parked_for: Duration::from_secs(300),
+            calls_max: 1024,
             depth_max: 128,
             connections_max: 1024,
             inflight_max: 1024,

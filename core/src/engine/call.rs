@@ -2,20 +2,23 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::answer::ResultType;
 use super::modern::missing_tasks;
-use super::{Engine, ResultType, extension};
-use crate::claim::Claim;
+use super::park::Retry;
+use super::{Engine, extension};
+use crate::claim::{Claim, Terms};
 use crate::connection::{Pending, Reply, Work};
-use crate::dialect::{Chosen, Dialect, TaskRules};
+use crate::dialect::TaskRules;
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, TaskId};
-use crate::job::{Job, JobState, Logs, Progress, Purpose};
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::job::{Job, JobState, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
 use crate::timer::Timer;
@@ -30,6 +33,10 @@ struct CallParams<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
     task: Given<'a>,
+    #[serde(borrow, default, rename = "requestState")]
+    request_state: Given<'a>,
+    #[serde(borrow, default, rename = "inputResponses")]
+    input_responses: Given<'a>,
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<CallMeta<'a>>,
 }
@@ -40,6 +47,14 @@ struct CallMeta<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
+impl<'a> CallParams<'a> {
+    /// The token to report progress with, if it is one.
+    fn progress_token(&self) -> Option<&'a RawValue> {
+        let token = self.meta.as_ref()?.progress_token?;
+        RequestId::parse(token.get()).map(|_| token)
+    }
+}
+
 /// A call that may go ahead.
 struct Admitted<'a> {
     tool: Arc<Tool>,
@@ -47,7 +62,7 @@ struct Admitted<'a> {
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
     progress_token: Option<&'a RawValue>,
-    logs: Logs,
+    terms: Terms,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -65,7 +80,16 @@ impl Engine {
         params: Option<&RawValue>,
         claim: Option<&Claim>,
     ) {
-        let admitted = match self.admit(&reply, params, claim) {
+        let params: CallParams<'_> = match params::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if let (Some(claim), Some(state)) = (claim, params.request_state.0) {
+            let (responses, progress_token) = (params.input_responses.0, params.progress_token());
+            let retry = Retry { state, responses, progress_token };
+            return self.retry_call(reply, &params.name, claim, &retry);
+        }
+        let admitted = match self.admit(&reply, &params, claim) {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
@@ -88,10 +112,9 @@ impl Engine {
     fn admit<'a>(
         &self,
         reply: &Reply,
-        params: Option<&'a RawValue>,
+        params: &CallParams<'a>,
         claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let params: CallParams<'a> = params::read(params)?;
         let Some(tool) = self.settings.catalog.get(&params.name) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
@@ -116,14 +139,8 @@ impl Engine {
                 None => empty_object(),
             },
             task,
-            progress_token: params
-                .meta
-                .and_then(|meta| meta.progress_token)
-                .filter(|token| crate::id::RequestId::parse(token.get()).is_some()),
-            logs: match claim {
-                None => Logs::AsSession,
-                Some(claim) => claim.log_level.map_or(Logs::Nothing, Logs::From),
-            },
+            progress_token: params.progress_token(),
+            terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
         })
     }
 
@@ -139,9 +156,9 @@ impl Engine {
                 "requests wait for an answer: let some finish or cancel them",
             );
         }
-        let (id, conn, dialect) = (reply.id.clone(), reply.conn, reply.dialect);
+        let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
-        self.enqueue(conn, dialect, Purpose::Answer(id), None, admitted);
+        self.enqueue(conn, Purpose::Answer(id), None, admitted);
     }
 
     fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
@@ -157,18 +174,19 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
         };
         let (conn, dialect) = (reply.conn, reply.dialect);
-        let creator = match dialect.chosen {
-            Chosen::BySession => Some(conn),
-            Chosen::ByMessage => {
+        let creator = match &mut admitted.terms {
+            Terms::Session(_) => Some(conn),
+            Terms::Claim(claim) => {
                 // EXT-02: with the handle the request is over, and tasks tell nothing by themselves.
-                (admitted.progress_token, admitted.logs) = (None, Logs::Nothing);
+                claim.log_level = None;
+                admitted.progress_token = None;
                 None
             }
         };
         let ttl = self.grant_ttl(&owner, ttl);
         // TSK-09: it begins as working even where it has to wait its turn.
         let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
-        let job = self.enqueue(conn, dialect, Purpose::Task, Some(id), admitted);
+        let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
         self.counters.tasks_created += 1;
         let (now, poll_interval) = (self.now, self.settings.tasks.poll_interval);
         let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
@@ -222,7 +240,6 @@ impl Engine {
     fn enqueue(
         &mut self,
         conn: ConnId,
-        dialect: &'static Dialect,
         purpose: Purpose,
         task: Option<TaskId>,
         admitted: Admitted<'_>,
@@ -237,8 +254,7 @@ impl Engine {
                 tool: admitted.tool,
                 owner,
                 conn,
-                dialect,
-                logs: admitted.logs,
+                terms: admitted.terms,
                 purpose,
                 task,
                 state: JobState::Queued(admitted.arguments),
@@ -247,6 +263,7 @@ impl Engine {
                     token: admitted.progress_token.map(|token| token.get().into()),
                     ..Progress::default()
                 },
+                asks: BTreeMap::new(),
                 timer: None,
             },
         );

@@ -83,9 +83,12 @@ impl Engine {
     /// Stops a job whose outcome nobody wants any more.
     pub(super) fn disown(&mut self, id: crate::id::JobId, why: Why) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.purpose = Purpose::Nobody;
+            let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);
             if let Some(connection) = self.connections.get_mut(&job.conn) {
                 connection.held_progress.remove(&id);
+            }
+            if let Purpose::Retry(state) = purpose {
+                self.unpark(state);
             }
             self.stop(id, why);
         }

@@ -6,45 +6,57 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Engine;
+use super::{Engine, inputs};
+use crate::call::PeerCapabilities;
+use crate::claim::Claim;
 use crate::connection::Reply;
 use crate::id::TaskId;
-use crate::message::ErrorObject;
 use crate::params;
 use crate::task::{Status, Task};
 use crate::write::Writer;
 
 impl Engine {
     /// EXT-02
-    pub(super) fn get_detailed_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn get_detailed_task(
+        &mut self,
+        reply: Reply,
+        params: Option<&RawValue>,
+        claim: &Claim,
+    ) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
         let mut detailed = alloc::vec::Vec::new();
-        self.write_detailed(&mut Writer::new(&mut detailed), id);
+        self.write_detailed(&mut Writer::new(&mut detailed), id, &claim.peer);
         self.answer(reply, |json| {
             json.raw("{").bytes(&detailed).raw("}");
         });
     }
 
-    /// EXT-05: whoever answers a task nothing is asked of is thanked all the same.
+    /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
     pub(super) fn update_task(&mut self, reply: Reply, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow, rename = "inputResponses")]
             input_responses: &'a RawValue,
         }
-        if let Err(error) = self.named_task(reply.conn, params) {
-            return self.fail(reply, &error);
-        }
-        match params::read::<Params<'_>>(params) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let open = self.open_questions(job);
+        let responses = params::read::<Params<'_>>(params)
+            .and_then(|params| inputs::read(Some(params.input_responses), &open));
+        match responses {
             Err(error) => self.fail(reply, &error),
-            Ok(Params { input_responses }) if !input_responses.get().starts_with('{') => {
-                let message = "params.inputResponses must be an object";
-                self.fail(reply, &ErrorObject::invalid_params(message));
+            Ok(responses) => {
+                if let Some(job) = job {
+                    self.take_responses(job, &responses);
+                }
+                self.acknowledge(reply);
             }
-            Ok(_) => self.acknowledge(reply),
         }
     }
 
@@ -69,10 +81,22 @@ impl Engine {
 
     /// The members of a task with all there is to know of it: what `tasks/get` answers and
     /// `notifications/tasks` tells.
-    pub(super) fn write_detailed(&self, json: &mut Writer<'_>, id: TaskId) {
+    pub(super) fn write_detailed(
+        &self,
+        json: &mut Writer<'_>,
+        id: TaskId,
+        peer: &PeerCapabilities,
+    ) {
         let Some(task) = self.tasks.get(id) else { return };
         write_members(json, id, task, self.settings.tasks.poll_interval);
         match (task.status, &task.outcome) {
+            (Status::InputRequired, _) => {
+                json.raw(",\"inputRequests\":");
+                if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
+                    inputs::write(json, job, peer);
+                }
+                json
+            }
             (Status::Cancelled, _) | (_, None) => json,
             (_, Some(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
             (_, Some(Err(error))) => json.raw(",\"error\":").error(error),

@@ -47,7 +47,7 @@ impl Engine {
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
             }
-            "tasks/get" => self.get_detailed_task(reply, params),
+            "tasks/get" => self.get_detailed_task(reply, params, &claim),
             "tasks/update" => self.update_task(reply, params),
             "tasks/cancel" => self.cancel_task_softly(reply, params),
             // MOD-07: also what only a session has.

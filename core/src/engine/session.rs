@@ -5,8 +5,9 @@ use alloc::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, modern, result};
+use super::{Engine, modern, typed};
 use crate::action::Closing;
+use crate::call::PeerCapabilities;
 use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, Results, TaskRules};
@@ -34,7 +35,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains_key(&reply.id) {
-            let message = alloc::format!("the id {} is still in flight", reply.id);
+            let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
@@ -108,6 +109,8 @@ impl Engine {
     ) {
         if method == self.dialect(conn).cancel_method {
             self.on_cancelled(conn, params);
+        } else if method == "notifications/progress" {
+            self.on_peer_progress(conn, params);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
         // answered. Every other notification is for somebody else.
@@ -118,6 +121,8 @@ impl Engine {
         struct Params<'a> {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: Cow<'a, str>,
+            #[serde(borrow, default)]
+            capabilities: Option<&'a RawValue>,
         }
         let params: Params<'_> = match params::read(params) {
             Ok(params) => params,
@@ -127,6 +132,7 @@ impl Engine {
         let dialect = Dialect::negotiate(&params.protocol_version);
         connection.dialect = dialect;
         connection.phase = Phase::Ready;
+        connection.peer = PeerCapabilities::read(params.capabilities);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
         let settings = alloc::sync::Arc::clone(&self.settings);
@@ -144,7 +150,7 @@ impl Engine {
                 }
             };
             json.raw("},\"serverInfo\":");
-            result::write_server(json, &settings.server);
+            typed::write_server(json, &settings.server);
             json.raw("}");
         });
     }

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::answer::ResultType;
 use super::modern::missing_tasks;
-use super::{Engine, ResultType, result};
+use super::{Engine, typed};
 use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
 use crate::id::{ConnId, RequestId, TaskId};
@@ -63,7 +64,8 @@ impl Engine {
             named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
         });
         self.acknowledge_subscription(&reply, tools, agreed.as_ref());
-        self.subscribe(reply, tools, agreed.unwrap_or_default());
+        let tasks = agreed.unwrap_or_default();
+        self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
     }
 
     /// The first message of a subscription: what of its wishes was granted.
@@ -90,14 +92,13 @@ impl Engine {
         });
     }
 
-    fn subscribe(&mut self, reply: Reply, tools: bool, tasks: BTreeSet<TaskId>) {
+    fn subscribe(&mut self, reply: Reply, listening: Listening) {
         let (conn, id) = (reply.conn, reply.id.clone());
-        for task in &tasks {
+        for task in &listening.tasks {
             if let Some(task) = self.tasks.get_mut(*task) {
                 task.listeners.insert((conn, id.clone()));
             }
         }
-        let listening = Listening { tools, tasks };
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let work = Work::Listen(listening.into());
         connection.requests.insert(id, Pending { reply, work });
@@ -112,7 +113,7 @@ impl Engine {
         let Some(task) = self.tasks.get(id) else { return };
         let listeners: Vec<_> = task.listeners.iter().cloned().collect();
         for (conn, request) in listeners {
-            self.tell(conn, request, Topic::Task(id));
+            self.tell_subscriber(conn, request, Topic::Task(id));
         }
     }
 
@@ -124,11 +125,11 @@ impl Engine {
         };
         let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
         for (conn, request) in listeners {
-            self.tell(conn, request, Topic::Tools);
+            self.tell_subscriber(conn, request, Topic::Tools);
         }
     }
 
-    fn tell(&mut self, conn: ConnId, request: RequestId, topic: Topic) {
+    fn tell_subscriber(&mut self, conn: ConnId, request: RequestId, topic: Topic) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.behind.entry(request).or_default().insert(topic);
         }
@@ -160,7 +161,11 @@ impl Engine {
 
     fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
         let Some(connection) = self.connections.get(&conn) else { return };
-        let Some(Pending { reply, .. }) = connection.requests.get(request) else { return };
+        let Some(Pending { reply, work: Work::Listen(listening) }) =
+            connection.requests.get(request)
+        else {
+            return;
+        };
         let mut frame = Vec::new();
         let mut json = Writer::new(&mut frame);
         match topic {
@@ -169,7 +174,7 @@ impl Engine {
             }
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
-                self.write_detailed(&mut json, task);
+                self.write_detailed(&mut json, task, &listening.peer);
             }
         }
         json.raw("}}");
@@ -229,7 +234,7 @@ impl Engine {
 /// Begins a notification of a subscription, up to its params' other members.
 fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j mut Writer<'b> {
     json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":{\"_meta\":{");
-    result::write_subscription(json, reply);
+    typed::write_subscription(json, reply);
     json.raw("}")
 }
 

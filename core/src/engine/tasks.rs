@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, result};
+use super::Engine;
 use crate::action::{Note, Why};
 use crate::connection::{Pending, Reply, Work};
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
+use crate::meta::{RELATED_TASK, write_with_meta};
 use crate::params::{self, Given};
 use crate::task::{Change, Task, TaskOutcome};
 use crate::timer::Timer;
@@ -106,6 +107,7 @@ impl Engine {
         }
         let key = reply.id.clone();
         connection.requests.insert(key, Pending { reply, work: Work::Task(id) });
+        self.offer_inputs(id);
     }
 
     fn answer_with_outcome(&mut self, reply: Reply, id: TaskId) {
@@ -113,7 +115,10 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, "no outcome"));
         };
         match outcome {
-            Ok(value) => self.answer(reply, |json| result::write_related(json, value.get(), id)),
+            Ok(value) => self.answer(reply, |json| {
+                let related = alloc::format!("{{\"taskId\":\"{id}\"}}");
+                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+            }),
             Err(error) => self.fail(reply, &error),
         }
     }
@@ -214,10 +219,7 @@ impl Engine {
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
         }
-        if let Some(creator) = creator {
-            self.notify_status(creator, id);
-        }
-        self.tell_of_task(id);
+        self.announce(creator, id);
         for (conn, request) in waiters {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
@@ -226,6 +228,14 @@ impl Engine {
             self.answer_with_outcome(reply, id);
             self.close_if_finished(conn);
         }
+    }
+
+    /// A task has changed: tells whoever is to be told.
+    pub(super) fn announce(&mut self, creator: Option<ConnId>, id: TaskId) {
+        if let Some(creator) = creator {
+            self.notify_status(creator, id);
+        }
+        self.tell_of_task(id);
     }
 
     /// TSK-18

@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Action, Note, Why};
+use crate::claim::Terms;
 use crate::connection::Pending;
 use crate::dialect::AfterCancel;
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::job::{Job, JobState, Logs, Purpose};
+use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::task::{Change, TaskOutcome};
 use crate::timer::Timer;
@@ -36,6 +37,7 @@ impl Engine {
         for conn in core::mem::take(&mut self.crowded) {
             self.catch_up(conn);
         }
+        self.park_who_asks();
         while self.running < self.settings.limits.running_max {
             let Some(id) = self.queue.pop_first() else { break };
             self.start(id);
@@ -74,6 +76,7 @@ impl Engine {
             JobState::Running | JobState::Lingering => {
                 let step = job.tool.ladder.first();
                 job.state = JobState::Stopping { step, why, since: self.now.at };
+                self.cancel_asks(id);
                 self.take_step(id, step, why);
             }
             // It is being stopped; a requestor's word is worth more in a view than ours.
@@ -182,14 +185,14 @@ impl Engine {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
                     self.show_held_progress(job.conn, id, &job);
-                    match into_answer(outcome, why, job.tool.timeout) {
-                        Ok(result) => self.answer_with_tool_result(reply, &result),
-                        Err(error) => self.fail(reply, &error),
-                    }
+                    self.answer_with(reply, into_answer(outcome, why, job.tool.timeout));
                     self.close_if_finished(job.conn);
                 }
             }
             Purpose::Task => self.end_task_of(id, &job, outcome, why),
+            Purpose::Retry(state) => {
+                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
+            }
         }
     }
 
@@ -207,6 +210,7 @@ impl Engine {
 
     /// Forgets a job: its place, its timer, its room.
     fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        self.cancel_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         if let Some(connection) = self.connections.get_mut(&job.conn) {
@@ -221,7 +225,6 @@ impl Engine {
         if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task)) {
             task.job = None;
         }
-        self.exit_if_drained();
         Some(job)
     }
 
@@ -229,10 +232,10 @@ impl Engine {
     /// since both leave it without a purpose.
     fn audience(&self, job: &Job) -> Option<Audience> {
         match &job.purpose {
-            Purpose::Nobody => None,
+            Purpose::Nobody | Purpose::Retry(_) => None,
             Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
             Purpose::Answer(request) => {
-                let mark = match job.dialect.after_cancel {
+                let mark = match job.terms.dialect().after_cancel {
                     AfterCancel::Silence => None,
                     AfterCancel::Recall => Some(request.clone()),
                 };
@@ -271,13 +274,13 @@ impl Engine {
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
         let step = ProgressStep { progress, total, message: message.as_deref() };
-        let with_message = job.dialect.progress_message;
+        let with_message = job.terms.dialect().progress_message;
         let (token, audience) = (job.progress.token.clone(), self.audience(job));
         self.write_progress(token, audience, &step, with_message);
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
-    fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
+    pub(super) fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.held_progress.remove(&id);
         }
@@ -285,7 +288,7 @@ impl Engine {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
-            let with_message = job.dialect.progress_message;
+            let with_message = job.terms.dialect().progress_message;
             let (token, audience) = (job.progress.token.clone(), self.audience(job));
             self.write_progress(token, audience, &step, with_message);
         }
@@ -331,12 +334,11 @@ impl Engine {
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
-        let least = match job.logs {
-            Logs::AsSession => connection.log_level,
-            Logs::From(level) => level,
-            Logs::Nothing => return,
+        let least = match &job.terms {
+            Terms::Session(_) => Some(connection.log_level),
+            Terms::Claim(claim) => claim.log_level,
         };
-        if level < least || crowded {
+        if least.is_none_or(|least| level < least) || crowded {
             return;
         }
         let tool = alloc::sync::Arc::clone(&job.tool);
@@ -389,7 +391,14 @@ fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) ->
         (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
         (
             Outcome::Stopped,
-            None | Some(Why::Requested | Why::Disconnected | Why::Expired | Why::LeftBehind),
+            None
+            | Some(
+                Why::Requested
+                | Why::Disconnected
+                | Why::Expired
+                | Why::LeftBehind
+                | Why::Unanswered,
+            ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
     }
 }
