@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::action::Closing;
 use crate::call::{Call, PeerCapabilities};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, UnreadableId};
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, TaskId};
@@ -37,7 +37,10 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
+    /// What its session speaks.
     pub(crate) dialect: &'static Dialect,
+    /// How what cannot be read is refused, going by what was spoken so far.
+    pub(crate) unreadable_id: UnreadableId,
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
@@ -51,6 +54,7 @@ pub(crate) struct Connection {
     pub(crate) held_progress: BTreeSet<JobId>,
     /// What subscriptions do not know the latest of, because the peer does not read.
     pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
+    pub(crate) catch_up_timer: Option<Instant>,
     pub(crate) stall_timer: Option<Instant>,
     pub(crate) linger_timer: Option<Instant>,
     /// What the peer declared at initialize.
@@ -66,6 +70,7 @@ impl Connection {
         Self {
             identity,
             dialect: Dialect::UNSETTLED,
+            unreadable_id: Dialect::UNSETTLED.unreadable_id,
             phase: Phase::Fresh,
             ending: Ending::Open,
             log_level: LogLevel::Info,
@@ -75,6 +80,7 @@ impl Connection {
             next_batch: 0,
             held_progress: BTreeSet::new(),
             behind: BTreeMap::new(),
+            catch_up_timer: None,
             stall_timer: None,
             linger_timer: None,
             peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },

@@ -58,9 +58,6 @@ pub struct Engine {
     /// Jobs the host runs.
     running: usize,
     next_job: u64,
-    /// Connections that were full before they were offered anything: subscriptions there are
-    /// behind, and no word of the host will say when there is room.
-    crowded: BTreeSet<ConnId>,
     /// Jobs that wait for a retry.
     parked: park::Parked,
     tasks: Tasks,
@@ -121,7 +118,6 @@ impl Engine {
             queue: BTreeSet::new(),
             running: 0,
             next_job: 1,
-            crowded: BTreeSet::new(),
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
             timers: Timers::default(),

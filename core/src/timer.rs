@@ -14,6 +14,8 @@ pub enum Timer {
     Task(TaskId),
     /// A peer has read nothing for too long.
     Stall(ConnId),
+    /// A full outbox may have been sent, and subscriptions be told what they do not know.
+    CatchUp(ConnId),
     /// A peer that closed its side may not wait longer for what still runs.
     Linger(ConnId),
     /// A call has waited long enough for what it asked for.

@@ -2,6 +2,7 @@
 
 pub mod binary;
 pub mod model;
+pub mod modern;
 pub mod rng;
 pub mod schema;
 pub mod tools;

@@ -122,6 +122,8 @@ pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> 
     if asked.map_or(revision == modern::REVISION || subscribed, |asked| asked.claims) {
         return modern::check(message, asked);
     }
+    // What makes no claim is answered as where there is no session.
+    let revision = if revision == modern::REVISION { "2024-11-05" } else { revision };
     let newest = revision == "2025-11-25";
     if let Some(method) = message.get("method").and_then(Value::as_str) {
         let definition = match method {

@@ -129,7 +129,7 @@ impl Engine {
         batch: Option<BatchId>,
     ) {
         let Some(connection) = self.connections.get(&conn) else { return };
-        let unreadable_id = connection.dialect.unreadable_id;
+        let unreadable_id = connection.unreadable_id;
         self.counters.errors += 1;
         let write = |json: &mut Writer<'_>| {
             json.raw("{\"jsonrpc\":\"2.0\",");

@@ -164,6 +164,7 @@ fn calls(engine: &Engine) {
 fn timers(engine: &Engine) {
     let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.catch_up_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.stall_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.linger_timer.is_some()).count()
         + engine

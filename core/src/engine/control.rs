@@ -71,6 +71,7 @@ impl Engine {
     pub(super) fn on_closed(&mut self, conn: ConnId) {
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
+        self.timers.disarm(&mut connection.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
@@ -202,6 +203,7 @@ impl Engine {
                     }
                     self.close(conn, Closing::Stalled);
                 }
+                Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Parked(state) => self.on_parked_timer(state),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),

@@ -61,7 +61,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&reply.conn)
             && connection.phase == Phase::Fresh
         {
-            connection.dialect = reply.dialect;
+            connection.unreadable_id = reply.dialect.unreadable_id;
         }
     }
 

@@ -131,6 +131,7 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         let dialect = Dialect::negotiate(&params.protocol_version);
         connection.dialect = dialect;
+        connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(params.capabilities);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.

@@ -7,6 +7,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
@@ -20,7 +21,11 @@ use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Wo
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::message::{self, ErrorObject};
 use crate::params::{self, Given};
+use crate::timer::Timer;
 use crate::write::Writer;
+
+/// When to look again whether a full outbox was sent.
+const SOON: Duration = Duration::from_millis(10);
 
 #[derive(Deserialize)]
 struct ListenParams<'a> {
@@ -145,8 +150,10 @@ impl Engine {
             let room = self.settings.limits.write_buffer_bytes;
             let (waiting, blocked) = (connection.outbox.len(), connection.stall_timer.is_some());
             if waiting >= room.saturating_mul(2) || blocked && waiting >= room {
-                if !blocked {
-                    self.crowded.insert(conn);
+                if !blocked && connection.catch_up_timer.is_none() {
+                    // All of this may go at once, and then nobody says that there is room.
+                    let at = self.now.at + SOON;
+                    self.timers.arm(&mut connection.catch_up_timer, Timer::CatchUp(conn), at);
                 }
                 return;
             }
@@ -157,6 +164,13 @@ impl Engine {
             }
             self.notify(conn, &request, topic);
         }
+    }
+
+    pub(super) fn on_catch_up_timer(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.catch_up_timer = None;
+        }
+        self.catch_up(conn);
     }
 
     fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {

@@ -34,9 +34,6 @@ struct Audience {
 impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
-        for conn in core::mem::take(&mut self.crowded) {
-            self.catch_up(conn);
-        }
         self.park_who_asks();
         while self.running < self.settings.limits.running_max {
             let Some(id) = self.queue.pop_first() else { break };

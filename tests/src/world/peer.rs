@@ -321,6 +321,12 @@ impl World {
         self.feed(Input::Blocked(conn));
     }
 
+    /// A peer reads from now on; the host had not noticed that it did not.
+    pub fn start_reading(&mut self, conn: ConnId) {
+        self.peers.get_mut(&conn).expect("it was opened").reads = true;
+        self.deliver();
+    }
+
     /// A peer reads again, everything there is.
     pub fn read_again(&mut self, conn: ConnId) {
         self.peers.get_mut(&conn).expect("it was opened").reads = true;
