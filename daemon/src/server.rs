@@ -24,6 +24,7 @@ use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Tra
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::reports::{Inbound, Report, Reports};
@@ -242,6 +243,8 @@ impl Server {
     pub fn run(mut self) -> io::Result<()> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
+            // Not before: whoever reads this may send signals at once.
+            say(format_args!("listening on {}", door.listener.address()));
         }
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
