@@ -127,8 +127,9 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    /// The engine was told that it does not take what it is sent.
-    blocked: bool,
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    blocked: Option<u64>,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.

@@ -24,6 +24,7 @@ task_support = "optional"
 # One process that does what SIGTERM says.
 [[tool]]
 name = "hang"
+max_output = "64KiB"
 command = ["sleep", "{t}"]
 task_support = "optional"
 [tool.input.t]
@@ -33,6 +34,7 @@ required = true
 # A family that does not: a child, a grandchild, one in a session of its own; says when it is there.
 [[tool]]
 name = "family"
+max_output = "64KiB"
 command = [
   "sh",
   "-c",
@@ -57,6 +59,7 @@ required = true
 
 [[tool]]
 name = "count"
+max_output = "64KiB"
 command = [
   "sh",
   "-c",
@@ -73,6 +76,7 @@ default = 3
 
 [[tool]]
 name = "fail"
+max_output = "64KiB"
 command = ["sh", "-c", "echo out; echo err >&2; exit 7"]
 task_support = "optional"
 "#;
