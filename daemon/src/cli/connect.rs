@@ -25,13 +25,30 @@ pub(super) fn connect(
     let endpoints = reach::endpoints(args, io, backend)?;
     let (daemon, _) = reach::first_reachable(&endpoints)?;
     match bridge(io.input, io.output, daemon.as_fd()) {
-        Ok(()) => Ok(Exit::Done),
+        Ok(Ended::Input) => Ok(Exit::Done),
+        Ok(Ended::Daemon) => Err(Failure::new(
+            Exit::Unreachable,
+            "the daemon closed the connection before the end of the input",
+        )),
         Err(why) => Err(Failure::new(Exit::Failed, format!("the bridge broke: {why}"))),
     }
 }
 
+/// Who ended a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The input did; the daemon closed after that, as it should.
+    Input,
+    /// The daemon did, or died.
+    Daemon,
+}
+
 /// Copies until the daemon closes.
-fn bridge(input: BorrowedFd<'_>, output: BorrowedFd<'_>, daemon: BorrowedFd<'_>) -> io::Result<()> {
+fn bridge(
+    input: BorrowedFd<'_>,
+    output: BorrowedFd<'_>,
+    daemon: BorrowedFd<'_>,
+) -> io::Result<Ended> {
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
@@ -52,7 +69,7 @@ fn bridge(input: BorrowedFd<'_>, output: BorrowedFd<'_>, daemon: BorrowedFd<'_>)
             }
         }
     }
-    Ok(())
+    Ok(if up.has_ended { Ended::Input } else { Ended::Daemon })
 }
 
 /// What can be done without waiting.
@@ -93,26 +110,27 @@ struct Lane<'a> {
     start: usize,
     end: usize,
     has_ended: bool,
+    is_given_up: bool,
 }
 
 impl<'a> Lane<'a> {
     fn new(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> io::Result<Self> {
         let bytes = vec![0; LANE_BYTES].into();
         let nozzle = Nozzle::of(to)?;
-        Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false })
+        Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false, is_given_up: false })
     }
 
     /// Everything that came was passed on, and no more will come.
     const fn is_done(&self) -> bool {
-        self.has_ended && !self.wants_write()
+        self.is_given_up || (self.has_ended && !self.wants_write())
     }
 
     const fn wants_read(&self) -> bool {
-        !self.has_ended && !self.wants_write()
+        !self.is_given_up && !self.has_ended && !self.wants_write()
     }
 
     const fn wants_write(&self) -> bool {
-        self.start < self.end
+        !self.is_given_up && self.start < self.end
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -134,9 +152,9 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
+    /// Nobody takes what this direction carries.
     fn give_up(&mut self) {
-        self.has_ended = true;
-        self.start = self.end;
+        self.is_given_up = true;
     }
 }
 
@@ -153,7 +171,7 @@ mod tests {
         input: Option<io::PipeWriter>,
         output: io::PipeReader,
         daemon: UnixStream,
-        thread: thread::JoinHandle<io::Result<()>>,
+        thread: thread::JoinHandle<io::Result<Ended>>,
     }
 
     fn start() -> Bridge {
@@ -175,7 +193,7 @@ mod tests {
         drop(bridge.daemon);
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "not even JSONlate answer");
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
     }
 
     #[test]
@@ -185,7 +203,7 @@ mod tests {
         drop(bridge.daemon);
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Daemon);
         assert_eq!(heard, "bye");
         drop(bridge.input);
     }
