@@ -27,16 +27,16 @@ pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
         Err(error) => Some(Cow::Borrowed(error.message.as_ref())),
         Ok(result) => {
             let result: ToolResult<'_> = serde_json::from_str(result.get()).ok()?;
-            let said = || result.content.and_then(first_text).map(Cow::Owned);
+            let said = || result.content.and_then(last_text).map(Cow::Owned);
             let mute = Cow::Borrowed("the tool reported an error");
             result.is_error.then(|| said().unwrap_or(mute))
         }
     }
 }
 
-/// The first text of a tool's content that says anything. A tool may hand in odd content; that
-/// makes its failure no success.
-fn first_text(content: &RawValue) -> Option<String> {
+/// The last text of a tool's content that says anything: how it ended comes after what it had
+/// said until then. A tool may hand in odd content; that makes its failure no success.
+fn last_text(content: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Content {
         text: Option<String>,
@@ -45,7 +45,7 @@ fn first_text(content: &RawValue) -> Option<String> {
     items
         .into_iter()
         .filter_map(|item| serde_json::from_str::<Content>(item.get()).ok()?.text)
-        .find(|text| !text.trim().is_empty())
+        .rfind(|text| !text.trim().is_empty())
 }
 
 /// Writes a result with `_meta` naming its task, every other member as it was (TSK-16).
@@ -154,6 +154,9 @@ mod tests {
         assert_eq!(failure(&ok(r#"{"content":[]}"#)), None);
         assert_eq!(failure(&ok(r#"{"isError":false,"content":[{"text":"no"}]}"#)), None);
         let said = ok(r#"{"isError":true,"content":[{"type":"image"},{"text":"boo"}]}"#);
+        assert_eq!(failure(&said).as_deref(), Some("boo"));
+        let said =
+            ok(r#"{"isError":true,"content":[{"text":"so far"},{"text":"boo"},{"text":""}]}"#);
         assert_eq!(failure(&said).as_deref(), Some("boo"));
         for mute in [
             r#"{"isError":true}"#,
