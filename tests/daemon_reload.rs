@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
-use ceased_tests::daemon::{
-    Config, Daemon, Home, Signal, carriers, marker, wait_until,
-};
+use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
 use serde_json::Value;
 
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
