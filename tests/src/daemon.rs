@@ -5,6 +5,7 @@
 
 mod home;
 pub mod peer;
+mod program;
 mod table;
 
 use std::fs;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 pub use home::{Config, Home};
 pub use peer::Peer;
+pub use program::{Program, Ran};
 pub use rustix::process::Signal;
 pub use table::{Vitals, assert_none_left, carriers, marker};
 
