@@ -184,7 +184,8 @@ fn gone(signal: Signal) {
     let said = task.wait().err;
     wait_until("the plain one is gone", || carriers(&plain).is_empty());
     assert_eq!(carriers(&durable).len(), 1);
-    let id = said.lines().find_map(|line| line.strip_prefix("ceased: task ")).unwrap();
+    let id = said.lines().find_map(|line| line.strip_prefix("ceased: task "));
+    let id = id.expect("the id was said");
     exits(&daemon.home, 0, &["cancel", id]);
     assert_none_left(&durable);
 }

@@ -20,11 +20,11 @@ fn ping(peer: &mut Peer) {
 
 /// A line and what it earns: an error code, and the id if it can be read.
 fn refused(peer: &mut Peer, line: &[u8], code: i64) -> Value {
-    peer.try_send(&[line, b"\n"].concat()).unwrap();
-    let shown = String::from_utf8_lossy(line.get(..line.len().min(80)).unwrap()).into_owned();
+    peer.try_send(&[line, b"\n"].concat()).expect("the daemon reads");
+    let shown = String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned();
     let answer = peer.message().unwrap_or_else(|| panic!("closed by {shown}"));
     assert_eq!(answer["error"]["code"], code, "{shown}: {answer}");
-    assert!(!answer["error"]["message"].as_str().unwrap().is_empty());
+    assert!(answer["error"]["message"].as_str().is_some_and(|message| !message.is_empty()));
     answer
 }
 
