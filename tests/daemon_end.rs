@@ -58,7 +58,7 @@ fn start_with(tier: &str, config: &Config<'_>) -> Daemon {
     Daemon::start_with(home, command)
 }
 
-/// STOP-06 of the daemon itself: everybody is answered, everything is stopped, exit 0, in time.
+/// STOP-01: everybody is answered, everything is stopped, exit 0, in time.
 #[test]
 fn told_to() {
     for tier in tiers() {
@@ -180,7 +180,7 @@ fn a_peer_that_does_not_read() {
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
 }
 
-/// STOP-07 of a daemon that has no time for anything: its tools go with it.
+/// STOP-01 of a daemon that has no time for anything: its tools go with it.
 #[test]
 fn killed() {
     for tier in tiers() {

@@ -169,7 +169,8 @@ fn a_waiter_that_gives_up() {
     wait_until("the task's process is gone", || carriers(&mark).is_empty());
 }
 
-/// TSK-40: tasks of peers nobody vouches for can be used by whoever knows their id, and not listed.
+/// TSK-40: tasks of peers nobody vouches for can be used by whoever knows their id, are not listed,
+/// and live shorter.
 #[test]
 fn anonymous_tasks() {
     let daemon = daemon();
@@ -179,6 +180,7 @@ fn anonymous_tasks() {
     let get = owner.request("tasks/get", &task(&id));
     assert_eq!(owner.answer(get)["error"]["code"], -32602, "a user sees an anonymous task");
     let mut stranger = daemon.tcp_peer();
+    assert_eq!(stranger.result("tasks/get", &task(&id))["ttl"], 600_000);
     let list = stranger.request("tasks/list", "{}");
     assert_eq!(stranger.answer(list)["error"]["code"], -32601);
     assert_eq!(stranger.result("tasks/cancel", &task(&id))["status"], "cancelled");

@@ -155,7 +155,7 @@ fn nothing_at_all() {
     assert!(output.stdout.is_empty());
 }
 
-/// STOP-05 of a host that goes: what still runs after `eof_grace` is stopped for real.
+/// STOP-01 of a host that goes: what still runs after `eof_grace` is stopped for real.
 #[test]
 fn end_of_input_ends_what_runs() {
     let home = home("eof_grace = \"100ms\"\nshutdown_grace = \"8s\"");

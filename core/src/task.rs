@@ -264,6 +264,16 @@ impl Tasks {
         self.by_id.get(&id).filter(|task| task.owner == *viewer)
     }
 
+    /// Moves a task between its two live states; who created it, if that changed anything (TSK-10).
+    pub(crate) fn change(&mut self, id: TaskId, change: Change, wall: Wall) -> Option<ConnId> {
+        let task = self.by_id.get_mut(&id)?;
+        let status = task.status.after(change)?;
+        assert!(!status.is_terminal(), "an end has an outcome");
+        task.status = status;
+        task.updated = task.updated.max(wall);
+        Some(task.creator)
+    }
+
     /// Ends a task; false when it had ended before (TSK-10, TSK-26).
     pub(crate) fn end(
         &mut self,

@@ -15,12 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
+use ceased_core::call::{Answer, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Transport};
+use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
@@ -80,6 +82,8 @@ pub struct Server {
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
     runs: BTreeMap<JobId, runs::Run>,
+    /// Handlers that wait for an answer of their peer.
+    asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: Reports,
@@ -178,6 +182,7 @@ impl Server {
             ready: BTreeSet::new(),
             unsent: Vec::new(),
             runs: BTreeMap::new(),
+            asking: BTreeMap::new(),
             pool: Pool::new(),
             supervisor,
             reports,

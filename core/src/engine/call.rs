@@ -2,6 +2,7 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -222,6 +223,7 @@ impl Engine {
                     token: admitted.progress_token.map(|token| token.get().into()),
                     ..Progress::default()
                 },
+                asks: BTreeMap::new(),
                 timer: None,
             },
         );

@@ -1,10 +1,13 @@
 //! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
 //!
-//! The end of one direction is passed on and the other goes on until the daemon closes. Standard
-//! streams stay in the mode they came in, and one that is full does not stop the other direction.
+//! The end of stdin is passed on, and what the daemon still says within a moment is too. Then the
+//! bridge leaves, which ends what its peer left running: for who started it, the end of stdin ends
+//! a session, as with `ceased stdio`. Standard streams stay in the mode they came in, and one that
+//! is full does not stop the other direction.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
@@ -15,6 +18,9 @@ use crate::client::{Nozzle, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
+/// How long the daemon may go on after the end of stdin: what `daemon.eof_grace` is by default.
+/// The official clients send SIGTERM after two seconds.
+const EOF_GRACE: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(super) fn connect(
@@ -24,7 +30,7 @@ pub(super) fn connect(
 ) -> Result<Exit, Failure> {
     let endpoints = reach::endpoints(args, io, backend)?;
     let (daemon, _) = reach::first_reachable(&endpoints)?;
-    match bridge(io.input, io.output, daemon.as_fd()) {
+    match bridge(io.input, io.output, daemon.as_fd(), EOF_GRACE) {
         Ok(Ended::Input) => Ok(Exit::Done),
         Ok(Ended::Daemon) => Err(Failure::new(
             Exit::Unreachable,
@@ -37,30 +43,35 @@ pub(super) fn connect(
 /// Who ended a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// The input did; the daemon closed after that, as it should.
+    /// The input did.
     Input,
     /// The daemon did, or died.
     Daemon,
 }
 
-/// Copies until the daemon closes.
+/// Copies until the daemon closes, or until `grace` after the end of the input.
 fn bridge(
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
     daemon: BorrowedFd<'_>,
+    grace: Duration,
 ) -> io::Result<Ended> {
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
-    while !down.is_done() {
+    let mut leave_at = None;
+    while !down.is_done() && leave_at.is_none_or(|at| Instant::now() < at) {
         if up.is_done() && !is_shut {
             // A daemon that is gone already is seen when it is read.
             let _ = rustix::net::shutdown(daemon, Shutdown::Write);
             is_shut = true;
         }
-        for step in ready(&up, &down)? {
+        for step in ready(&up, &down, leave_at)? {
             match step {
-                Step::ReadUp => up.read()?,
+                Step::ReadUp => {
+                    up.read()?;
+                    leave_at = up.has_ended.then(|| Instant::now() + grace);
+                }
                 Step::ReadDown => down.read()?,
                 // What the daemon said before it stopped reading is still to be passed on.
                 Step::WriteUp => up.write().unwrap_or_else(|_| up.give_up()),
@@ -69,7 +80,7 @@ fn bridge(
             }
         }
     }
-    Ok(if up.has_ended { Ended::Input } else { Ended::Daemon })
+    Ok(if leave_at.is_some() { Ended::Input } else { Ended::Daemon })
 }
 
 /// What can be done without waiting.
@@ -83,8 +94,8 @@ enum Step {
     OutputGone,
 }
 
-/// Waits until something can be done.
-fn ready(up: &Lane<'_>, down: &Lane<'_>) -> io::Result<Vec<Step>> {
+/// Waits until something can be done, or until the deadline.
+fn ready(up: &Lane<'_>, down: &Lane<'_>, deadline: Option<Instant>) -> io::Result<Vec<Step>> {
     let wishes = [
         (Step::ReadUp, up.wants_read(), up.from, PollFlags::IN),
         (Step::WriteUp, up.wants_write(), up.to, PollFlags::OUT),
@@ -96,7 +107,7 @@ fn ready(up: &Lane<'_>, down: &Lane<'_>) -> io::Result<Vec<Step>> {
     let wishes: Vec<_> = wishes.into_iter().filter(|(_, is_wanted, ..)| *is_wanted).collect();
     let mut fds: Vec<PollFd<'_>> =
         wishes.iter().map(|(_, _, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-    poll(&mut fds, None)?;
+    poll(&mut fds, deadline)?;
     let steps = wishes.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
     Ok(steps.map(|((step, ..), _)| *step).collect())
 }
@@ -110,27 +121,26 @@ struct Lane<'a> {
     start: usize,
     end: usize,
     has_ended: bool,
-    is_given_up: bool,
 }
 
 impl<'a> Lane<'a> {
     fn new(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> io::Result<Self> {
         let bytes = vec![0; LANE_BYTES].into();
         let nozzle = Nozzle::of(to)?;
-        Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false, is_given_up: false })
+        Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false })
     }
 
     /// Everything that came was passed on, and no more will come.
     const fn is_done(&self) -> bool {
-        self.is_given_up || (self.has_ended && !self.wants_write())
+        self.has_ended && !self.wants_write()
     }
 
     const fn wants_read(&self) -> bool {
-        !self.is_given_up && !self.has_ended && !self.wants_write()
+        !self.has_ended && !self.wants_write()
     }
 
     const fn wants_write(&self) -> bool {
-        !self.is_given_up && self.start < self.end
+        self.start < self.end
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -152,9 +162,9 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Nobody takes what this direction carries.
     fn give_up(&mut self) {
-        self.is_given_up = true;
+        self.has_ended = true;
+        self.start = self.end;
     }
 }
 
@@ -175,10 +185,15 @@ mod tests {
     }
 
     fn start() -> Bridge {
+        start_with(Duration::from_secs(60))
+    }
+
+    fn start_with(grace: Duration) -> Bridge {
         let (stdin, input) = io::pipe().unwrap();
         let (output, stdout) = io::pipe().unwrap();
         let (daemon, ours) = UnixStream::pair().unwrap();
-        let thread = thread::spawn(move || bridge(stdin.as_fd(), stdout.as_fd(), ours.as_fd()));
+        let thread =
+            thread::spawn(move || bridge(stdin.as_fd(), stdout.as_fd(), ours.as_fd(), grace));
         Bridge { input: Some(input), output, daemon, thread }
     }
 
@@ -194,6 +209,17 @@ mod tests {
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "not even JSONlate answer");
         assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+    }
+
+    #[test]
+    fn a_daemon_that_goes_on_after_the_end_of_input_is_left() {
+        let mut bridge = start_with(Duration::from_millis(50));
+        drop(bridge.input.take());
+        let mut heard = String::new();
+        bridge.output.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "");
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+        drop(bridge.daemon);
     }
 
     #[test]
