@@ -26,6 +26,7 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::reports::{Inbound, Report, Reports};
@@ -130,8 +131,9 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    /// The engine was told that it does not take what it is sent.
-    blocked: bool,
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    blocked: Option<u64>,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
@@ -247,6 +249,8 @@ impl Server {
     pub fn run(mut self) -> io::Result<()> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
+            // Not before: whoever reads this may send signals at once.
+            say(format_args!("listening on {}", door.listener.address()));
         }
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
