@@ -129,6 +129,8 @@ fn a_waiter_that_goes() {
     let mark = marker();
     let mut owner = daemon.peer();
     let id = owner.create_task("hang", &with(&mark));
+    // A process that is being started has descriptors it did not have a moment before.
+    wait_until("the tool runs", || !carriers(&mark).is_empty());
     let status = owner.result("ceased/status", "{}");
     let before = daemon.vitals();
     for _ in 0..20 {
