@@ -202,9 +202,9 @@ impl Home {
         command
     }
 
-    /// The binary as another user, who gets this directory opened and may have twelve processes
-    /// and threads; `None` where we may not become
-    /// somebody else. Different numbers are different users, none of whom runs anything.
+    /// The binary as another user, who may have twelve processes and threads and for whom this
+    /// directory is opened; `None` where we may not become somebody else. Different numbers are
+    /// different users, none of whom runs anything.
     #[must_use]
     pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
         let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
