@@ -299,12 +299,13 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end].into_iter().flatten().min()?;
+        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         Some(first - self.clock.now().at)
     }
 
     fn take_time(&mut self, now: Now) {
+        self.pool.relieve(now.at);
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }

@@ -95,12 +95,7 @@ impl Engine {
         let max = self.settings.limits.inflight_max;
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         if connection.requests.len() >= max {
-            return self.refuse(
-                reply,
-                "inflight_per_connection",
-                max,
-                "requests wait for an answer: let some finish or cancel them",
-            );
+            return self.refuse_inflight(reply, max);
         }
         if let Some(task) = self.tasks.get_mut(id) {
             task.waiters.insert((reply.conn, reply.id.clone()));
