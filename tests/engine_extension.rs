@@ -24,7 +24,7 @@ fn connect(world: &mut World) -> ConnId {
 fn create(world: &mut World, conn: ConnId, tool: &str) -> (String, JobId) {
     let result = world.result(conn, "tools/call", tasks(json!({"name": tool})));
     assert_eq!(result["resultType"], "task", "{result}");
-    (result["taskId"].as_str().unwrap().to_owned(), world.last_started())
+    (result["taskId"].as_str().expect("a task has an id").to_owned(), world.last_started())
 }
 
 fn get(world: &mut World, conn: ConnId, task: &str) -> Value {

@@ -51,7 +51,7 @@ fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
 fn asked(world: &mut World, conn: ConnId, id: &Value) -> (Value, String) {
     let answer = world.next(conn);
     assert_eq!((&answer["id"], &answer["result"]["resultType"]), (id, &json!("input_required")));
-    let state = answer["result"]["requestState"].as_str().unwrap().to_owned();
+    let state = answer["result"]["requestState"].as_str().expect("a state is a string").to_owned();
     (answer["result"]["inputRequests"].clone(), state)
 }
 

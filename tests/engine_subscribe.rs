@@ -31,7 +31,7 @@ fn listen(world: &mut World, conn: ConnId, id: &Value, wanted: &Value) -> Value 
 
 fn create(world: &mut World, conn: ConnId) -> (String, JobId) {
     let result = world.result(conn, "tools/call", tasks(json!({"name": "sleep"})));
-    (result["taskId"].as_str().unwrap().to_owned(), world.last_started())
+    (result["taskId"].as_str().expect("a task has an id").to_owned(), world.last_started())
 }
 
 fn reload(world: &mut World) {

@@ -8,6 +8,8 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
+use serde::Deserialize;
+
 use crate::dialect::ToolMembers;
 use crate::write::Writer;
 use alloc::vec::Vec;
@@ -19,7 +21,8 @@ use alloc::vec::Vec;
 /// (EXT-01); the rule is: whatever may be a task is one. A client that declares the extension can
 /// follow a task, and a tool that may be one is a tool whose work may take long; so a declaring
 /// client need not keep its connection for it. A tool that is always quick should say `Forbidden`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never; what a missing declaration means (TSK-05).
     #[default]

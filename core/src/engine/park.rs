@@ -173,8 +173,7 @@ impl Engine {
         };
         let max = self.settings.limits.inflight_max;
         if self.connections.get(&reply.conn).is_some_and(|c| c.requests.len() >= max) {
-            let what = "requests wait for an answer: let some finish or cancel them";
-            return self.refuse(reply, "inflight_per_connection", max, what);
+            return self.refuse_inflight(reply, max);
         }
         match self.unpark(state) {
             None => self.forget(reply),
