@@ -4,6 +4,8 @@ pub mod binary;
 pub mod model;
 pub mod rng;
 pub mod schema;
+pub mod sim;
+pub mod slow;
 pub mod tools;
 pub mod trace;
 pub mod workspace;
