@@ -28,10 +28,11 @@ fn number(name: &str, usual: u64) -> u64 {
 }
 
 /// Runs one; what goes wrong is told in full, with the shortest history that fails.
-fn must(one: Run) -> Outcome {
+fn must(one: Run, failed: &AtomicBool) -> Outcome {
     match run(one) {
         Ok((outcome, _)) => outcome,
         Err(failure) => {
+            failed.store(true, Ordering::Relaxed);
             let short = failure.minimised();
             for step in &short.steps {
                 eprintln!("{}", serde_json::to_string(step).expect("a step is JSON"));
@@ -60,9 +61,8 @@ fn every_world_is_as_the_oracle_says() {
             // life that faults would hide. Some are held against the schemas.
             let faults = if seed.is_multiple_of(16) { Faults::NONE } else { Faults::ALL };
             let validate = if seed.is_multiple_of(64) { 7 } else { 0 };
-            failed.store(true, Ordering::Relaxed);
-            let outcome = must(Run { seed, steps: STEPS, faults, validate });
-            failed.store(false, Ordering::Relaxed);
+            let one = Run { seed, steps: STEPS, faults, validate };
+            let outcome = must(one, &failed);
             events.fetch_add(outcome.events, Ordering::Relaxed);
             done.fetch_add(1, Ordering::Relaxed);
             marks.lock().unwrap_or_else(PoisonError::into_inner).extend(outcome.marks);
@@ -101,7 +101,7 @@ fn seeds_that_failed_once_do_not_again() {
         let seed = seed.and_then(|word| word.parse().ok()).expect("a seed is a number");
         let steps = steps.and_then(|word| word.parse().ok()).expect("steps are a number");
         let faults = Faults::parse(faults.unwrap_or("all")).expect("faults have names");
-        must(Run { seed, steps, faults, validate: 0 });
+        must(Run { seed, steps, faults, validate: 0 }, &AtomicBool::new(false));
         count += 1;
     }
     assert!(count > 0, "there is no seed in tests/seeds.txt");
@@ -112,7 +112,8 @@ fn seeds_that_failed_once_do_not_again() {
 fn one_long_run() {
     let steps = usize::try_from(number("CEASED_SIM_LONG", 20_000)).expect("it fits");
     for seed in 1..=3 {
-        let outcome = must(Run { seed, steps, faults: Faults::ALL, validate: 0 });
+        let outcome =
+            must(Run { seed, steps, faults: Faults::ALL, validate: 0 }, &AtomicBool::new(false));
         println!("seed {seed}: {} events, {:016x}", outcome.events, outcome.hash);
     }
 }

@@ -123,7 +123,7 @@ impl<'a> Generator<'a> {
 
     fn hand_over(&mut self, conn: u64, most: usize) -> Option<Op> {
         let wire = &mut self.peers.get_mut(&conn)?.wire;
-        let rest = wire.split_off(wire.len().min(most));
+        let rest = wire.split_off(wire.floor_char_boundary(most));
         let text = std::mem::replace(wire, rest);
         (!text.is_empty()).then_some(Op::Bytes { conn, text })
     }
