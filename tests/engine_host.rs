@@ -320,6 +320,40 @@ fn progress_to_a_slow_peer_is_coalesced() {
     w.silent(c);
 }
 
+/// TSK-33: so for a task: what was held is told before its end, and after its end nothing is.
+#[test]
+fn progress_of_a_task_is_told_before_its_end() {
+    for cancelled in [false, true] {
+        let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
+        let (c, other) = (w.open(), w.open());
+        let params = json!({"name": "sleep", "task": {}, "_meta": {"progressToken": "t"}});
+        let created = w.result(c, "tools/call", params);
+        let job = w.last_started();
+        let fillers = [w.call(c, json!(8), "echo"), w.call(c, json!(9), "echo")];
+        w.block(c);
+        for filler in fillers {
+            w.end(filler, long());
+        }
+        w.progress(job, 1.0);
+        w.progress(job, 2.0);
+        if cancelled {
+            w.result(other, "tasks/cancel", json!({"taskId": created["task"]["taskId"]}));
+        } else {
+            w.done(job, "ok");
+        }
+        w.progress(job, 3.0);
+        w.read_again(c);
+        let told: Vec<Value> = w.rest(c).split_off(2);
+        let methods: Vec<&str> = told.iter().filter_map(|m| m["method"].as_str()).collect();
+        let (progress, status) = ("notifications/progress", "notifications/tasks/status");
+        let expected = if cancelled { vec![status] } else { vec![progress, status] };
+        assert_eq!(methods, expected);
+        if !cancelled {
+            assert_eq!(told[0]["params"]["progress"].as_f64(), Some(2.0));
+        }
+    }
+}
+
 /// A peer that lets twice the limit pile up is dropped, its work is stopped, its tasks go on.
 #[test]
 fn a_peer_that_floods_itself_is_dropped() {
@@ -422,12 +456,19 @@ fn a_half_closed_peer_does_not_linger() {
     let (task, task_job) = w.task(c, "sleep");
     let job = w.call(c, json!(1), "build");
     w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
+    // It does not read either: what runs for it is stopped before the connection is gone.
+    w.stop_reading(c);
+    w.send(c, &request(json!(3), "ping", json!({})));
     w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + 3 * SECOND)));
     w.advance(3 * SECOND - TICK);
     assert_eq!((w.steps(job).len(), w.closed.len()), (0, 0));
     w.advance(TICK);
     assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
     assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!((w.sizes().requests, w.sizes().connections), (0, 1));
+    w.read_again(c);
+    w.lose(c);
+    assert_eq!(w.next(c)["id"], 3);
     w.silent(c);
     w.stopped(job);
     w.done(task_job, "on its own");
@@ -617,6 +658,21 @@ fn a_shutdown_is_bounded() {
     w.stopped(command);
     w.stopped(function);
     assert_eq!(w.exits, 1, "it is said once");
+}
+
+/// A tick that comes late, after everything was due: the exit is still the last thing said.
+#[test]
+fn a_late_tick_ends_with_the_exit() {
+    let mut w = World::new();
+    let c = w.open();
+    let (_, job) = w.task(c, "build");
+    w.call(c, json!(1), "echo");
+    w.feed(Input::Drain(w.now().at + SECOND));
+    w.sleep_through(60 * SECOND);
+    w.feed(Input::Tick);
+    assert_eq!((w.exits, w.running.len()), (1, 1));
+    w.stopped(job);
+    assert_eq!(w.exits, 1);
 }
 
 /// A second request to shut down brings the end forward.

@@ -448,6 +448,37 @@ fn arguments_are_checked_first() {
     assert_eq!(w.running[&w.last_started()].arguments, r#"{"text" : "a\u0062"}"#);
 }
 
+/// RPC-01: what an error says is bounded, whatever it is about, and has no control characters.
+#[test]
+fn errors_do_not_repeat_what_they_refuse() {
+    let mut w = World::new();
+    let c = w.open();
+    let fresh = w.connect(Identity::User(1));
+    let long = "\u{1b}[31m\n".repeat(20_000);
+    for (method, params) in [
+        (long.as_str(), json!({})),
+        ("tools/call", json!({"name": long})),
+        ("tools/call", json!({"name": "sleep", "_meta": long})),
+        ("tools/call", json!({"name": "sleep", "task": {"ttl": long}})),
+        ("tools/call", json!({"name": [long]})),
+        ("tasks/get", json!({"taskId": long})),
+        ("tasks/get", json!({"taskId": "x", "_meta": long})),
+        ("tasks/cancel", json!({"taskId": long})),
+        ("tasks/list", json!({"cursor": long})),
+        ("logging/setLevel", json!({"level": long})),
+    ] {
+        let (_, message) = w.refusal(c, method, params);
+        assert!(message.len() < 3000, "{} bytes: {:.200}", message.len(), message);
+        assert!(!message.contains(char::is_control), "{message:.200}");
+    }
+    w.refusal(fresh, &long, json!({}));
+    w.call(c, json!(long), "echo");
+    let again = json!({"jsonrpc": "2.0", "id": long, "method": "ping"});
+    w.send(c, &again.to_string());
+    let message = w.expect_error(c, json!(long), -32600);
+    assert!(message.len() < 3000, "{} bytes", message.len());
+}
+
 /// RPC-04: a server says its own name, whatever is in it, and the tools of an empty catalog.
 #[test]
 fn names_are_written_as_json() {

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::call::{Answer, Caller, Refusal};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::time::Instant;
@@ -33,6 +34,27 @@ pub enum Action {
         step: Step,
         /// On whose behalf.
         why: Why,
+    },
+    /// A call has ended; said once for each.
+    Tell {
+        /// Who made it.
+        caller: Caller,
+        /// How it ended.
+        answer: Answer,
+    },
+    /// The peer is busy with a call.
+    TellProgress {
+        /// Who made it.
+        caller: Caller,
+        /// The params of the peer's progress notification.
+        params: Box<RawValue>,
+    },
+    /// A call was not cancelled, and nothing was sent.
+    RefuseCancel {
+        /// Who made it.
+        caller: Caller,
+        /// Why not.
+        refusal: Refusal,
     },
     /// The outbox of this connection is no longer empty.
     Flush {

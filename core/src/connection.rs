@@ -5,10 +5,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::action::Closing;
+use crate::call::{Call, PeerCapabilities};
 use crate::dialect::Dialect;
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
-use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::id::{CallId, ConnId, JobId, RequestId, TaskId};
 use crate::message::WireId;
 use crate::time::Instant;
 
@@ -50,6 +51,10 @@ pub(crate) struct Connection {
     pub(crate) held_progress: BTreeSet<JobId>,
     pub(crate) stall_timer: Option<Instant>,
     pub(crate) linger_timer: Option<Instant>,
+    /// What the peer declared at initialize.
+    pub(crate) peer: PeerCapabilities,
+    /// Requests of ours that wait for an answer.
+    pub(crate) calls: BTreeMap<CallId, Call>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
 }
@@ -69,6 +74,8 @@ impl Connection {
             held_progress: BTreeSet::new(),
             stall_timer: None,
             linger_timer: None,
+            peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },
+            calls: BTreeMap::new(),
             probes: 0,
         }
     }

@@ -17,6 +17,8 @@ pub struct Counters {
     pub overlong: u64,
     /// Responses to requests nobody made (CAN-10).
     pub unasked_responses: u64,
+    /// Responses to requests nobody waits for any more (CAN-10).
+    pub late_responses: u64,
     /// Requests cancelled by their requestor (CAN-06).
     pub cancelled: u64,
     /// Cancellations that named nothing cancellable (CAN-09).
@@ -46,7 +48,7 @@ pub struct Counters {
 impl Counters {
     /// Every counter with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 19] {
+    pub const fn named(&self) -> [(&'static str, u64); 20] {
         [
             ("frames", self.frames),
             ("requests", self.requests),
@@ -55,6 +57,7 @@ impl Counters {
             ("invalid", self.invalid),
             ("overlong", self.overlong),
             ("unaskedResponses", self.unasked_responses),
+            ("lateResponses", self.late_responses),
             ("cancelled", self.cancelled),
             ("cancelsIgnored", self.cancels_ignored),
             ("cancelsMalformed", self.cancels_malformed),

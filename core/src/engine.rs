@@ -3,6 +3,7 @@
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time.
 
+mod ask;
 mod call;
 mod cancel;
 mod control;
@@ -24,7 +25,7 @@ use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect, UnreadableId};
 use crate::event::Event;
 use crate::frame::Outbox;
-use crate::id::{ConnId, JobId, Mint};
+use crate::id::{AskId, CallId, ConnId, JobId, Mint};
 use crate::job::Job;
 use crate::message::{ErrorObject, Message, code};
 use crate::settings::Settings;
@@ -48,6 +49,9 @@ pub struct Engine {
     next_job: u64,
     tasks: Tasks,
     timers: Timers,
+    /// Calls the host made.
+    host_calls: BTreeMap<AskId, (ConnId, CallId)>,
+    next_call: u64,
     drain: Option<Drain>,
     counters: Counters,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
@@ -79,6 +83,8 @@ impl Admitted {
 struct Drain {
     kill_timer: Option<Instant>,
     end_timer: Option<Instant>,
+    /// Its time is over: whatever is left is the host's to end with itself.
+    over: bool,
     exit_said: bool,
 }
 
@@ -100,6 +106,8 @@ impl Engine {
             next_job: 1,
             tasks: Tasks::new(cursor_key),
             timers: Timers::default(),
+            host_calls: BTreeMap::new(),
+            next_call: 1,
             drain: None,
             counters: Counters::default(),
             loosest,
@@ -127,6 +135,9 @@ impl Engine {
                 self.on_progress(job, progress, total, message);
             }
             Event::Log { job, level, data } => self.on_log(job, level, data),
+            Event::Asked { job, ask, request } => self.on_asked(job, ask, request),
+            Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
+            Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
             Event::Configured { settings } => self.on_configured(settings),
@@ -134,6 +145,8 @@ impl Engine {
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
         }
+        // The last thing there is to do, so that a host may stop at it.
+        self.exit_if_drained();
         core::mem::swap(&mut self.out, actions);
     }
 
@@ -218,8 +231,8 @@ impl Engine {
             Message::Notification { method, params } => {
                 self.on_notification(conn, &method, params);
             }
-            // We have asked this peer nothing: whatever it answers is late or made up.
-            Message::Response { .. } | Message::Batch(_) => self.counters.unasked_responses += 1,
+            Message::Response { id, outcome } => self.on_response(conn, id, outcome),
+            Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }
         if let Some(batch) = batch {
             self.settle_in_batch(conn, batch, |_| {});

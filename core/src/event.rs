@@ -7,7 +7,8 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::id::{ConnId, JobId};
+use crate::call::{Ask, Caller};
+use crate::id::{AskId, ConnId, JobId};
 use crate::message::ErrorObject;
 use crate::settings::Settings;
 use crate::time::Instant;
@@ -169,6 +170,31 @@ pub enum Event<'a> {
         level: LogLevel,
         /// Any JSON value.
         data: &'a RawValue,
+    },
+    /// A job asks its peer something.
+    Asked {
+        /// Which job.
+        job: JobId,
+        /// Its own number for the question.
+        ask: AskId,
+        /// What it asks.
+        request: Ask,
+    },
+    /// The host asks a peer something.
+    Call {
+        /// Which peer.
+        conn: ConnId,
+        /// The host's number for the call.
+        ask: AskId,
+        /// What it asks.
+        request: Ask,
+    },
+    /// Whoever made a call does not want its answer any more.
+    CancelCall {
+        /// Who made it.
+        caller: Caller,
+        /// Why, for the peer.
+        reason: Option<&'a str>,
     },
     /// The first process of a job has exited and others of it have not: they are to be stopped.
     Lingering {

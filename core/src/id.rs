@@ -67,6 +67,55 @@ impl fmt::Display for JobId {
     }
 }
 
+/// A request of ours to a peer. Counted by the engine from 1; its decimal is the JSON-RPC id.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(u64);
+
+impl CallId {
+    /// The call with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The call's number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "k{}", self.0)
+    }
+}
+
+/// What a job or the host calls one of its questions, to know the answer by. Never used twice by
+/// the same one.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(u64);
+
+impl AskId {
+    /// The question with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The question's number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for AskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "q{}", self.0)
+    }
+}
+
 /// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01).
 ///
 /// Prints strings quoted, so that the two look different in a log as well.

@@ -1,13 +1,15 @@
 //! Jobs: the work behind a request or a task, and how far stopping it has come.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::action::Why;
+use crate::call::Asked;
 use crate::event::Identity;
-use crate::id::{ConnId, RequestId, TaskId};
+use crate::id::{AskId, ConnId, RequestId, TaskId};
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
 
@@ -27,6 +29,8 @@ pub(crate) struct Job {
     /// When it was asked for.
     pub(crate) since: Instant,
     pub(crate) progress: Progress,
+    /// What it asked a peer and has not been told the answer of.
+    pub(crate) asks: BTreeMap<AskId, Asked>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Instant>,
 }

@@ -53,6 +53,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod action;
+pub mod call;
 mod connection;
 pub mod counters;
 pub mod dialect;
@@ -63,6 +64,7 @@ pub mod id;
 mod job;
 pub mod limits;
 pub mod message;
+mod meta;
 mod params;
 pub mod settings;
 pub mod task;

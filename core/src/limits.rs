@@ -20,6 +20,10 @@ impl Default for FrameLimits {
 pub struct Limits {
     /// What one frame may be.
     pub frames: FrameLimits,
+    /// Questions of one job that wait for an answer.
+    pub asks_max: usize,
+    /// Requests of ours on one connection that wait for an answer.
+    pub calls_max: usize,
     /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
     pub depth_max: usize,
     /// Connections at once.
@@ -51,6 +55,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             frames: FrameLimits::default(),
+            asks_max: 64,
+            calls_max: 1024,
             depth_max: 128,
             connections_max: 1024,
             inflight_max: 1024,

@@ -19,9 +19,19 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Resu
     if !params.get().starts_with('{') {
         return Err(ErrorObject::invalid_params("params must be an object"));
     }
-    serde_json::from_str(params.get())
-        .map_err(|error| ErrorObject::invalid_params(format!("params: {error}")))
+    serde_json::from_str(params.get()).map_err(|error| {
+        let mut message = format!("params: {error}");
+        // It quotes what it did not expect, which may be as long as the frame.
+        if message.len() > MESSAGE_BYTES_MAX {
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            message.push('…');
+        }
+        ErrorObject::invalid_params(message)
+    })
 }
+
+/// Longest sentence about params that could not be read, in bytes.
+const MESSAGE_BYTES_MAX: usize = 300;
 
 /// Reads params that may be left out.
 ///

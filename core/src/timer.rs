@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::id::{ConnId, JobId, TaskId};
+use crate::id::{CallId, ConnId, JobId, TaskId};
 use crate::time::Instant;
 
 /// What is due.
@@ -16,6 +16,8 @@ pub enum Timer {
     Stall(ConnId),
     /// A peer that closed its side may not wait longer for what still runs.
     Linger(ConnId),
+    /// An answer we wait for.
+    Call(ConnId, CallId),
     /// SIGKILL for what is left while shutting down.
     DrainKill,
     /// The end of the shutdown.

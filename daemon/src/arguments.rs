@@ -114,6 +114,17 @@ impl Arguments {
         if offences.is_empty() { Ok(()) } else { Err(capped(&offences.join("; "))) }
     }
 
+    /// A question about checked arguments. An absent one is said to be absent.
+    ///
+    /// # Errors
+    /// When the arguments are no object.
+    pub fn question(&self, template: &Template, arguments: &str) -> Result<String, String> {
+        let values = self.values(arguments)?;
+        let text = template
+            .fill(|name| Ok(Some(values.plain(name)?.unwrap_or(Cow::Borrowed("(not given)")))))?;
+        Ok(text.unwrap_or_default())
+    }
+
     /// The texts of checked arguments, with the defaults of those that are not there.
     fn values<'v>(&'v self, arguments: &'v str) -> Result<Values<'v>, String> {
         let mut values: BTreeMap<Cow<'v, str>, &RawValue> = self

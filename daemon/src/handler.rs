@@ -1,10 +1,14 @@
 //! Handlers: tools that are Rust functions, and what they are given and give back.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use ceased_core::call::{Answer, Ask, Refusal};
 use ceased_core::event::{LogLevel, Outcome};
-use ceased_core::id::{JobId, TaskId};
+use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::message::{ErrorObject, code};
+use crossbeam_channel::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -41,6 +45,8 @@ pub struct Job {
     pub(crate) arguments: Box<RawValue>,
     pub(crate) token: CancelToken,
     pub(crate) reports: Reports,
+    /// Numbers its questions.
+    pub(crate) asked: AtomicU64,
 }
 
 impl Job {
@@ -89,10 +95,78 @@ impl Job {
         });
     }
 
+    /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
+    /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
+    /// waits until somebody waits for the task's result (TSK-30).
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
+        let params =
+            to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
+        let request = Ask { method: method.into(), params: Some(params), patience: None };
+        // The engine's own questions about a job have numbers below.
+        let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
+        let (sender, receiver) = bounded(1);
+        self.reports.send(Report::Asked { job: self.id, ask, request, answer: sender });
+        // A loop that has ended answers nothing any more.
+        match receiver.recv().unwrap_or(Answer::Cancelled) {
+            Answer::Result(result) => serde_json::from_str(result.get())
+                .map_err(|error| AskError::Unreadable(error.to_string())),
+            Answer::Error(error) => {
+                Err(AskError::Peer(serde_json::from_str(error.get()).unwrap_or(Value::Null)))
+            }
+            Answer::Refused(refusal) => Err(AskError::Refused(refusal)),
+            Answer::TimedOut | Answer::Lost => Err(AskError::Unanswered),
+            Answer::Cancelled => Err(AskError::Cancelled),
+        }
+    }
+
     /// Sends the requestor a log message.
     pub fn log(&self, level: LogLevel, data: &Value) {
         if let Ok(data) = to_raw_value(data) {
             self.reports.send(Report::Log { job: self.id, level, data });
+        }
+    }
+}
+
+/// Why a question was not answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskError {
+    /// It was not asked: the requestor cannot answer such questions, or too many wait.
+    Refused(Refusal),
+    /// The requestor answered with this error object.
+    Peer(Value),
+    /// The requestor went away or took too long.
+    Unanswered,
+    /// The call was cancelled meanwhile.
+    Cancelled,
+    /// What was asked or answered is no JSON a program could read.
+    Unreadable(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
+            Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
+            Self::Unanswered => f.write_str("the requestor did not answer"),
+            Self::Cancelled => Cancelled.fmt(f),
+            Self::Unreadable(why) => write!(f, "the answer cannot be read: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl From<AskError> for ToolError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Cancelled => Self::Cancelled,
+            AskError::Refused(_)
+            | AskError::Peer(_)
+            | AskError::Unanswered
+            | AskError::Unreadable(_) => Self::Failed(error.to_string().into()),
         }
     }
 }

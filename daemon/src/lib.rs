@@ -24,7 +24,6 @@ pub mod process;
 mod reports;
 mod server;
 mod signals;
-#[allow(unsafe_code, reason = "the one place for it")]
 mod sys;
 mod token;
 mod tools;
@@ -32,7 +31,7 @@ mod tools;
 pub use backend::InThisProcess;
 pub use builtin::Builtin;
 pub use daemon::{Daemon, Running, StartError};
-pub use handler::{Content, Handler, Job, ToolError, ToolResult};
+pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
 pub use server::{Remote, Server};
 pub use token::{CancelToken, Cancelled};
 pub use tools::{BadTool, HandlerTool, PATIENCE};

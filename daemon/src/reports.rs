@@ -5,8 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ceased_core::call::{Answer, Ask};
 use ceased_core::event::{LogLevel, Outcome};
-use ceased_core::id::JobId;
+use ceased_core::id::{AskId, JobId};
 use crossbeam_channel::{Receiver, Sender, TryIter, bounded};
 use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
@@ -23,6 +24,8 @@ pub(crate) enum Report {
     Progress { job: JobId, progress: f64, total: Option<f64>, message: Option<Box<str>> },
     /// A handler says something.
     Log { job: JobId, level: LogLevel, data: Box<RawValue> },
+    /// A handler asks its peer something.
+    Asked { job: JobId, ask: AskId, request: Ask, answer: Sender<Answer> },
     /// A handler has returned.
     Done { job: JobId, outcome: Outcome },
     /// What the supervisor of processes has to say.

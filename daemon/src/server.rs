@@ -15,15 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
+use ceased_core::call::{Answer, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Transport};
+use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::reports::{Inbound, Report, Reports};
@@ -79,6 +82,8 @@ pub struct Server {
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
     runs: BTreeMap<JobId, runs::Run>,
+    /// Handlers that wait for an answer of their peer.
+    asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: Reports,
@@ -126,8 +131,9 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    /// The engine was told that it does not take what it is sent.
-    blocked: bool,
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    blocked: Option<u64>,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
@@ -176,6 +182,7 @@ impl Server {
             ready: BTreeSet::new(),
             unsent: Vec::new(),
             runs: BTreeMap::new(),
+            asking: BTreeMap::new(),
             pool: Pool::new(),
             supervisor,
             reports,
@@ -242,6 +249,8 @@ impl Server {
     pub fn run(mut self) -> io::Result<()> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
+            // Not before: whoever reads this may send signals at once.
+            say(format_args!("listening on {}", door.listener.address()));
         }
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
@@ -290,12 +299,13 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end].into_iter().flatten().min()?;
+        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         Some(first - self.clock.now().at)
     }
 
     fn take_time(&mut self, now: Now) {
+        self.pool.relieve(now.at);
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }

@@ -4,6 +4,8 @@
 //! `Command` is not used for tools because it cannot start a process inside a control group, hands
 //! no pidfd out, blocks until the exec is done, and inherits signal masks and ignored signals.
 
+#![allow(unsafe_code, reason = "the one place for it")]
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;

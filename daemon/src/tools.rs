@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
 use crate::handler::Handler;
 
@@ -15,7 +15,20 @@ use crate::handler::Handler;
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the server needs to run a tool; the payload of its [`Tool`].
-pub(crate) enum Payload {
+pub(crate) struct Payload {
+    pub(crate) run: PayloadRun,
+    /// What its requestor is asked before it runs.
+    pub(crate) confirm: Option<Confirm>,
+}
+
+/// A question to ask before a tool runs.
+pub(crate) struct Confirm {
+    pub(crate) question: Template,
+    pub(crate) arguments: Arguments,
+}
+
+/// What a tool does.
+pub(crate) enum PayloadRun {
     /// A function of this process.
     Handler(Arc<dyn Handler>),
     /// A program.
@@ -152,13 +165,13 @@ impl HandlerTool {
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(Payload::Handler(self.handler)),
+            payload: payload(PayloadRun::Handler(self.handler), None),
         })
     }
 }
 
-fn payload(payload: Payload) -> Option<Arc<dyn Any + Send + Sync>> {
-    Some(Arc::new(payload))
+fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Send + Sync>> {
+    Some(Arc::new(Payload { run, confirm }))
 }
 
 /// A tool of a configuration, for a server.
@@ -166,11 +179,11 @@ fn payload(payload: Payload) -> Option<Arc<dyn Any + Send + Sync>> {
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            (Ladder::Handler { patience: PATIENCE }, Payload::Handler(Arc::new(*builtin)))
+            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(Arc::new(*builtin)))
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },
-            Payload::Command {
+            PayloadRun::Command {
                 command: Box::new(command.clone()),
                 arguments: tool.arguments.clone(),
             },
@@ -186,6 +199,11 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         timeout: Some(tool.timeout),
         ladder,
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
-        payload: payload(run),
+        payload: payload(
+            run,
+            tool.confirm
+                .clone()
+                .map(|question| Confirm { question, arguments: tool.arguments.clone() }),
+        ),
     }
 }

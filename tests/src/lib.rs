@@ -1,6 +1,7 @@
 //! The test kit: what the suites of this workspace share.
 
 pub mod binary;
+pub mod daemon;
 pub mod model;
 pub mod rng;
 pub mod schema;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ceased_core::action::Action;
+use ceased_core::call::{Ask, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 use serde_json::value::RawValue;
@@ -35,6 +36,12 @@ pub enum Input {
     Progress(JobId, f64, Option<f64>, Option<String>),
     /// See [`Event`].
     Log(JobId, LogLevel, Box<RawValue>),
+    /// See [`Event`].
+    Asked(JobId, AskId, Ask),
+    /// See [`Event`].
+    Call(ConnId, AskId, Ask),
+    /// See [`Event`].
+    CancelCall(Caller, Option<String>),
     /// See [`Event`].
     Lingering(JobId),
     /// See [`Event`].
@@ -72,6 +79,15 @@ impl Input {
                 message: message.as_deref(),
             },
             Self::Log(job, level, data) => Event::Log { job: *job, level: *level, data },
+            Self::Asked(job, ask, request) => {
+                Event::Asked { job: *job, ask: *ask, request: request.clone() }
+            }
+            Self::Call(conn, ask, request) => {
+                Event::Call { conn: *conn, ask: *ask, request: request.clone() }
+            }
+            Self::CancelCall(caller, reason) => {
+                Event::CancelCall { caller: *caller, reason: reason.as_deref() }
+            }
             Self::Lingering(job) => Event::Lingering { job: *job },
             Self::Done(job, outcome) => Event::Done { job: *job, outcome: outcome.clone() },
             Self::Configured(settings) => Event::Configured { settings: Arc::clone(settings) },

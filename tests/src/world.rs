@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{Action, Closing, Note, Why};
+use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::id::{ConnId, JobId, Mint, TaskId};
@@ -82,6 +83,12 @@ pub struct World {
     pub started: Vec<JobId>,
     /// Every step taken, in order.
     pub stops: Vec<(JobId, Step, Why)>,
+    /// How every call ended, in order.
+    pub told: Vec<(Caller, Answer)>,
+    /// Whose peers told of progress.
+    pub told_progress: Vec<Caller>,
+    /// Cancels that were not sent.
+    pub refused_cancels: Vec<(Caller, Refusal)>,
     /// Every note, in order.
     pub notes: Vec<Note>,
     /// Every connection the engine closed, in order.
@@ -93,6 +100,8 @@ pub struct World {
     pub strict: bool,
     /// What was handed in, if a test wants to know.
     pub trace: Option<Trace>,
+    /// What the engine did and said, line by line, if a test wants to know.
+    pub transcript: Option<Vec<String>>,
 }
 
 impl Default for World {
@@ -127,11 +136,15 @@ impl World {
             running: BTreeMap::new(),
             started: Vec::new(),
             stops: Vec::new(),
+            told: Vec::new(),
+            told_progress: Vec::new(),
+            refused_cancels: Vec::new(),
             notes: Vec::new(),
             closed: Vec::new(),
             exits: 0,
             strict: true,
             trace: None,
+            transcript: None,
         }
     }
 
@@ -163,6 +176,8 @@ impl World {
             let cleared = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
+        let exit = actions.iter().position(|action| matches!(action, Action::Exit));
+        assert!(exit.is_none_or(|at| at + 1 == actions.len()), "there is more after the end");
         for action in actions {
             self.act(action);
         }
@@ -179,6 +194,9 @@ impl World {
     }
 
     fn act(&mut self, action: Action) {
+        if let Some(line) = self.transcript.as_mut().and(describe(&action)) {
+            self.transcript.get_or_insert_default().push(line);
+        }
         match action {
             Action::Start { job, tool, arguments, task } => {
                 assert!(self.seen.insert(job), "{job} is started twice");
@@ -197,6 +215,11 @@ impl World {
                 if step == Step::Abandon {
                     self.running.remove(&job);
                 }
+            }
+            Action::Tell { caller, answer } => self.told.push((caller, answer)),
+            Action::TellProgress { caller, .. } => self.told_progress.push(caller),
+            Action::RefuseCancel { caller, refusal } => {
+                self.refused_cancels.push((caller, refusal));
             }
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
@@ -242,6 +265,9 @@ impl World {
             assert!(!line.contains('\r') && !line.is_empty(), "one message is one line: {line:?}");
             let message: Value = serde_json::from_str(line)
                 .unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+            if let Some(transcript) = &mut self.transcript {
+                transcript.push(format!("{conn}< {line}"));
+            }
             let peer = self.peers.get_mut(&conn).expect("who reads was opened");
             if self.strict {
                 peer.take_note_of(&message);
@@ -288,6 +314,11 @@ impl World {
             assert!(next.is_none_or(|next| next > (due, timer)), "{timer:?} is due again at once");
         }
         self.move_clock_to(end);
+    }
+
+    /// Lets time pass without a tick, as when the machine was suspended.
+    pub fn sleep_through(&mut self, span: Duration) {
+        self.move_clock_to(self.now.at + span);
     }
 
     fn move_clock_to(&mut self, at: Instant) {
@@ -355,4 +386,22 @@ impl World {
         let of_job = self.stops.iter().filter(|(stopped, ..)| *stopped == job);
         of_job.map(|(_, step, why)| (*step, *why)).collect()
     }
+}
+
+/// An action as one line of a transcript; none for what a transcript shows anyway.
+fn describe(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Start { job, tool, arguments, task } => {
+            let task = task.map(|task| format!(" for {task}")).unwrap_or_default();
+            format!("start {job} {} {}{task}", tool.name, arguments.get())
+        }
+        Action::Stop { job, step, why } => format!("stop {job} {step:?} ({})", why.as_str()),
+        Action::Tell { caller, answer } => format!("tell {caller:?} {answer:?}"),
+        Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
+        Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
+        Action::Flush { .. } => return None,
+        Action::Close { conn, why } => format!("close {conn} {why:?}"),
+        Action::Note(note) => format!("note {note:?}"),
+        Action::Exit => "exit".to_owned(),
+    })
 }

@@ -2,6 +2,7 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -130,12 +131,7 @@ impl Engine {
         let job = JobId::new(self.next_job);
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         if connection.requests.len() >= max {
-            return self.refuse(
-                reply,
-                "inflight_per_connection",
-                max,
-                "requests wait for an answer: let some finish or cancel them",
-            );
+            return self.refuse_inflight(reply, max);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
@@ -222,6 +218,7 @@ impl Engine {
                     token: admitted.progress_token.map(|token| token.get().into()),
                     ..Progress::default()
                 },
+                asks: BTreeMap::new(),
                 timer: None,
             },
         );

@@ -1,8 +1,10 @@
 //! Invariants across the tables: what must hold after every event.
 
 use super::Engine;
+use crate::call::{Asked, Caller};
 use crate::connection::{Ending, Work};
 use crate::job::{JobState, Purpose};
+use crate::task::Status;
 
 /// Checks them all.
 ///
@@ -12,6 +14,7 @@ pub(super) fn check(engine: &Engine) {
     engine.tasks.check();
     requests(engine);
     jobs(engine);
+    calls(engine);
     timers(engine);
     for (id, task) in engine.tasks.iter() {
         for (conn, request) in &task.waiters {
@@ -91,11 +94,50 @@ fn jobs(engine: &Engine) {
     assert!(engine.queue.iter().all(|id| engine.jobs.contains_key(id)), "a queued job is gone");
 }
 
+/// Every question of a job is where the connection it went to, or its task, knows of it.
+fn calls(engine: &Engine) {
+    let mut sent = 0;
+    for (id, job) in &engine.jobs {
+        for (ask, asked) in &job.asks {
+            match asked {
+                Asked::Waiting(_) => assert!(job.task.is_some(), "{id} asks {ask:?} of nobody"),
+                Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
+                    let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
+                    let caller = Caller::Job { job: *id, ask: *ask };
+                    assert_eq!(entry.map(|entry| entry.caller), Some(caller));
+                    sent += 1;
+                }
+            }
+        }
+        let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
+        assert!(!stopping || job.asks.is_empty(), "{id} is told to stop and still asks");
+        if let Some(task) = job.task.and_then(|task| engine.tasks.get(task))
+            && !task.status.is_terminal()
+        {
+            let asks = task.status == Status::InputRequired;
+            assert_eq!(asks, !job.asks.is_empty(), "input_required while it asks (TSK-28)");
+        }
+    }
+    for (ask, (conn, call)) in &engine.host_calls {
+        let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
+        assert_eq!(entry.map(|entry| entry.caller), Some(Caller::Host(*ask)));
+        sent += 1;
+    }
+    let open: usize = engine.connections.values().map(|c| c.calls.len()).sum();
+    assert_eq!(open, sent, "a call without a caller");
+}
+
 fn timers(engine: &Engine) {
     let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
         + engine.connections.values().filter(|c| c.stall_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.linger_timer.is_some()).count()
+        + engine
+            .connections
+            .values()
+            .flat_map(|c| c.calls.values())
+            .filter(|call| call.timer.is_some())
+            .count()
         + engine.drain.as_ref().map_or(0, |drain| {
             usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())
         });

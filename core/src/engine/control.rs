@@ -72,7 +72,7 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
-        self.exit_if_drained();
+        self.lose_calls(conn, connection.calls.into_iter().collect());
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
@@ -102,7 +102,6 @@ impl Engine {
             self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         }
         self.show_all_held_progress(conn);
-        self.exit_if_drained();
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
@@ -139,7 +138,6 @@ impl Engine {
         for id in ids {
             self.disown(id, Why::Shutdown);
         }
-        self.exit_if_drained();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -172,11 +170,11 @@ impl Engine {
         }
     }
 
-    /// While shutting down: says when nothing is left to wait for.
+    /// While shutting down: says when nothing is left to wait for, or no time to wait.
     pub(super) fn exit_if_drained(&mut self) {
         let idle = self.jobs.is_empty();
         if let Some(drain) = &mut self.drain
-            && idle
+            && (idle || drain.over)
             && !drain.exit_said
         {
             drain.exit_said = true;
@@ -198,6 +196,7 @@ impl Engine {
                     self.close(conn, Closing::Stalled);
                 }
                 Timer::Linger(conn) => self.on_linger_timer(conn),
+                Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;
@@ -237,11 +236,7 @@ impl Engine {
     fn end_drain(&mut self) {
         if let Some(drain) = &mut self.drain {
             drain.end_timer = None;
-            self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
-            if !drain.exit_said {
-                drain.exit_said = true;
-                self.out.push(Action::Exit);
-            }
+            drain.over = true;
         }
     }
 }

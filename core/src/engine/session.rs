@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::Closing;
+use crate::call::PeerCapabilities;
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, TaskRules};
 use crate::event::{Identity, LogLevel};
@@ -33,7 +34,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains_key(&reply.id) {
-            let message = alloc::format!("the id {} is still in flight", reply.id);
+            let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         let (phase, tasks) = (connection.phase, connection.dialect.tasks);
@@ -93,6 +94,8 @@ impl Engine {
     ) {
         if method == self.dialect(conn).cancel_method {
             self.on_cancelled(conn, params);
+        } else if method == "notifications/progress" {
+            self.on_peer_progress(conn, params);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
         // answered. Every other notification is for somebody else.
@@ -103,6 +106,8 @@ impl Engine {
         struct Params<'a> {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: Cow<'a, str>,
+            #[serde(borrow, default)]
+            capabilities: Option<&'a RawValue>,
         }
         let params: Params<'_> = match params::read(params) {
             Ok(params) => params,
@@ -112,6 +117,7 @@ impl Engine {
         let dialect = Dialect::negotiate(&params.protocol_version);
         connection.dialect = dialect;
         connection.phase = Phase::Ready;
+        connection.peer = PeerCapabilities::read(params.capabilities);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
         let settings = alloc::sync::Arc::clone(&self.settings);
@@ -178,6 +184,12 @@ impl Engine {
 
     fn invalid_request(&mut self, reply: Reply, message: &'static str) {
         self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+    }
+
+    /// Answers that too many requests of the connection wait already.
+    pub(super) fn refuse_inflight(&mut self, reply: Reply, max: usize) {
+        let what = "requests wait for an answer: let some finish or cancel them";
+        self.refuse(reply, "inflight_per_connection", max, what);
     }
 
     /// Answers that a limit is reached (TSK-36).

@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, result};
+use super::Engine;
 use crate::action::{Note, Why};
 use crate::connection::{Pending, Reply, Work};
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
+use crate::meta::{RELATED_TASK, write_with_meta};
 use crate::params::{self, Given};
 use crate::task::{Change, Task, TaskOutcome};
 use crate::timer::Timer;
@@ -94,18 +95,14 @@ impl Engine {
         let max = self.settings.limits.inflight_max;
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         if connection.requests.len() >= max {
-            return self.refuse(
-                reply,
-                "inflight_per_connection",
-                max,
-                "requests wait for an answer: let some finish or cancel them",
-            );
+            return self.refuse_inflight(reply, max);
         }
         if let Some(task) = self.tasks.get_mut(id) {
             task.waiters.insert((reply.conn, reply.id.clone()));
         }
         let key = reply.id.clone();
         connection.requests.insert(key, Pending { reply, work: Work::Task(id) });
+        self.offer_inputs(id);
     }
 
     fn answer_with_outcome(&mut self, reply: Reply, id: TaskId) {
@@ -113,7 +110,10 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, "no outcome"));
         };
         match outcome {
-            Ok(value) => self.answer(reply, |json| result::write_related(json, value.get(), id)),
+            Ok(value) => self.answer(reply, |json| {
+                let related = alloc::format!("{{\"taskId\":\"{id}\"}}");
+                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+            }),
             Err(error) => self.fail(reply, &error),
         }
     }
@@ -221,7 +221,7 @@ impl Engine {
     }
 
     /// TSK-18
-    fn notify_status(&mut self, conn: ConnId, id: TaskId) {
+    pub(super) fn notify_status(&mut self, conn: ConnId, id: TaskId) {
         if !self.settings.tasks.status_notifications {
             return;
         }

@@ -68,6 +68,7 @@ impl Engine {
             JobState::Running | JobState::Lingering => {
                 let step = job.tool.ladder.first();
                 job.state = JobState::Stopping { step, why, since: self.now.at };
+                self.cancel_asks(id);
                 self.take_step(id, step, why);
             }
             // It is being stopped; a requestor's word is worth more in a view than ours.
@@ -203,6 +204,7 @@ impl Engine {
 
     /// Forgets a job: its place, its timer, its room.
     fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        self.cancel_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         if let Some(connection) = self.connections.get_mut(&job.conn) {
@@ -220,7 +222,6 @@ impl Engine {
         {
             task.job = None;
         }
-        self.exit_if_drained();
         Some(job)
     }
 

@@ -1,10 +1,13 @@
 //! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
 //!
-//! The end of one direction is passed on and the other goes on until the daemon closes. Standard
-//! streams stay in the mode they came in, and one that is full does not stop the other direction.
+//! The end of stdin is passed on, and what the daemon still says within a moment is too. Then the
+//! bridge leaves, which ends what its peer left running: for who started it, the end of stdin ends
+//! a session, as with `ceased stdio`. Standard streams stay in the mode they came in, and one that
+//! is full does not stop the other direction.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
@@ -15,6 +18,9 @@ use crate::client::{Nozzle, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
+/// How long the daemon may go on after the end of stdin: what `daemon.eof_grace` is by default.
+/// The official clients send SIGTERM after two seconds.
+const EOF_GRACE: Duration = Duration::from_millis(500);
 
 /// Runs the command.
 pub(super) fn connect(
@@ -24,26 +30,48 @@ pub(super) fn connect(
 ) -> Result<Exit, Failure> {
     let endpoints = reach::endpoints(args, io, backend)?;
     let (daemon, _) = reach::first_reachable(&endpoints)?;
-    match bridge(io.input, io.output, daemon.as_fd()) {
-        Ok(()) => Ok(Exit::Done),
+    match bridge(io.input, io.output, daemon.as_fd(), EOF_GRACE) {
+        Ok(Ended::Input) => Ok(Exit::Done),
+        Ok(Ended::Daemon) => Err(Failure::new(
+            Exit::Unreachable,
+            "the daemon closed the connection before the end of the input",
+        )),
         Err(why) => Err(Failure::new(Exit::Failed, format!("the bridge broke: {why}"))),
     }
 }
 
-/// Copies until the daemon closes.
-fn bridge(input: BorrowedFd<'_>, output: BorrowedFd<'_>, daemon: BorrowedFd<'_>) -> io::Result<()> {
+/// Who ended a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The input did.
+    Input,
+    /// The daemon did, or died.
+    Daemon,
+}
+
+/// Copies until the daemon closes, or until `grace` after the end of the input.
+fn bridge(
+    input: BorrowedFd<'_>,
+    output: BorrowedFd<'_>,
+    daemon: BorrowedFd<'_>,
+    grace: Duration,
+) -> io::Result<Ended> {
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
-    while !down.is_done() {
+    let mut leave_at = None;
+    while !down.is_done() && leave_at.is_none_or(|at| Instant::now() < at) {
         if up.is_done() && !is_shut {
             // A daemon that is gone already is seen when it is read.
             let _ = rustix::net::shutdown(daemon, Shutdown::Write);
             is_shut = true;
         }
-        for step in ready(&up, &down)? {
+        for step in ready(&up, &down, leave_at)? {
             match step {
-                Step::ReadUp => up.read()?,
+                Step::ReadUp => {
+                    up.read()?;
+                    leave_at = up.has_ended.then(|| Instant::now() + grace);
+                }
                 Step::ReadDown => down.read()?,
                 // What the daemon said before it stopped reading is still to be passed on.
                 Step::WriteUp => up.write().unwrap_or_else(|_| up.give_up()),
@@ -52,7 +80,7 @@ fn bridge(input: BorrowedFd<'_>, output: BorrowedFd<'_>, daemon: BorrowedFd<'_>)
             }
         }
     }
-    Ok(())
+    Ok(if leave_at.is_some() { Ended::Input } else { Ended::Daemon })
 }
 
 /// What can be done without waiting.
@@ -66,8 +94,8 @@ enum Step {
     OutputGone,
 }
 
-/// Waits until something can be done.
-fn ready(up: &Lane<'_>, down: &Lane<'_>) -> io::Result<Vec<Step>> {
+/// Waits until something can be done, or until the deadline.
+fn ready(up: &Lane<'_>, down: &Lane<'_>, deadline: Option<Instant>) -> io::Result<Vec<Step>> {
     let wishes = [
         (Step::ReadUp, up.wants_read(), up.from, PollFlags::IN),
         (Step::WriteUp, up.wants_write(), up.to, PollFlags::OUT),
@@ -79,7 +107,7 @@ fn ready(up: &Lane<'_>, down: &Lane<'_>) -> io::Result<Vec<Step>> {
     let wishes: Vec<_> = wishes.into_iter().filter(|(_, is_wanted, ..)| *is_wanted).collect();
     let mut fds: Vec<PollFd<'_>> =
         wishes.iter().map(|(_, _, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-    poll(&mut fds, None)?;
+    poll(&mut fds, deadline)?;
     let steps = wishes.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
     Ok(steps.map(|((step, ..), _)| *step).collect())
 }
@@ -153,14 +181,19 @@ mod tests {
         input: Option<io::PipeWriter>,
         output: io::PipeReader,
         daemon: UnixStream,
-        thread: thread::JoinHandle<io::Result<()>>,
+        thread: thread::JoinHandle<io::Result<Ended>>,
     }
 
     fn start() -> Bridge {
+        start_with(Duration::from_secs(60))
+    }
+
+    fn start_with(grace: Duration) -> Bridge {
         let (stdin, input) = io::pipe().unwrap();
         let (output, stdout) = io::pipe().unwrap();
         let (daemon, ours) = UnixStream::pair().unwrap();
-        let thread = thread::spawn(move || bridge(stdin.as_fd(), stdout.as_fd(), ours.as_fd()));
+        let thread =
+            thread::spawn(move || bridge(stdin.as_fd(), stdout.as_fd(), ours.as_fd(), grace));
         Bridge { input: Some(input), output, daemon, thread }
     }
 
@@ -175,7 +208,18 @@ mod tests {
         drop(bridge.daemon);
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "not even JSONlate answer");
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+    }
+
+    #[test]
+    fn a_daemon_that_goes_on_after_the_end_of_input_is_left() {
+        let mut bridge = start_with(Duration::from_millis(50));
+        drop(bridge.input.take());
+        let mut heard = String::new();
+        bridge.output.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "");
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+        drop(bridge.daemon);
     }
 
     #[test]
@@ -185,7 +229,7 @@ mod tests {
         drop(bridge.daemon);
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Daemon);
         assert_eq!(heard, "bye");
         drop(bridge.input);
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use ceased_core::limits::OnTtl;
 use ceased_core::tool::TaskSupport;
 
-use crate::arguments::{Arguments, CommandTemplate};
+use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
 
 pub use error::{ConfigError, Notice, Problem};
@@ -172,6 +172,8 @@ pub struct Tool {
     pub timeout: Duration,
     /// What it takes.
     pub arguments: Arguments,
+    /// What its requestor is asked before it runs.
+    pub confirm: Option<Template>,
 }
 
 /// What a tool does when it is called.

@@ -54,12 +54,6 @@ pub(super) fn tools(
 
 fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> Option<Tool> {
     let name = name(at, raw.name.as_ref(), check);
-    if let Some(confirm) = &raw.confirm {
-        let what = format!("`confirm` in [[tool]] is {:?}", confirm.get_ref());
-        let hint = "it needs elicitation, which this version does not have; remove it or the tool \
-                    would run unasked";
-        check.problem(confirm.span().start, what, hint);
-    }
     let task_support = check.choice(
         key("task_support"),
         raw.task_support.as_ref(),
@@ -97,8 +91,12 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         Run::Builtin(builtin) => Some(builtin.description().to_owned()),
         Run::Command(_) => None,
     });
+    let confirm = raw.confirm.as_ref().map(|text| {
+        Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
+    });
+    let confirm = confirm.transpose().ok()?;
     let title = raw.title;
-    Some(Tool { name: name?, title, description, run, task_support, timeout, arguments })
+    Some(Tool { name: name?, title, description, run, task_support, timeout, arguments, confirm })
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {

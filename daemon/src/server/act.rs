@@ -1,6 +1,7 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
 use ceased_core::action::{Action, Note};
+use ceased_core::call::Caller;
 use ceased_core::event::Event;
 use ceased_core::time::Now;
 
@@ -21,6 +22,11 @@ impl Server {
                 }
                 Report::Log { job, level, data } => {
                     let event = Event::Log { job, level, data: &data };
+                    self.engine.handle(now, event, &mut self.actions);
+                }
+                Report::Asked { job, ask, request, answer } => {
+                    self.asking.insert(Caller::Job { job, ask }, answer);
+                    let event = Event::Asked { job, ask, request };
                     self.engine.handle(now, event, &mut self.actions);
                 }
                 Report::Done { job, outcome } => {
@@ -67,9 +73,16 @@ impl Server {
         for action in actions.drain(..) {
             match action {
                 Action::Start { job, tool, arguments, task } => {
-                    self.start(now, job, &tool, arguments, task);
+                    self.start(now, job, tool, arguments, task);
                 }
                 Action::Stop { job, step, why } => self.stop(job, step, why),
+                Action::Tell { caller, answer } => match self.asking.remove(&caller) {
+                    // A handler that does not wait any more is told nothing.
+                    Some(asking) => drop(asking.send(answer)),
+                    None => self.confirmed(now, caller, &answer),
+                },
+                // Nobody in this daemon listens to a peer's progress or cancels a single question.
+                Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
@@ -112,11 +125,11 @@ impl Server {
     fn log(&self, now: Now, note: &Note) {
         match note {
             Note::CallCancelled { conn, identity, request, tool, job, reason } => {
-                let job = job.map(|job| job.get());
+                let job = job.map(tracing::field::display);
                 tracing::info!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
             }
             Note::TaskCancelled { conn, identity, task, job, reason } => {
-                let job = job.map(|job| job.get());
+                let job = job.map(tracing::field::display);
                 tracing::info!(%conn, %identity, %task, job, reason, "task cancelled");
             }
             Note::CancelIgnored { conn } => {

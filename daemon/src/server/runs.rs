@@ -1,24 +1,28 @@
 //! Running jobs: what a tool's payload is, how it is started and stopped, what comes of it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ceased_core::action::Why;
+use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::event::{Event, Outcome};
-use ceased_core::id::{JobId, TaskId};
+use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Now;
 use ceased_core::tool::{Step, Tool};
+use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::Server;
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
-use crate::handler::{Content, Job, ToolResult, outcome};
+use crate::handler::{Content, Job, ToolError, ToolResult, outcome};
 use crate::pool::Work;
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
-use crate::tools::Payload;
+use crate::tools::{Payload, PayloadRun};
 
 /// A job under way.
 pub(super) enum Run {
@@ -26,10 +30,63 @@ pub(super) enum Run {
     Handler(CancelToken),
     /// A command; why it was told to stop, if it was.
     Command(Option<Why>),
+    /// Waits for its requestor's word.
+    Unconfirmed(Box<Unconfirmed>),
 }
 
+/// A job that runs when its requestor says so.
+pub(super) struct Unconfirmed {
+    tool: Arc<Tool>,
+    arguments: Box<RawValue>,
+    task: Option<TaskId>,
+}
+
+/// The question whether a job may run; handlers count theirs from 1.
+const CONFIRM: AskId = AskId::new(0);
+
 impl Server {
+    /// Starts a job, or asks first.
     pub(super) fn start(
+        &mut self,
+        now: Now,
+        job: JobId,
+        tool: Arc<Tool>,
+        arguments: Box<RawValue>,
+        task: Option<TaskId>,
+    ) {
+        let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
+        let Some(confirm) = payload.and_then(|payload| payload.confirm.as_ref()) else {
+            return self.begin(now, job, &tool, arguments, task);
+        };
+        let request = match confirm.arguments.question(&confirm.question, arguments.get()) {
+            Ok(question) => question_to_ask(&question),
+            Err(why) => {
+                let outcome = Outcome::Error(ErrorObject::invalid_params(why));
+                return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+        };
+        let unconfirmed = Box::new(Unconfirmed { tool, arguments, task });
+        self.runs.insert(job, Run::Unconfirmed(unconfirmed));
+        let event = Event::Asked { job, ask: CONFIRM, request };
+        self.engine.handle(now, event, &mut self.actions);
+    }
+
+    /// A requestor was asked whether a job may run: anything but its yes means that it does not.
+    pub(super) fn confirmed(&mut self, now: Now, caller: Caller, answer: &Answer) {
+        let Caller::Job { job, ask: CONFIRM } = caller else { return };
+        let Some(Run::Unconfirmed(unconfirmed)) = self.runs.remove(&job) else { return };
+        let outcome = match verdict(answer) {
+            Verdict::Yes => {
+                let Unconfirmed { tool, arguments, task } = *unconfirmed;
+                return self.begin(now, job, &tool, arguments, task);
+            }
+            Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
+            Verdict::Stopped => Outcome::Stopped,
+        };
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+    }
+
+    fn begin(
         &mut self,
         now: Now,
         job: JobId,
@@ -38,19 +95,20 @@ impl Server {
         task: Option<TaskId>,
     ) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
-        let started = match payload {
-            Some(Payload::Handler(handler)) => {
+        let started = match payload.map(|payload| &payload.run) {
+            Some(PayloadRun::Handler(handler)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));
                 let reports = self.reports.clone();
                 let handler = Arc::clone(handler);
-                let work = Work { handler, job: Job { id: job, task, arguments, token, reports } };
-                self.pool.submit(work).map_err(|error| {
+                let asked = AtomicU64::new(0);
+                let job = Job { id: job, task, arguments, token, reports, asked };
+                self.pool.submit(now.at, Work { handler, job }).map_err(|error| {
                     let message = format!("no thread could be started for the tool: {error}");
                     ErrorObject::new(code::INTERNAL_ERROR, message)
                 })
             }
-            Some(Payload::Command { command, arguments: rules }) => {
+            Some(PayloadRun::Command { command, arguments: rules }) => {
                 self.launch(job, command, rules, &arguments, task)
             }
             None => {
@@ -108,6 +166,8 @@ impl Server {
                 *stopped = Some(why);
                 self.order(Order::Kill(job));
             }
+            // It was told that its question is cancelled, and ends by that.
+            (Some(Run::Unconfirmed(_)), _) => {}
             // It has ended, and its report is on the way.
             (None, _) => {}
         }
@@ -122,11 +182,51 @@ impl Server {
     }
 }
 
+/// An elicitation without fields: the requestor accepts, declines or cancels.
+fn question_to_ask(question: &str) -> Ask {
+    let params = json!({
+        "message": question,
+        "requestedSchema": {"type": "object", "properties": {}},
+    });
+    Ask { method: "elicitation/create".into(), params: to_raw_value(&params).ok(), patience: None }
+}
+
+/// What an answer means for a job that waits to be confirmed.
+enum Verdict {
+    Yes,
+    No(Cow<'static, str>),
+    Stopped,
+}
+
+fn verdict(answer: &Answer) -> Verdict {
+    #[derive(Deserialize)]
+    struct Elicited<'a> {
+        #[serde(borrow)]
+        action: Cow<'a, str>,
+    }
+    match answer {
+        Answer::Result(result) => match serde_json::from_str::<Elicited<'_>>(result.get()) {
+            Ok(elicited) if elicited.action == "accept" => Verdict::Yes,
+            Ok(_) => Verdict::No("not run: the requestor did not confirm it".into()),
+            Err(error) => Verdict::No(format!("not run: the answer is unreadable: {error}").into()),
+        },
+        Answer::Error(error) => {
+            Verdict::No(format!("not run: asking for confirmation failed: {}", error.get()).into())
+        }
+        Answer::Refused(refusal) => Verdict::No(
+            format!("not run: it needs confirmation, and the client cannot be asked: {refusal}")
+                .into(),
+        ),
+        Answer::TimedOut | Answer::Lost => Verdict::No("not run: nobody confirmed it".into()),
+        Answer::Cancelled => Verdict::Stopped,
+    }
+}
+
 /// What the engine is told about the end of a command.
 pub(super) fn command_outcome(run: Option<Run>, ending: Ending) -> Outcome {
     let why = match run {
         Some(Run::Command(why)) => why,
-        Some(Run::Handler(_)) | None => None,
+        Some(Run::Handler(_) | Run::Unconfirmed(_)) | None => None,
     };
     match ending {
         Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(

@@ -360,7 +360,12 @@ impl Judge {
                 link.flush |= why.flushes();
             }
             Action::Exit => self.over = true,
-            Action::Start { .. } | Action::Stop { .. } | Action::Note(_) => {}
+            Action::Start { .. }
+            | Action::Stop { .. }
+            | Action::Tell { .. }
+            | Action::TellProgress { .. }
+            | Action::RefuseCancel { .. }
+            | Action::Note(_) => {}
         }
     }
 

@@ -175,6 +175,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         write_buffer_bytes: if narrow { 200 + rng.below(2000) } else { 1 << 20 },
         write_stall: millis(rng, 30_000),
         text_bytes_max: 512,
+        ..Limits::default()
     };
     let max_ttl = millis(rng, 100_000);
     let tasks = TaskPolicy {

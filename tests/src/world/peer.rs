@@ -16,7 +16,10 @@ use crate::trace::Input;
 pub(super) struct Peer {
     pub(super) revision: &'static str,
     pub(super) lines: VecDeque<String>,
+    /// What was asked, by id.
     pub(super) asked: Vec<(Value, Asked)>,
+    /// The ids of the answers.
+    pub(super) answered: Vec<Value>,
     pub(super) reads: bool,
     pub(super) closing: Option<Closing>,
     pub(super) gone: bool,
@@ -28,10 +31,11 @@ impl Peer {
         if let Some(messages) = message.as_array() {
             assert_eq!(self.revision, "2025-03-26", "only one revision has batches: {message}");
             assert!(!messages.is_empty(), "an empty batch is never sent");
-            // What has no readable id has no valid form here, see `assert_message`.
+            // What has no readable id has no valid form here, see `check_message`.
             let readable: Vec<&Value> = messages.iter().filter(|m| !m["id"].is_null()).collect();
             if !readable.is_empty() {
-                schema::assert_valid(self.revision, "JSONRPCBatchResponse", &json!(readable));
+                let valid = schema::check(self.revision, "JSONRPCBatchResponse", &json!(readable));
+                valid.expect("a batch is valid");
             }
             for message in messages {
                 self.take_note_of(message);
@@ -39,26 +43,42 @@ impl Peer {
             return;
         }
         if message.get("method").is_some() && message.get("id").is_some() {
-            assert_eq!(message["method"], "ping", "the one request a server makes by itself");
-            return schema::assert_valid(self.revision, "PingRequest", message);
+            let definition = match message["method"].as_str() {
+                Some("ping") => "PingRequest",
+                Some("elicitation/create") => "ElicitRequest",
+                Some("sampling/createMessage") => "CreateMessageRequest",
+                Some("roots/list") => "ListRootsRequest",
+                other => panic!("a server does not ask for {other:?}"),
+            };
+            let valid = schema::check(self.revision, definition, message);
+            return valid.expect("what is asked is valid");
         }
-        let asked = match message.get("id") {
-            None | Some(Value::Null) => None,
-            Some(id) => {
-                // An id asked for twice is refused at once, one that was cancelled is free again:
-                // either way an answer is for the latest.
-                let at = self.asked.iter().rposition(|(asked, _)| *asked == exact(id));
-                let at = at.unwrap_or_else(|| panic!("nobody waits for {message}"));
-                Some(self.asked.remove(at).1)
-            }
-        };
         // Before a session has chosen, the engine speaks plain JSON-RPC; the initialize answer is
         // the first message of the revision it names.
         if let Some(revision) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
             let known = ceased_core::dialect::ALL.iter().find(|d| d.revision == revision);
             self.revision = known.expect("a revision we know was negotiated").revision;
         }
-        schema::assert_message(self.revision, message, asked.as_ref());
+        let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
+            let valid = schema::check_message(self.revision, message, None);
+            return valid.expect("what is told is valid");
+        };
+        // An id may have been asked with twice, refused or cancelled, and be used again, and the
+        // answers of a batch come late: an answer is for any question it is an answer to, and
+        // there are never more answers than questions.
+        let id = exact(id);
+        let answers = self.answered.iter().filter(|answered| **answered == id).count();
+        let questions = self.asked.iter().filter(|(asked, _)| *asked == id).count();
+        assert!(answers < questions, "nobody waits for {message}");
+        self.answered.push(id.clone());
+        let mut failure = String::new();
+        for (_, asked) in self.asked.iter().rev().filter(|(asked, _)| *asked == id) {
+            match schema::check_message(self.revision, message, Some(asked)) {
+                Ok(()) => return,
+                Err(error) => failure = error,
+            }
+        }
+        panic!("{failure}");
     }
 
     /// Remembers what is asked for.
@@ -67,7 +87,8 @@ impl Peer {
             return messages.iter().for_each(|message| self.asks(message));
         }
         let has = |member| message.get(member).is_some();
-        if !has("method") && (has("result") != has("error")) {
+        let response = !has("method") && (has("result") != has("error"));
+        if response && message["jsonrpc"] == "2.0" {
             return;
         }
         let Some(id) = message.get("id").map(exact) else { return };
@@ -89,6 +110,7 @@ impl World {
             revision: "2024-11-05",
             lines: VecDeque::new(),
             asked: Vec::new(),
+            answered: Vec::new(),
             reads: true,
             closing: None,
             gone: false,
@@ -103,9 +125,19 @@ impl World {
     /// # Panics
     /// When that is refused.
     pub fn open_as(&mut self, identity: Identity, revision: &str) -> ConnId {
+        self.open_with(identity, revision, json!({}))
+    }
+
+    /// As [`World::open_as`], with a peer that declares these capabilities.
+    ///
+    /// # Panics
+    /// When the session is refused.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn open_with(&mut self, identity: Identity, revision: &str, capabilities: Value) -> ConnId {
         let conn = self.connect(identity);
         let params = json!({
-            "protocolVersion": revision, "capabilities": {},
+            "protocolVersion": revision, "capabilities": capabilities,
             "clientInfo": {"name": "peer", "version": "1"},
         });
         let answer = self.ask(conn, "initialize", params);

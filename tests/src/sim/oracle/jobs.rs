@@ -125,9 +125,7 @@ impl Oracle {
 
     fn remove_job(&mut self, nonce: u64) -> Option<Job> {
         let at = self.jobs.iter().position(|job| job.nonce == nonce)?;
-        let job = self.jobs.remove(at);
-        self.exit_if_drained();
-        Some(job)
+        Some(self.jobs.remove(at))
     }
 
     pub(super) fn done(&mut self, nonce: u64, outcome: &Outcome) {

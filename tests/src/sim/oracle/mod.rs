@@ -174,6 +174,7 @@ pub struct Task {
 struct Drain {
     kill: Option<u64>,
     end: Option<u64>,
+    over: bool,
     said: bool,
 }
 
@@ -243,6 +244,9 @@ impl Oracle {
                 self.progress(job.get(), *progress, *total, message.as_deref(), crowded);
             }
             Input::Log(job, level, data) => self.log(job.get(), *level, data.get(), crowded),
+            Input::Asked(..) | Input::Call(..) | Input::CancelCall(..) => {
+                unreachable!("the simulator's hosts and jobs ask nobody")
+            }
             Input::Lingering(job) => self.lingering(job.get()),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
@@ -251,6 +255,7 @@ impl Oracle {
             Input::Tick => self.tick(),
             Input::Taken(..) => {}
         }
+        self.exit_if_drained();
         std::mem::take(&mut self.expected)
     }
 
@@ -379,7 +384,6 @@ impl Oracle {
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
         self.abandon_requests(conn, entry.pending);
-        self.exit_if_drained();
     }
 
     fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {

@@ -61,11 +61,8 @@ impl Oracle {
                 }
                 Due::End => {
                     let drain = self.drain.as_mut().expect("its timer was due");
-                    (drain.kill, drain.end) = (None, None);
-                    if !std::mem::replace(&mut drain.said, true) {
-                        self.mark(Mark::DrainTimedOut);
-                        self.order("exit".to_owned());
-                    }
+                    (drain.end, drain.over) = (None, true);
+                    self.mark(Mark::DrainTimedOut);
                 }
             }
         }
@@ -98,25 +95,26 @@ impl Oracle {
             entry.stall = None;
         }
         self.show_held(conn);
-        self.exit_if_drained();
     }
 
     pub(super) fn drain(&mut self, by: u64) {
         let kill = self.now + by.saturating_sub(self.now) / 4 * 3;
-        let drain = self.drain.get_or_insert(Drain { kill: None, end: None, said: false });
+        let drain =
+            self.drain.get_or_insert(Drain { kill: None, end: None, over: false, said: false });
         if drain.said {
             return;
         }
         (drain.kill, drain.end) = (Some(kill), Some(by));
         self.mark(Mark::Drained);
         self.interrupt();
-        self.exit_if_drained();
     }
 
+    /// The last thing of an event: nothing is left to wait for, or no time to wait.
     pub(super) fn exit_if_drained(&mut self) {
         let idle = self.jobs.is_empty();
-        if let Some(drain) = self.drain.as_mut().filter(|drain| idle && !drain.said) {
-            *drain = Drain { kill: None, end: None, said: true };
+        let ends = |drain: &&mut Drain| (idle || drain.over) && !drain.said;
+        if let Some(drain) = self.drain.as_mut().filter(ends) {
+            (drain.kill, drain.end, drain.said) = (None, None, true);
             self.order("exit".to_owned());
         }
     }

@@ -1,0 +1,170 @@
+//! Calls: what we asked of a peer, on whose behalf, and how long we wait.
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::id::{AskId, CallId, ConnId, JobId};
+use crate::time::Instant;
+
+/// What is to be asked of a peer.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The method.
+    pub method: Box<str>,
+    /// Its params: the JSON text of an object.
+    pub params: Option<Box<RawValue>>,
+    /// How long to wait for the answer. Without it, as long as the asking job may run.
+    pub patience: Option<Patience>,
+}
+
+/// How long to wait for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// From the request on.
+    pub timeout: Duration,
+    /// Whether progress starts the timeout anew.
+    pub extend_on_progress: bool,
+    /// From the request on, whatever progress there is.
+    pub cap: Duration,
+}
+
+/// Who made a call, and is told how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// A job, in the course of its work; when the job is cancelled, so are its calls (ACP-05).
+    Job {
+        /// Which.
+        job: JobId,
+        /// Its own number for the question.
+        ask: AskId,
+    },
+    /// The host itself.
+    Host(AskId),
+}
+
+/// How a call ended. Every call ends in exactly one of these.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// The peer's result.
+    Result(Box<RawValue>),
+    /// The peer's error object.
+    Error(Box<RawValue>),
+    /// It was not sent.
+    Refused(Refusal),
+    /// The peer did not answer in time and was told that we no longer wait.
+    TimedOut,
+    /// It was cancelled by whoever made it, or together with what it was made for (CAN-10).
+    Cancelled,
+    /// The connection ended.
+    Lost,
+}
+
+/// Why something was not sent. Nothing went on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such connection, or nothing can be sent on it.
+    NoConnection,
+    /// The session is not initialized yet.
+    NotInitialized,
+    /// The peer did not declare that it answers this method.
+    NotDeclared,
+    /// The job has ended or is being stopped.
+    NoJob,
+    /// That many calls of this job or connection wait already.
+    TooMany,
+    /// There is no such call in progress: it was never made, or was answered, cancelled or timed
+    /// out (CAN-02, CAN-03).
+    NotInProgress,
+    /// This request cannot be cancelled (CAN-04, ACP-04).
+    Protected,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoConnection => "the peer is not connected",
+            Self::NotInitialized => "the session is not initialized",
+            Self::NotDeclared => "the peer did not declare that it answers this",
+            Self::NoJob => "the job is over or being stopped",
+            Self::TooMany => "too many calls wait already",
+            Self::NotInProgress => "no such call is in progress",
+            Self::Protected => "this request cannot be cancelled",
+        })
+    }
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) caller: Caller,
+    pub(crate) method: Box<str>,
+    pub(crate) patience: Option<Patience>,
+    /// The latest end, if there is one.
+    pub(crate) cap: Option<Instant>,
+    pub(crate) timer: Option<Instant>,
+}
+
+/// Where a question of a job is.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// On its way to a peer, as this call.
+    Sent(ConnId, CallId),
+    /// A task's: it goes to the next peer that waits for the task's result (TSK-30).
+    Waiting(Ask),
+    /// A task's, on its way to a peer; offered again when that is lost (TSK-30).
+    Offered(ConnId, CallId, Ask),
+}
+
+/// What a peer said it can do, as far as it matters to what we may ask of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PeerCapabilities {
+    pub(crate) elicitation: bool,
+    pub(crate) sampling: bool,
+    pub(crate) roots: bool,
+}
+
+impl PeerCapabilities {
+    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
+    pub(crate) fn read(raw: Option<&RawValue>) -> Self {
+        #[derive(Deserialize, Default)]
+        struct Declared {
+            #[serde(default)]
+            elicitation: Option<Elicitation>,
+            #[serde(default)]
+            sampling: Option<IgnoredAny>,
+            #[serde(default)]
+            roots: Option<IgnoredAny>,
+        }
+        #[derive(Deserialize)]
+        struct Elicitation {
+            #[serde(default)]
+            form: Option<IgnoredAny>,
+            #[serde(default)]
+            url: Option<IgnoredAny>,
+        }
+        let declared: Declared =
+            raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        Self {
+            // An empty declaration means forms, as it did before there was anything else.
+            elicitation: declared.elicitation.is_some_and(|e| e.form.is_some() || e.url.is_none()),
+            sampling: declared.sampling.is_some(),
+            roots: declared.roots.is_some(),
+        }
+    }
+
+    /// Whether a request of this method may be sent.
+    pub(crate) fn answers(self, method: &str) -> bool {
+        match method {
+            "elicitation/create" => self.elicitation,
+            "sampling/createMessage" => self.sampling,
+            "roots/list" => self.roots,
+            "ping" => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `_meta`: setting members of it in JSON text, every other member as it was.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::write::Writer;
+
+/// Says which task a message belongs to (TSK-16, TSK-29).
+pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// Writes `object` with these members in its `_meta`; each is a name and JSON text.
+pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &str)]) {
+    if set.is_empty() {
+        json.raw(object);
+        return;
+    }
+    json.raw("{");
+    let mut members = Members { json: &mut *json, count: 0, meta: None };
+    let mut reader = serde_json::Deserializer::from_str(object);
+    // It was checked to be an object when it was handed in; if it is none after all, what could be
+    // read of it is still one.
+    let _ = reader.deserialize_map(&mut members);
+    let (count, meta) = (members.count, members.meta);
+    json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
+    if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
+        let mut others = Others { json: &mut *json, set };
+        let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
+    }
+    for (position, (name, value)) in set.iter().enumerate() {
+        json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").raw(value);
+    }
+    json.raw("}}");
+}
+
+/// Copies the members of an object but for `_meta`, which is kept apart.
+struct Members<'w, 'b, 'r> {
+    json: &'w mut Writer<'b>,
+    count: usize,
+    meta: Option<&'r RawValue>,
+}
+
+impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            let value: &RawValue = map.next_value()?;
+            if key == "_meta" {
+                self.meta = Some(value);
+                continue;
+            }
+            self.json.raw(if self.count > 0 { "," } else { "" });
+            self.json.string(&key).raw(":").raw(value.get());
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Copies the members of a `_meta` but for those that are set anew, each followed by a comma.
+struct Others<'w, 'b, 's> {
+    json: &'w mut Writer<'b>,
+    set: &'s [(&'s str, &'s str)],
+}
+
+impl<'r> Visitor<'r> for &mut Others<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a _meta object")
+    }
+
+    fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if self.set.iter().any(|(name, _)| *name == key) {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                let value: &RawValue = map.next_value()?;
+                self.json.string(&key).raw(":").raw(value.get()).raw(",");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::vec::Vec;
+
+    /// TSK-16: merged, other keys preserved, a forged one replaced.
+    #[test]
+    fn meta_is_merged() {
+        let set = [(RELATED_TASK, r#"{"taskId":"t"}"#), ("progressToken", "7")];
+        let meta = format!(r#""{RELATED_TASK}":{{"taskId":"t"}},"progressToken":7"#);
+        for (object, expected) in [
+            ("{}", format!(r#"{{"_meta":{{{meta}}}}}"#)),
+            (r#"{"a":[1, 2]}"#, format!(r#"{{"a":[1, 2],"_meta":{{{meta}}}}}"#)),
+            (
+                r#"{"_meta":{"x":{"y":1}},"a":null}"#,
+                format!(r#"{{"a":null,"_meta":{{"x":{{"y":1}},{meta}}}}}"#),
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"forged"}}}"#,
+                format!(r#"{{"_meta":{{{meta}}}}}"#),
+            ),
+        ] {
+            let mut bytes = Vec::new();
+            write_with_meta(&mut Writer::new(&mut bytes), object, &set);
+            assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{object}");
+        }
+        let mut bytes = Vec::new();
+        write_with_meta(&mut Writer::new(&mut bytes), r#"{"a":1}"#, &[]);
+        assert_eq!(bytes, br#"{"a":1}"#);
+    }
+}

@@ -1,0 +1,295 @@
+//! What jobs and the host ask of peers: delivery, answers, cancelling, timeouts.
+
+use std::time::Duration;
+
+use ceased_core::call::{Answer, Ask, Caller, Patience, Refusal};
+use ceased_core::event::Identity;
+use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_tests::trace::Input;
+use ceased_tests::world::World;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+const SECOND: Duration = Duration::from_secs(1);
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// A peer that can be asked for everything.
+fn open(world: &mut World) -> ConnId {
+    let capabilities = json!({"elicitation": {}, "sampling": {}, "roots": {}});
+    world.open_with(Identity::User(1000), "2025-11-25", capabilities)
+}
+
+fn elicitation(message: &str) -> Ask {
+    let params = json!({
+        "message": message, "requestedSchema": {"type": "object", "properties": {}},
+    });
+    Ask {
+        method: "elicitation/create".into(),
+        params: Some(to_raw_value(&params).expect("params are JSON")),
+        patience: None,
+    }
+}
+
+fn asks(world: &mut World, job: JobId, number: u64, request: Ask) -> Caller {
+    let ask = AskId::new(number);
+    world.feed(Input::Asked(job, ask, request));
+    Caller::Job { job, ask }
+}
+
+fn answers(world: &mut World, conn: ConnId, id: &Value, action: &str) {
+    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"action": action}});
+    world.send(conn, &answer.to_string());
+}
+
+/// What the callers were told, as words.
+fn told(world: &World) -> Vec<(Caller, String)> {
+    let word = |answer: &Answer| match answer {
+        Answer::Result(result) => format!("result {}", result.get()),
+        Answer::Error(error) => format!("error {}", error.get()),
+        Answer::Refused(refusal) => format!("refused {refusal:?}"),
+        Answer::TimedOut => "timed out".into(),
+        Answer::Cancelled => "cancelled".into(),
+        Answer::Lost => "lost".into(),
+    };
+    world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
+}
+
+/// TSK-29, CAN-01: a plain call's question goes to whoever made the call, and its answer back.
+#[test]
+fn a_plain_call_asks_its_own_peer() {
+    let mut w = World::new();
+    let (c, other) = (open(&mut w), open(&mut w));
+    let job = w.call(c, json!("x"), "build");
+    let caller = asks(&mut w, job, 1, elicitation("really?"));
+    let question = w.next(c);
+    assert_eq!(question["method"], "elicitation/create");
+    assert_eq!(question["params"]["message"], "really?");
+    assert!(question["params"].get("_meta").is_none(), "no task, no related task");
+    assert_eq!(question["id"], 1, "ids of ours are numbers from 1");
+    w.silent(other);
+    answers(&mut w, c, &question["id"], "accept");
+    assert_eq!(told(&w), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
+    // CAN-10: a second answer to the same question is late.
+    answers(&mut w, c, &question["id"], "decline");
+    assert_eq!((w.told.len(), w.counters().late_responses), (1, 1));
+    answers(&mut w, c, &json!(99), "accept");
+    answers(&mut w, c, &json!("1"), "accept");
+    assert_eq!((w.told.len(), w.counters().unasked_responses), (1, 2));
+    w.done(job, "built");
+    assert_eq!(w.next(c)["id"], "x");
+}
+
+/// What a peer did not declare is not asked of it, and nothing goes on the wire.
+#[test]
+fn nothing_undeclared_is_asked() {
+    let mut w = World::new();
+    let c = w.open_with(Identity::User(1), "2025-11-25", json!({"elicitation": {"url": {}}}));
+    let job = w.call(c, json!(1), "build");
+    let caller = asks(&mut w, job, 1, elicitation("really?"));
+    assert_eq!(told(&w), [(caller, "refused NotDeclared".to_owned())]);
+    w.silent(c);
+    let caller = asks(&mut w, JobId::new(77), 1, elicitation("who?"));
+    assert_eq!(told(&w)[1], (caller, "refused NoJob".to_owned()));
+}
+
+/// CAN-06: cancelling a call cancels what it asked, once, with the ids of that direction.
+#[test]
+fn cancelling_a_call_cancels_its_questions() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    // CAN-02: the request of the peer and ours have the same id, and are two.
+    let job = w.call(c, json!(1), "build");
+    let caller = asks(&mut w, job, 1, elicitation("one"));
+    let question = w.next(c);
+    assert_eq!(question["id"], 1);
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let cancel = w.next(c);
+    assert_eq!(cancel["method"], "notifications/cancelled");
+    assert_eq!(cancel["params"]["requestId"], 1);
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    // CAN-10
+    answers(&mut w, c, &json!(1), "accept");
+    assert_eq!((w.told.len(), w.counters().late_responses), (1, 1));
+    // A job that is being stopped asks nothing any more.
+    let late = asks(&mut w, job, 2, elicitation("two"));
+    assert_eq!(told(&w)[1], (late, "refused NoJob".to_owned()));
+    w.stopped(job);
+    w.silent(c);
+}
+
+/// A question outlives neither its job nor its connection.
+#[test]
+fn questions_end_with_their_job_and_their_connection() {
+    let mut w = World::new();
+    let (c, d) = (open(&mut w), open(&mut w));
+    let job = w.call(c, json!(1), "build");
+    let caller = asks(&mut w, job, 1, elicitation("one"));
+    let question = w.next(c);
+    w.done(job, "without waiting");
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    assert_eq!(w.next(c)["params"]["requestId"], question["id"]);
+    assert_eq!(w.next(c)["result"]["content"][0]["text"], "without waiting");
+    let job = w.call(d, json!(1), "build");
+    let caller = asks(&mut w, job, 1, elicitation("two"));
+    w.lose(d);
+    assert_eq!(told(&w)[1..], [(caller, "cancelled".to_owned())], "told once");
+    w.stopped(job);
+    assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 0));
+}
+
+/// TSK-28: input_required while anything is open, working when all of it has arrived.
+/// TSK-29: every question names its task. TSK-30: it is delivered to who waits for the result.
+#[test]
+fn a_task_asks_whoever_waits_for_it() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    let (task, job) = w.task(c, "build");
+    let first = asks(&mut w, job, 1, elicitation("one"));
+    let note = w.next(c);
+    assert_eq!(note["method"], "notifications/tasks/status");
+    assert_eq!(note["params"]["status"], "input_required");
+    w.silent(c);
+    let second = asks(&mut w, job, 2, elicitation("two"));
+    assert_eq!(w.status(c, &task).unwrap(), "input_required");
+    let id = task.clone();
+    let wait =
+        json!({"jsonrpc": "2.0", "id": "wait", "method": "tasks/result", "params": {"taskId": id}});
+    w.send(c, &wait.to_string());
+    let (one, two) = (w.next(c), w.next(c));
+    assert_eq!(
+        (&one["params"]["message"], &two["params"]["message"]),
+        (&json!("one"), &json!("two"))
+    );
+    for question in [&one, &two] {
+        assert_eq!(question["params"]["_meta"][RELATED_TASK]["taskId"], task);
+    }
+    answers(&mut w, c, &two["id"], "decline");
+    assert_eq!(w.status(c, &task).unwrap(), "input_required", "one is still open");
+    // An answer with related-task _meta is as good as one without.
+    let answer = json!({"jsonrpc": "2.0", "id": one["id"],
+        "result": {"action": "accept", "_meta": {RELATED_TASK: {"taskId": task}}}});
+    w.send(c, &answer.to_string());
+    assert_eq!(w.next(c)["params"]["status"], "working");
+    assert_eq!(told(&w).iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), [second, first]);
+    w.done(job, "done");
+    assert_eq!(w.next(c)["params"]["status"], "completed");
+    assert_eq!(w.next(c)["id"], "wait");
+}
+
+/// TSK-30: the creating connection is gone; another of the same identity waits, is asked, is lost,
+/// and the next one is asked again. A peer that cannot answer is passed over.
+#[test]
+fn a_question_is_offered_again() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    let (task, job) = w.task(c, "build");
+    w.lose(c);
+    let caller = asks(&mut w, job, 1, elicitation("still there?"));
+    let wait =
+        json!({"jsonrpc": "2.0", "id": 5, "method": "tasks/result", "params": {"taskId": task}});
+    let mute = w.open();
+    w.send(mute, &wait.to_string());
+    w.silent(mute);
+    let second = open(&mut w);
+    w.send(second, &wait.to_string());
+    assert_eq!(w.next(second)["params"]["message"], "still there?");
+    let third = open(&mut w);
+    w.send(third, &wait.to_string());
+    w.silent(third);
+    w.lose(second);
+    let question = w.next(third);
+    assert_eq!(question["params"]["message"], "still there?");
+    answers(&mut w, third, &question["id"], "accept");
+    assert_eq!(told(&w), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
+    assert_eq!(w.status(third, &task).unwrap(), "working");
+    w.done(job, "done");
+    assert_eq!((w.rest(third).len(), w.rest(mute).len()), (1, 1));
+}
+
+/// TSK-26, TSK-28: cancelling a task cancels what it asked, also what nobody was asked yet.
+#[test]
+fn cancelling_a_task_cancels_its_questions() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    let (task, job) = w.task(c, "build");
+    let sent = asks(&mut w, job, 1, elicitation("one"));
+    let wait =
+        json!({"jsonrpc": "2.0", "id": 5, "method": "tasks/result", "params": {"taskId": task}});
+    w.send(c, &wait.to_string());
+    w.rest(c);
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#);
+    let unsent = asks(&mut w, job, 2, elicitation("two"));
+    let request =
+        json!({"jsonrpc": "2.0", "id": 6, "method": "tasks/cancel", "params": {"taskId": task}});
+    w.send(c, &request.to_string());
+    assert_eq!(told(&w), [(sent, "cancelled".to_owned()), (unsent, "cancelled".to_owned())]);
+    let said = w.rest(c);
+    let cancels = said.iter().filter(|line| line["method"] == "notifications/cancelled").count();
+    assert_eq!(cancels, 1, "only what was asked is taken back: {said:?}");
+    w.stopped(job);
+    assert_eq!(w.status(c, &task).unwrap(), "cancelled");
+}
+
+/// Patience: a timeout, moved by progress if wanted, never past its cap; then the peer is told.
+#[test]
+fn an_answer_is_waited_for_with_a_bound() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    let patience = Patience { timeout: 2 * SECOND, extend_on_progress: true, cap: 5 * SECOND };
+    let ask = AskId::new(9);
+    let request = Ask { patience: Some(patience), ..elicitation("slow?") };
+    w.feed(Input::Call(c, ask, request));
+    let question = w.next(c);
+    assert_eq!(question["params"]["_meta"]["progressToken"], question["id"]);
+    for progress in 1..=3 {
+        w.advance(3 * SECOND / 2);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": question["id"], "progress": progress}});
+        w.send(c, &note.to_string());
+    }
+    assert_eq!((w.told.len(), w.told_progress.len()), (0, 3), "4.5 s, kept alive by progress");
+    w.advance(SECOND / 2);
+    assert_eq!(told(&w), [(Caller::Host(ask), "timed out".to_owned())], "5 s are the end");
+    let cancel = w.next(c);
+    assert_eq!(cancel["params"], json!({"requestId": question["id"], "reason": "timed out"}));
+    assert_eq!(w.sizes().timers, 0);
+}
+
+/// CAN-02, CAN-03: only what is in progress is cancelled, once; everything else is a typed refusal
+/// and nothing on the wire.
+#[test]
+fn only_what_is_in_progress_is_cancelled() {
+    let mut w = World::new();
+    let c = open(&mut w);
+    let caller = Caller::Host(AskId::new(1));
+    w.feed(Input::CancelCall(caller, None));
+    assert_eq!(w.refused_cancels, [(caller, Refusal::NotInProgress)], "never made");
+    w.feed(Input::Call(c, AskId::new(1), elicitation("a")));
+    let question = w.next(c);
+    w.feed(Input::CancelCall(caller, Some("no\nlonger".into())));
+    let cancel = w.next(c);
+    assert_eq!(cancel["params"], json!({"requestId": question["id"], "reason": "no longer"}));
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    w.feed(Input::CancelCall(caller, None));
+    assert_eq!(w.refused_cancels.len(), 2, "cancelled already");
+    w.feed(Input::Call(c, AskId::new(2), elicitation("b")));
+    let question = w.next(c);
+    answers(&mut w, c, &question["id"], "accept");
+    w.feed(Input::CancelCall(Caller::Host(AskId::new(2)), None));
+    assert_eq!(w.refused_cancels.len(), 3, "answered already");
+    w.silent(c);
+}
+
+/// A call on a connection that cannot take it is refused, one that is lost is told so.
+#[test]
+fn calls_need_a_connection() {
+    let mut w = World::new();
+    let fresh = w.connect(Identity::User(1));
+    w.feed(Input::Call(fresh, AskId::new(1), elicitation("a")));
+    w.feed(Input::Call(ConnId::new(999), AskId::new(2), elicitation("b")));
+    let c = open(&mut w);
+    w.feed(Input::Call(c, AskId::new(3), elicitation("c")));
+    w.lose(c);
+    let words: Vec<String> = told(&w).into_iter().map(|(_, word)| word).collect();
+    assert_eq!(words, ["refused NotInitialized", "refused NoConnection", "lost"]);
+}

@@ -1,0 +1,144 @@
+//! The official clients, pinned, installed below the target folder and kept there between runs.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::processes;
+
+/// Longest time an installer may take; a slow network is not what is tested here.
+const INSTALL_WITHIN: Duration = Duration::from_secs(600);
+
+/// A client that can be started.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The interpreter.
+    pub(crate) program: PathBuf,
+    /// Its script, which takes the path of a setup file.
+    pub(crate) script: PathBuf,
+}
+
+/// The TypeScript client; `None`, said loudly, where there is no Node.js.
+pub(crate) fn typescript() -> Option<Client> {
+    for (program, least) in [("node", 18), ("npm", 9)] {
+        if version(program).is_none_or(|(major, _)| major < least) {
+            return missing("TypeScript", &format!("{program} {least} or newer"));
+        }
+    }
+    let folder = home("node");
+    let _lock = lock(&folder);
+    let pins = source("package-lock.json");
+    if !is_stamped(&folder, &pins) {
+        afresh(&folder);
+        for name in ["package.json", "package-lock.json"] {
+            place(name, &folder);
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&folder);
+        install(&mut npm, &folder);
+        stamp(&folder, &pins);
+    }
+    // A module is looked for beside the script that imports it.
+    place("kit.mjs", &folder);
+    place("client.mjs", &folder);
+    Some(Client { program: "node".into(), script: folder.join("client.mjs") })
+}
+
+/// The Python client; `None`, said loudly, where there is no Python.
+pub(crate) fn python() -> Option<Client> {
+    let Some(found) = version("python3").filter(|version| *version >= (3, 11)) else {
+        return missing("Python", "python3 3.11 or newer, with venv");
+    };
+    let folder = home("venv");
+    let _lock = lock(&folder);
+    let pins = format!("# python {found:?}\n{}", source("requirements.txt"));
+    let program = folder.join("bin/python");
+    if !is_stamped(&folder, &pins) {
+        afresh(&folder);
+        install(Command::new("python3").args(["-m", "venv"]).arg(&folder), &folder);
+        let mut pip = Command::new(&program);
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        install(pip.arg("--requirement").arg(source_path("requirements.txt")), &folder);
+        stamp(&folder, &pins);
+    }
+    Some(Client { program, script: source_path("client.py") })
+}
+
+/// What `program --version` says: major and minor.
+fn version(program: &str) -> Option<(u32, u32)> {
+    let output = Command::new(program).arg("--version").stderr(Stdio::null()).output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    let digits = said.trim().trim_start_matches(|c: char| !c.is_ascii_digit());
+    let mut parts = digits.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+/// Says that a client is skipped, past the test harness that would keep it to itself.
+fn missing(client: &str, what: &str) -> Option<Client> {
+    let text = format!("THE {client} CLIENT IS NOT TESTED: this machine has no {what}");
+    assert!(env::var_os("CI").is_none(), "{text}; with $CI set that is a failure");
+    let line = "=".repeat(text.len());
+    let _ = writeln!(io::stderr(), "{line}\n{text}\n{line}");
+    None
+}
+
+/// Where a client lives.
+fn home(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
+    target.join("sdk").join(name)
+}
+
+/// Keeps other tests, of this process or another, away from a client until it is dropped.
+fn lock(folder: &Path) -> File {
+    let path = folder.with_extension("lock");
+    let parent = path.parent().expect("a client's home is in a folder");
+    fs::create_dir_all(parent).unwrap_or_else(|why| panic!("{}: {why}", parent.display()));
+    let file = File::create(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    file.lock().unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    file
+}
+
+fn source_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk").join(name)
+}
+
+fn source(name: &str) -> String {
+    let path = source_path(name);
+    fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// Puts a file of ours into a client's home, whole or not at all: a test may be reading it.
+fn place(name: &str, folder: &Path) {
+    let (new, path) = (folder.join(format!("{name}.new")), folder.join(name));
+    fs::write(&new, source(name))
+        .and_then(|()| fs::rename(&new, &path))
+        .unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+}
+
+/// Whether exactly these pins are installed.
+fn is_stamped(folder: &Path, pins: &str) -> bool {
+    fs::read_to_string(folder.join("installed")).is_ok_and(|found| found == pins)
+}
+
+fn stamp(folder: &Path, pins: &str) {
+    fs::write(folder.join("installed"), pins).expect("a client's home can be written to");
+}
+
+fn afresh(folder: &Path) {
+    // It may not be there.
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+}
+
+fn install(command: &mut Command, folder: &Path) {
+    let log = folder.with_extension("log");
+    let _ = fs::remove_file(&log);
+    let ended = processes::run(command, &log, INSTALL_WITHIN);
+    if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        panic!("{command:?} failed ({ended:?}); is a package registry in reach?\n{said}");
+    }
+}

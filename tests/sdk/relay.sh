@@ -1,0 +1,15 @@
+#!/bin/sh
+# A relay between an MCP client and a server that keeps what passes.
+#
+# usage: sh relay.sh FOLDER COMMAND [ARGUMENT]...
+#
+# Runs the command and leaves in FOLDER: `in`, every byte the client sent; `out`, every byte the
+# server sent; `pid`, the server's process id; `exit`, its exit status, once it has ended.
+folder=$1
+shift
+mkdir -p "$folder"
+tee "$folder/in" | {
+    sh -c 'echo $$ >"$0/pid"; exec "$@"' "$folder" "$@"
+    echo $? >"$folder/exit.new"
+    mv "$folder/exit.new" "$folder/exit"
+} | tee "$folder/out"
