@@ -2,7 +2,9 @@
 
 pub mod binary;
 pub mod daemon;
+pub mod fuzz;
 pub mod model;
+pub mod mutants;
 pub mod rng;
 pub mod schema;
 pub mod sim;

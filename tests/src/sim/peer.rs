@@ -174,13 +174,13 @@ impl Peer {
         let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
         let mut cursors: Vec<&str> = links
             .iter()
-            .filter(|(conn, _)| others || **conn == scene.conn)
+            .filter(|(conn, _)| others != (**conn == scene.conn))
             .filter_map(|(_, link)| link.cursor.as_deref())
             .collect();
-        if others {
+        if others && scene.rng.once_in(3) {
             cursors.push("00000000000000010000000000000000");
         }
-        if cursors.is_empty() || scene.rng.once_in(3) {
+        if cursors.is_empty() || (!others && scene.rng.once_in(3)) {
             return json!({});
         }
         json!({"cursor": scene.rng.pick(&cursors)})
