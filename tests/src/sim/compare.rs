@@ -223,9 +223,11 @@ fn assert_same(
         orders.sort();
         done.sort();
     }
-    let input = || match input {
-        Input::Frame(conn, frame) => format!("{conn} {}", String::from_utf8_lossy(frame)),
-        other => format!("{other:?}"),
+    let input = || {
+        if let Input::Frame(conn, frame) = input {
+            return format!("{conn} {}", String::from_utf8_lossy(frame));
+        }
+        format!("{input:?}")
     };
     assert!(heard == told, "after {}\n  must say {told:?}\n  but says {heard:?}", input());
     assert!(done == orders, "after {}\n  must do {orders:?}\n  but does {done:?}", input());

@@ -25,7 +25,10 @@ impl Oracle {
         }
         match slow::classify(frame, self.settings.limits.depth_max) {
             Said::Batch(messages) => self.batch(conn, &messages, crowded),
-            said => self.message(conn, said, None, crowded),
+            said @ (Said::Request { .. }
+            | Said::Notification { .. }
+            | Said::Response { .. }
+            | Said::Invalid { .. }) => self.message(conn, said, None, crowded),
         }
     }
 
