@@ -1,7 +1,7 @@
 //! The command line against the real daemon: what a user and a script see.
 
 use ceased_tests::daemon::{
-    Config, Daemon, Home, Ran, Signal, assert_none_left, carriers, marker, wait_until,
+    Config, Daemon, Home, Program, Ran, Signal, assert_none_left, carriers, marker, wait_until,
 };
 use serde_json::Value;
 
@@ -208,8 +208,19 @@ fn a_detached_task() {
     // Not waiting for it any longer does not end it.
     let ran = exits(home, 124, &["result", "--timeout", "200ms", &id]);
     assert!(ran.err.contains("goes on"), "{ran:?}");
+    let mut counting = daemon.peer();
+    let mut asked = || {
+        let status = counting.result("ceased/status", "{}");
+        status["counters"]["requests"].as_u64().expect("a counter")
+    };
+    let mut before = asked();
     let waiting = home.start(&["result", &id]);
-    wait_until("it waits", || daemon.status()["connections"] == 2);
+    wait_until("it has shaken hands and waits", || {
+        // Asking counts, too.
+        before += 1;
+        asked() >= before + 2
+    });
+    drop(counting);
     waiting.signal(Signal::INT);
     let ran = waiting.wait();
     assert_eq!(ran.code, Some(130), "{ran:?}");
@@ -260,6 +271,65 @@ fn unknown_tasks() {
             assert!(!ran.err.contains('\u{1b}'), "a terminal is steered: {ran:?}");
         }
     }
+}
+
+/// TSK-39: over one socket everybody sees and touches tasks of their own only; another's are
+/// unknown, in the same words as those that never were.
+#[test]
+fn two_users() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let shared = home.config_text().replace("transport = ", "mode = \"0666\"\ntransport = ");
+    home.configure_as(&shared);
+    let daemon = Daemon::start_in(home);
+    let home = &daemon.home;
+    if home.command_as(1, &[]).is_none() {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    }
+    let other = |code, args: &[&str]| {
+        let command = home.command_as(1, args).expect("it worked before");
+        let ran = Program::start(home, command).wait();
+        assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+        ran
+    };
+    let mark = marker();
+    let id = detached(home, &mark);
+    assert!(exits(home, 0, &["tasks"]).out.contains(&id));
+    for command in ["get", "result", "cancel", "watch"] {
+        let foreign = other(4, &[command, &id]).err;
+        let nowhere = "00000000-0000-4000-8000-000000000000";
+        assert_eq!(foreign.replace(&id, nowhere), other(4, &[command, nowhere]).err);
+    }
+    assert!(other(0, &["tasks"]).out.is_empty());
+    let status: Value = serde_json::from_str(&other(0, &["status", "--json"]).out).unwrap();
+    assert_eq!(status["jobs"], Value::Array(Vec::new()));
+    assert_eq!(carriers(&mark).len(), 1);
+
+    // And the other way round.
+    let theirs = marker();
+    let their_id = other(0, &["call", "--detach", "hang", &format!("t={theirs}")]).out;
+    wait_until("it hangs", || !carriers(&theirs).is_empty());
+    exits(home, 4, &["cancel", their_id.trim()]);
+    assert!(!exits(home, 0, &["tasks"]).out.contains(their_id.trim()));
+    other(0, &["cancel", their_id.trim()]);
+    assert_none_left(&theirs);
+    exits(home, 0, &["cancel", &id]);
+    assert_none_left(&mark);
+}
+
+/// A socket of mode 0600 keeps others out, and they are told so, not that nothing is there.
+#[test]
+fn a_user_kept_out() {
+    let daemon = daemon();
+    let Some(command) = daemon.home.command_as(1, &["call", "echo", "text=x"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let ran = Program::start(&daemon.home, command).wait();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("Permission denied"), "{ran:?}");
+    assert!(ran.out.is_empty(), "{ran:?}");
 }
 
 /// Without a daemon: everything but `call` exits 3 and says what to do; `call` does without.

@@ -214,6 +214,53 @@ fn no_descriptor_left() {
     before.wait_back(daemon.pid());
 }
 
+/// Without a thread or a process left, the calls that need one fail, one by one, and say why.
+#[test]
+fn no_process_left() {
+    // More than the daemon may have beside what it needs itself: root cannot be limited.
+    const PROCESSES: usize = 12;
+    let home = Home::new();
+    home.configure(&Config::default());
+    let Some(command) = home.command_as(0, &["serve"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let daemon = Daemon::start_with(home, command);
+    let mark = marker();
+    let mut peer = daemon.peer();
+    let mut calls = Vec::new();
+    // Processes until there is room for none, or for a guard and not for what it guards; then
+    // threads; then not even a guard is possible. The last of each kind finds no room for certain.
+    for (tool, arguments) in
+        [("hang", with(&mark)), ("sleep", r#"{"ms":86400000}"#.into()), ("hang", with(&mark))]
+    {
+        calls.extend((0..PROCESSES).map(|_| peer.call(tool, &arguments)));
+        let last = *calls.last().unwrap();
+        let answer = peer.answer(last);
+        assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        let is_about = if tool == "hang" { "could not be started" } else { "no thread could" };
+        assert!(message.contains(is_about), "{message}");
+        assert!(message.contains("Resource temporarily unavailable"), "{message}");
+    }
+    assert!(!carriers(&mark).is_empty(), "those that did start run");
+    peer.result("ping", "{}");
+    // Everything that did start is stopped as ever, and then there is room again.
+    for id in calls {
+        peer.cancel(id);
+    }
+    wait_until("all are gone", || {
+        peer.result("ceased/status", "{}")["jobs"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_none_left(&mark);
+    // Once the threads that have nothing to do are given back, too.
+    wait_until("there is room for a process", || {
+        let count = peer.call("count", r#"{"n":1}"#);
+        peer.answer(count)["result"]["structuredContent"]["exitCode"] == 0
+    });
+    assert_none_left(&mark);
+}
+
 const SLOW: &str = r#"
 [[tool]]
 name = "slow"

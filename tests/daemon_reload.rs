@@ -7,6 +7,8 @@ use std::process::Stdio;
 use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
 use serde_json::Value;
 
+/// The processes of the tool `family`, once all are there.
+const FAMILY: usize = 6;
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
 
 fn names(tools: &Value) -> Vec<&str> {
@@ -31,7 +33,7 @@ fn reloaded() {
     let mut fresh = daemon.connect();
     let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
     peer.wait_started(&[family]);
-    let before = carriers(&mark).len();
+    wait_until("the whole family is there", || carriers(&mark).len() == FAMILY);
     assert!(!names(&peer.result("tools/list", "{}")).contains(&"fresh"));
 
     let changed = Config { tools: NEW_TOOL, limits: "connections = 7", ..Config::default() };
@@ -44,7 +46,7 @@ fn reloaded() {
     let status = peer.result("ceased/status", "{}");
     assert_eq!(status["limits"]["connections"], 7);
     assert_eq!(status["running"], 1);
-    assert!(carriers(&mark).len() >= before, "a running job was touched");
+    assert_eq!(carriers(&mark).len(), FAMILY, "a running job was touched");
     // Nobody is told who has not shaken hands.
     assert!(fresh.is_silent());
     fresh.initialize();
@@ -56,7 +58,7 @@ fn reloaded() {
     daemon.signal(Signal::HUP);
     peer.note("notifications/tools/list_changed");
     assert!(!names(&peer.result("tools/list", "{}")).contains(&"family"));
-    assert!(carriers(&mark).len() >= before, "a running job was touched");
+    assert_eq!(carriers(&mark).len(), FAMILY, "a running job was touched");
     peer.cancel(family);
     wait_until("the family is gone", || carriers(&mark).is_empty());
     peer.result("ping", "{}");

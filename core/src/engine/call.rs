@@ -21,6 +21,7 @@ use crate::timer::Timer;
 use crate::tool::{TaskSupport, Tool};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct CallParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -33,6 +34,7 @@ struct CallParams<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(expecting = "_meta as an object")]
 struct CallMeta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,

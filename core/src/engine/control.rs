@@ -123,6 +123,8 @@ impl Engine {
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
     /// second call brings the end forward.
     pub(super) fn on_drain(&mut self, by: Instant) {
+        let earlier = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let by = earlier.map_or(by, |earlier| earlier.min(by));
         let grace = by - self.now.at;
         // The last quarter is for the SIGKILL to do its work.
         let kill_at = self.now.at + grace / 4 * 3;

@@ -22,6 +22,7 @@ use crate::timer::Timer;
 use crate::write::Writer;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct TaskParams<'a> {
     // TSK-31: related-task in `_meta` is not even looked at.
     #[serde(borrow, rename = "taskId")]
@@ -31,6 +32,7 @@ struct TaskParams<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(expecting = "_meta as an object")]
 struct CancelMeta<'a> {
     #[serde(borrow, default, rename = "ceased/reason")]
     reason: Given<'a>,

@@ -126,7 +126,9 @@ impl Server {
         match note {
             Note::CallCancelled { conn, identity, request, tool, job, reason } => {
                 let job = job.map(tracing::field::display);
-                tracing::info!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
+                // A peer chooses its ids, and how long they are.
+                let request = format!("{request:.64}");
+                tracing::info!(%conn, %identity, request, %tool, job, reason, "call cancelled");
             }
             Note::TaskCancelled { conn, identity, task, job, reason } => {
                 let job = job.map(tracing::field::display);
