@@ -107,12 +107,13 @@ impl Peer {
             Say::Garbage => garbage(scene.rng),
             Say::Batch => {
                 let count = scene.rng.below(5);
-                // A cancel may send another batch off; whether what follows it then finds too much
-                // unread is beyond the oracle, which does not count bytes.
+                // Where little may wait unread, a batch may be too much half-way through; which
+                // half is beyond the oracle, which does not count bytes.
                 let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
-                let cancel = scene.swarm.settings.iter().all(wide);
-                let cancel = if cancel { Say::Cancel } else { Say::Ping };
-                let says = [Say::Ping, Say::Call, Say::Call, cancel, Say::Tools, Say::Odd];
+                if !scene.swarm.settings.iter().all(wide) {
+                    return self.say(scene, Say::Ping);
+                }
+                let says = [Say::Ping, Say::Call, Say::Call, Say::Cancel, Say::Tools, Say::Odd];
                 let parts: Vec<String> = (0..count)
                     .map(|_| {
                         let say = *scene.rng.pick(&says);

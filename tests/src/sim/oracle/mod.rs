@@ -91,6 +91,12 @@ pub struct Conn {
 }
 
 impl Conn {
+    /// Answers that wait for the rest of their batch.
+    #[must_use]
+    pub fn collected(&self) -> usize {
+        self.batches.iter().map(|batch| batch.answers.len()).sum()
+    }
+
     fn rules(&self) -> &'static Rules {
         self.rules.unwrap_or(&UNSETTLED)
     }

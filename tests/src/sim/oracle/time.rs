@@ -98,6 +98,9 @@ impl Oracle {
     }
 
     pub(super) fn drain(&mut self, by: u64) {
+        // Asked a second time, the end only comes nearer.
+        let earlier = self.drain.as_ref().and_then(|drain| drain.end);
+        let by = earlier.map_or(by, |earlier| earlier.min(by));
         let kill = self.now + by.saturating_sub(self.now) / 4 * 3;
         let drain =
             self.drain.get_or_insert(Drain { kill: None, end: None, over: false, said: false });
