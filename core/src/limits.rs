@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// What one frame may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FrameLimits {
     /// Longest line a peer may send, in bytes without its end.
     pub frame_bytes_max: usize,
@@ -16,7 +18,7 @@ impl Default for FrameLimits {
 }
 
 /// The bounds on what peers may make the engine hold (TSK-36).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Limits {
     /// What one frame may be.
     pub frames: FrameLimits,
@@ -87,7 +89,7 @@ impl Default for Limits {
 }
 
 /// How tasks are kept (TSK-34, TSK-35, TSK-40).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TaskPolicy {
     /// For a request that names no ttl.
     pub default_ttl: Duration,
@@ -123,7 +125,7 @@ impl Default for TaskPolicy {
 }
 
 /// What becomes of a task still running at its ttl (TSK-35).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum OnTtl {
     /// It may finish, bounded by the tool's timeout and by `max_ttl`.
     Finish,

@@ -8,7 +8,7 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::dialect::ToolMembers;
 use crate::write::Writer;
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 /// (EXT-01); the rule is: whatever may be a task is one. A client that declares the extension can
 /// follow a task, and a tool that may be one is a tool whose work may take long; so a declaring
 /// client need not keep its connection for it. A tool that is always quick should say `Forbidden`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never; what a missing declaration means (TSK-05).
@@ -47,7 +47,7 @@ impl TaskSupport {
 }
 
 /// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Ladder {
     /// A function on one of our threads: its flag is raised; when it has not returned after
     /// `patience` it is abandoned, counted and reported, since a thread cannot be killed.

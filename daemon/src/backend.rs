@@ -115,18 +115,25 @@ fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
     Ok(())
 }
 
+fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
+    match record {
+        Some(path) => daemon.record(path),
+        None => daemon,
+    }
+}
+
 impl Backend for InThisProcess {
-    fn serve(&self, config: Option<&Path>) -> Exit {
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
             let daemon = daemon(&found.config)?;
-            serve(found, daemon)
+            serve(found, recorded(daemon, record))
         }))
     }
 
-    fn stdio(&self, config: Option<&Path>) -> Exit {
+    fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
             let daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
-            serve(found, daemon)
+            serve(found, recorded(daemon, record))
         }))
     }
 

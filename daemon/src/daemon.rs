@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use ceased_transports::{Address, ListenError, SocketMode, Transport};
 use crate::config::{self, Config, Listen};
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
+use crate::record;
 use crate::server::{Options, Reload, Remote, Server};
 use crate::tools;
 
@@ -39,6 +41,7 @@ pub struct Daemon {
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    record: Option<PathBuf>,
 }
 
 impl Default for Daemon {
@@ -93,6 +96,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            record: None,
         }
     }
 
@@ -109,6 +113,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
+            record: None,
         }
     }
 
@@ -171,6 +176,13 @@ impl Daemon {
         self
     }
 
+    /// Writes everything the engine is handed and does into a new file; see [`record`].
+    #[must_use]
+    pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
+        self.record = Some(path.into());
+        self
+    }
+
     /// Makes the server and listens. It runs when [`Server::run`] is called.
     ///
     /// # Errors
@@ -190,6 +202,7 @@ impl Daemon {
             orphans: self.orphans,
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
+            record: self.record.as_deref().map(record::create).transpose()?,
         })?;
         for address in &self.listen {
             match address {
@@ -258,7 +271,7 @@ impl Drop for Running {
 }
 
 /// The settings a configuration file holds now; for a reload.
-pub(crate) fn reload(path: std::path::PathBuf) -> Reload {
+pub(crate) fn reload(path: PathBuf) -> Reload {
     Box::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
         Ok(Arc::new(Settings {

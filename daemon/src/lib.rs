@@ -21,6 +21,7 @@ mod handler;
 pub mod logging;
 mod pool;
 pub mod process;
+pub mod record;
 mod reports;
 mod server;
 mod signals;

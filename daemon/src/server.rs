@@ -9,6 +9,7 @@ mod links;
 mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
-use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::settings::Settings;
@@ -29,6 +29,7 @@ use rustix::process::getuid;
 use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
+use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
 
@@ -66,12 +67,14 @@ pub(crate) struct Options {
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
+    /// Where everything the engine is handed and does is written, if it is.
+    pub record: Option<File>,
 }
 
 /// One daemon. Made on the thread that runs it.
 pub struct Server {
     poll: Poll,
-    engine: Engine,
+    engine: Recorded,
     settings: Arc<Settings>,
     clock: Clock,
     listeners: Vec<Door>,
@@ -173,7 +176,7 @@ impl Server {
         })?;
         Ok(Self {
             poll,
-            engine: Engine::new(Arc::clone(&options.settings), Box::new(RandomIds)),
+            engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
             clock: Clock::new(),
             listeners: Vec::new(),

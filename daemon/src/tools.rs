@@ -49,6 +49,11 @@ impl ArgumentCheck for BySchema {
     }
 }
 
+/// A check of arguments by their schema.
+pub(crate) fn by_schema(arguments: Arguments) -> Box<dyn ArgumentCheck> {
+    Box::new(BySchema(arguments))
+}
+
 /// Why a tool cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadTool {

@@ -2,10 +2,14 @@
 
 pub mod binary;
 pub mod daemon;
+pub mod fuzz;
 pub mod model;
 pub mod modern;
+pub mod mutants;
 pub mod rng;
 pub mod schema;
+pub mod sim;
+pub mod slow;
 pub mod tools;
 pub mod trace;
 pub mod workspace;

@@ -30,6 +30,12 @@ impl ArgumentCheck for WantsText {
     }
 }
 
+/// A check that wants a member `text` with a string.
+#[must_use]
+pub fn wants_text() -> Box<dyn ArgumentCheck> {
+    Box::new(WantsText)
+}
+
 /// A function tool that does not run as a task.
 #[must_use]
 pub fn tool(name: &str) -> Tool {

@@ -274,13 +274,12 @@ fn empty_object() -> Box<RawValue> {
 
 /// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
 fn as_requested(tool: &Tool, task: Option<&RawValue>) -> Result<Option<RequestedTtl>, ErrorObject> {
-    let misuse = match (tool.task_support, task) {
+    let ttl = task.map(read_ttl).transpose()?;
+    let misuse = match (tool.task_support, ttl) {
         (TaskSupport::Forbidden, Some(_)) => "does not run as a task",
         (TaskSupport::Required, None) => "runs as a task only",
         (TaskSupport::Forbidden | TaskSupport::Optional, None) => return Ok(None),
-        (TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
-            return read_ttl(task).map(Some);
-        }
+        (TaskSupport::Optional | TaskSupport::Required, Some(ttl)) => return Ok(Some(ttl)),
     };
     let message = alloc::format!("the tool {:?} {misuse}", tool.name);
     Err(ErrorObject::new(code::METHOD_NOT_FOUND, message))

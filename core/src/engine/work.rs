@@ -221,7 +221,10 @@ impl Engine {
                 self.running -= 1;
             }
         }
-        if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task)) {
+        // TSK-08: a generator may give the id of a task that expired while its job was stopping.
+        if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task))
+            && task.job == Some(id)
+        {
             task.job = None;
         }
         Some(job)

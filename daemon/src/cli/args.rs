@@ -26,9 +26,9 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run the daemon in the foreground until SIGTERM or SIGINT
-    Serve(ConfigArgs),
+    Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
-    Stdio(ConfigArgs),
+    Stdio(ServeArgs),
     /// Bridge stdin and stdout to a running daemon, byte for byte
     Connect(DaemonArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
@@ -58,6 +58,17 @@ pub(super) struct ConfigArgs {
     /// /etc/ceased/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+/// `serve`, `stdio`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Write everything that is handed to the engine and comes of it into this new file, for
+    /// finding faults; it holds all that peers and tools say
+    #[arg(long, value_name = "FILE")]
+    pub(super) record: Option<PathBuf>,
 }
 
 /// Which daemon.

@@ -73,11 +73,11 @@ impl From<Exit> for ExitCode {
 /// What only a build with the daemon in it can do. In all of it `config` is what `--config` said;
 /// `None` is for the usual places.
 pub trait Backend {
-    /// `ceased serve`, until a signal ends it.
-    fn serve(&self, config: Option<&Path>) -> Exit;
+    /// `ceased serve`, until a signal ends it; recorded in a new file if that is named.
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
 
-    /// `ceased stdio`, until its peer leaves.
-    fn stdio(&self, config: Option<&Path>) -> Exit;
+    /// `ceased stdio`, until its peer leaves; recorded in a new file if that is named.
+    fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
 
     /// `ceased check`: the verdict goes to `out`, what is wrong to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
@@ -240,8 +240,12 @@ pub fn run(
         Err(error) => return usage(&error, io),
     };
     let done = match &command {
-        Command::Serve(args) => Ok(backend.serve(args.config.as_deref())),
-        Command::Stdio(args) => Ok(backend.stdio(args.config.as_deref())),
+        Command::Serve(args) => {
+            Ok(backend.serve(args.config.config.as_deref(), args.record.as_deref()))
+        }
+        Command::Stdio(args) => {
+            Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
+        }
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
@@ -294,11 +298,11 @@ impl ClientOnly {
 }
 
 impl Backend for ClientOnly {
-    fn serve(&self, _: Option<&Path>) -> Exit {
+    fn serve(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 
-    fn stdio(&self, _: Option<&Path>) -> Exit {
+    fn stdio(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 

@@ -22,12 +22,12 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn serve(&self, config: Option<&Path>) -> Exit {
+    fn serve(&self, config: Option<&Path>, _: Option<&Path>) -> Exit {
         self.note("serve", config);
         Exit::Done
     }
 
-    fn stdio(&self, config: Option<&Path>) -> Exit {
+    fn stdio(&self, config: Option<&Path>, _: Option<&Path>) -> Exit {
         self.note("stdio", config);
         Exit::Done
     }

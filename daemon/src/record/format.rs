@@ -1,0 +1,346 @@
+//! The form of a recording: one JSON object a line, first the settings, then what happened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::call::{Ask, Caller, Patience};
+use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
+use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::message::ErrorObject;
+use ceased_core::time::Instant;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::settings::Recipe;
+
+/// One line of a recording.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    /// The first: what the engine was made with, and the ids it drew.
+    Made { settings: Box<Recipe>, ids: Vec<Uuid> },
+    /// An event and everything that came of it.
+    Event {
+        /// Nanoseconds on the monotonic clock.
+        at: u64,
+        /// Milliseconds on the wall clock.
+        wall: u64,
+        event: Box<Happened>,
+        /// Ids drawn meanwhile.
+        ids: Vec<Uuid>,
+        /// Actions, as texts.
+        actions: Vec<String>,
+        /// What was written, by connection.
+        out: Vec<(u64, Bytes)>,
+    },
+    /// So many bytes were taken from an outbox.
+    Taken { conn: u64, count: usize },
+}
+
+/// Bytes, as text where they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Bytes {
+    Text(String),
+    Raw(Vec<u8>),
+}
+
+impl Bytes {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes);
+        text.map_or_else(|_| Self::Raw(bytes.to_vec()), |text| Self::Text(text.to_owned()))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.get().len()
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Raw(bytes) => bytes,
+        }
+    }
+}
+
+/// An [`Event`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Happened {
+    Opened {
+        conn: u64,
+        identity: Who,
+    },
+    Frame {
+        conn: u64,
+        frame: Bytes,
+    },
+    Overlong {
+        conn: u64,
+    },
+    Alien {
+        conn: u64,
+        bytes: Bytes,
+    },
+    Finished {
+        conn: u64,
+        then: Then,
+    },
+    Closed {
+        conn: u64,
+    },
+    Blocked {
+        conn: u64,
+    },
+    Drained {
+        conn: u64,
+    },
+    /// Numbers as their bits, since JSON has no infinity.
+    Progress {
+        job: u64,
+        progress: u64,
+        total: Option<u64>,
+        message: Option<String>,
+    },
+    Log {
+        job: u64,
+        level: usize,
+        data: Box<RawValue>,
+    },
+    Asked {
+        job: u64,
+        ask: u64,
+        request: Question,
+    },
+    Call {
+        conn: u64,
+        ask: u64,
+        request: Question,
+    },
+    CancelCall {
+        job: Option<u64>,
+        ask: u64,
+        reason: Option<String>,
+    },
+    Lingering {
+        job: u64,
+    },
+    Done {
+        job: u64,
+        outcome: Ended,
+    },
+    Configured {
+        settings: Recipe,
+    },
+    Drain {
+        by: u64,
+    },
+    Turn,
+    Tick,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Who {
+    User(u32),
+    Token(String),
+    Anonymous,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Then {
+    Answer,
+    Probe(Duration),
+    Until(u64),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ended {
+    Result(Box<RawValue>),
+    Error { code: i64, message: String, data: Option<String> },
+    Stopped,
+}
+
+/// An [`Ask`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Question {
+    method: String,
+    params: Option<Box<RawValue>>,
+    /// Timeout, whether progress extends it, cap.
+    patience: Option<(Duration, bool, Duration)>,
+}
+
+impl Question {
+    fn new(ask: &Ask) -> Self {
+        let Ask { method, params, patience } = ask;
+        let spans =
+            |patience: Patience| (patience.timeout, patience.extend_on_progress, patience.cap);
+        Self { method: method.to_string(), params: params.clone(), patience: patience.map(spans) }
+    }
+
+    fn get(&self) -> Ask {
+        let patience = self.patience.map(|(timeout, extend_on_progress, cap)| Patience {
+            timeout,
+            extend_on_progress,
+            cap,
+        });
+        Ask { method: self.method.as_str().into(), params: self.params.clone(), patience }
+    }
+}
+
+impl Happened {
+    pub(super) fn new(event: &Event<'_>) -> Self {
+        match event {
+            Event::Opened { conn, identity } => {
+                let identity = match identity {
+                    Identity::User(uid) => Who::User(*uid),
+                    Identity::Token(name) => Who::Token(name.to_string()),
+                    Identity::Anonymous => Who::Anonymous,
+                };
+                Self::Opened { conn: conn.get(), identity }
+            }
+            Event::Frame { conn, frame } => {
+                Self::Frame { conn: conn.get(), frame: Bytes::new(frame) }
+            }
+            Event::Overlong { conn } => Self::Overlong { conn: conn.get() },
+            Event::Alien { conn, bytes } => {
+                Self::Alien { conn: conn.get(), bytes: Bytes::new(bytes) }
+            }
+            Event::Finished { conn, then } => {
+                let then = match then {
+                    AfterInput::Answer => Then::Answer,
+                    AfterInput::AnswerAndProbe(every) => Then::Probe(*every),
+                    AfterInput::AnswerUntil(at) => Then::Until(at.as_nanos()),
+                };
+                Self::Finished { conn: conn.get(), then }
+            }
+            Event::Closed { conn } => Self::Closed { conn: conn.get() },
+            Event::Blocked { conn } => Self::Blocked { conn: conn.get() },
+            Event::Drained { conn } => Self::Drained { conn: conn.get() },
+            Event::Progress { job, progress, total, message } => Self::Progress {
+                job: job.get(),
+                progress: progress.to_bits(),
+                total: total.map(f64::to_bits),
+                message: message.map(str::to_owned),
+            },
+            Event::Log { job, level, data } => {
+                let level = LogLevel::ALL.iter().position(|known| known == level).unwrap_or(0);
+                Self::Log { job: job.get(), level, data: (*data).to_owned() }
+            }
+            Event::Asked { job, ask, request } => {
+                Self::Asked { job: job.get(), ask: ask.get(), request: Question::new(request) }
+            }
+            Event::Call { conn, ask, request } => {
+                Self::Call { conn: conn.get(), ask: ask.get(), request: Question::new(request) }
+            }
+            Event::CancelCall { caller, reason } => {
+                let (job, ask) = match caller {
+                    Caller::Job { job, ask } => (Some(job.get()), ask.get()),
+                    Caller::Host(ask) => (None, ask.get()),
+                };
+                Self::CancelCall { job, ask, reason: reason.map(str::to_owned) }
+            }
+            Event::Lingering { job } => Self::Lingering { job: job.get() },
+            Event::Done { job, outcome } => {
+                let outcome = match outcome {
+                    Outcome::Result(result) => Ended::Result(result.clone()),
+                    Outcome::Error(ErrorObject { code, message, data }) => Ended::Error {
+                        code: *code,
+                        message: message.to_string(),
+                        data: data.as_ref().map(ToString::to_string),
+                    },
+                    Outcome::Stopped => Ended::Stopped,
+                };
+                Self::Done { job: job.get(), outcome }
+            }
+            Event::Configured { settings } => Self::Configured { settings: Recipe::new(settings) },
+            Event::Drain { by } => Self::Drain { by: by.as_nanos() },
+            Event::Turn => Self::Turn,
+            Event::Tick => Self::Tick,
+        }
+    }
+
+    /// The event again.
+    ///
+    /// # Errors
+    /// When the settings of a reload make no sense.
+    pub(super) fn get(&self) -> Result<Event<'_>, String> {
+        let (conn_of, job_of) = (ConnId::new, JobId::new);
+        Ok(match self {
+            Self::Opened { conn, identity } => {
+                let identity = match identity {
+                    Who::User(uid) => Identity::User(*uid),
+                    Who::Token(name) => Identity::Token(name.as_str().into()),
+                    Who::Anonymous => Identity::Anonymous,
+                };
+                Event::Opened { conn: conn_of(*conn), identity }
+            }
+            Self::Frame { conn, frame } => {
+                Event::Frame { conn: conn_of(*conn), frame: frame.get() }
+            }
+            Self::Overlong { conn } => Event::Overlong { conn: conn_of(*conn) },
+            Self::Alien { conn, bytes } => {
+                Event::Alien { conn: conn_of(*conn), bytes: bytes.get() }
+            }
+            Self::Finished { conn, then } => {
+                let then = match then {
+                    Then::Answer => AfterInput::Answer,
+                    Then::Probe(every) => AfterInput::AnswerAndProbe(*every),
+                    Then::Until(at) => AfterInput::AnswerUntil(Instant::from_nanos(*at)),
+                };
+                Event::Finished { conn: conn_of(*conn), then }
+            }
+            Self::Closed { conn } => Event::Closed { conn: conn_of(*conn) },
+            Self::Blocked { conn } => Event::Blocked { conn: conn_of(*conn) },
+            Self::Drained { conn } => Event::Drained { conn: conn_of(*conn) },
+            Self::Progress { job, progress, total, message } => Event::Progress {
+                job: job_of(*job),
+                progress: f64::from_bits(*progress),
+                total: total.map(f64::from_bits),
+                message: message.as_deref(),
+            },
+            Self::Log { job, level, data } => {
+                let level = LogLevel::ALL.get(*level).copied().unwrap_or(LogLevel::Debug);
+                Event::Log { job: job_of(*job), level, data }
+            }
+            Self::Asked { job, ask, request } => {
+                let (job, ask) = (job_of(*job), AskId::new(*ask));
+                Event::Asked { job, ask, request: request.get() }
+            }
+            Self::Call { conn, ask, request } => {
+                let (conn, ask) = (conn_of(*conn), AskId::new(*ask));
+                Event::Call { conn, ask, request: request.get() }
+            }
+            Self::CancelCall { job, ask, reason } => {
+                let ask = AskId::new(*ask);
+                let caller =
+                    job.map_or(Caller::Host(ask), |job| Caller::Job { job: job_of(job), ask });
+                Event::CancelCall { caller, reason: reason.as_deref() }
+            }
+            Self::Lingering { job } => Event::Lingering { job: job_of(*job) },
+            Self::Done { job, outcome } => {
+                let outcome = match outcome {
+                    Ended::Result(result) => Outcome::Result(result.clone()),
+                    Ended::Error { code, message, data } => {
+                        let error = ErrorObject::new(*code, message.clone());
+                        Outcome::Error(match data {
+                            Some(data) => error.with_data(data.clone()),
+                            None => error,
+                        })
+                    }
+                    Ended::Stopped => Outcome::Stopped,
+                };
+                Event::Done { job: job_of(*job), outcome }
+            }
+            Self::Configured { settings } => {
+                Event::Configured { settings: Arc::new(settings.get()?) }
+            }
+            Self::Drain { by } => Event::Drain { by: Instant::from_nanos(*by) },
+            Self::Turn => Event::Turn,
+            Self::Tick => Event::Tick,
+        })
+    }
+}

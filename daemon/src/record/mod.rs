@@ -1,0 +1,211 @@
+//! Recordings: everything an engine was handed and everything it did, so that it can be done again
+//! and compared, byte for byte (DET-01).
+//!
+//! A recording holds all that peers and tools said. It is written with mode 0600 and is meant for
+//! finding faults, not for keeping.
+
+mod format;
+mod replay;
+mod settings;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ceased_core::action::Action;
+use ceased_core::engine::Engine;
+use ceased_core::event::Event;
+use ceased_core::frame::Outbox;
+use ceased_core::id::{ConnId, Mint};
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now};
+use ceased_core::timer::Timer;
+use uuid::Uuid;
+
+use self::format::{Bytes, Happened, Line};
+use self::settings::Recipe;
+
+pub use self::replay::{ReplayError, Replayed, replay};
+
+/// Creates the file of a recording; one that is there already is not touched.
+///
+/// # Errors
+/// When it exists or cannot be created.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// An engine that is recorded, or not: then this is the engine and nothing else.
+pub(crate) struct Recorded {
+    engine: Engine,
+    tape: Option<Box<Tape>>,
+}
+
+impl Recorded {
+    pub(crate) fn new(settings: &Arc<Settings>, mint: Box<dyn Mint>, file: Option<File>) -> Self {
+        let Some(file) = file else {
+            return Self { engine: Engine::new(Arc::clone(settings), mint), tape: None };
+        };
+        let drawn = Drawn::default();
+        let mint = Box::new(Listened { mint, drawn: drawn.clone() });
+        let engine = Engine::new(Arc::clone(settings), mint);
+        let mut tape =
+            Tape { file: Some(BufWriter::new(file)), drawn, watch: Watch::default(), open: None };
+        let settings = Box::new(Recipe::new(settings));
+        let ids = tape.drawn.take();
+        tape.write(&Line::Made { settings, ids });
+        Self { engine, tape: Some(Box::new(tape)) }
+    }
+
+    /// See [`Engine::handle`].
+    pub(crate) fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
+        match &mut self.tape {
+            None => self.engine.handle(now, event, actions),
+            Some(tape) => tape.handle(&mut self.engine, now, event, actions),
+        }
+    }
+
+    /// See [`Engine::deadline`].
+    pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
+        self.engine.deadline()
+    }
+
+    /// See [`Engine::outbox`].
+    pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+        if let Some(tape) = &mut self.tape {
+            tape.settle(&mut self.engine);
+            tape.open = Some(conn);
+        }
+        self.engine.outbox(conn)
+    }
+}
+
+/// The ids a generator gave, and has not been asked about.
+#[derive(Debug, Clone, Default)]
+struct Drawn(Arc<Mutex<VecDeque<Uuid>>>);
+
+impl Drawn {
+    fn push(&self, id: Uuid) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
+    }
+
+    fn pop(&self) -> Option<Uuid> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn take(&self) -> Vec<Uuid> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+}
+
+/// A generator whose ids are noted.
+struct Listened {
+    mint: Box<dyn Mint>,
+    drawn: Drawn,
+}
+
+impl Mint for Listened {
+    fn uuid(&mut self) -> Uuid {
+        let id = self.mint.uuid();
+        self.drawn.push(id);
+        id
+    }
+}
+
+/// How much waits in every outbox, to tell what is new in it.
+#[derive(Debug, Default)]
+struct Watch(BTreeMap<ConnId, usize>);
+
+impl Watch {
+    fn note(&mut self, event: &Event<'_>) {
+        if let Event::Opened { conn, .. } = event {
+            self.0.insert(*conn, 0);
+        }
+    }
+
+    /// What was written since this was last asked.
+    fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
+        let mut fresh = Vec::new();
+        self.0.retain(|conn, known| {
+            let Some(outbox) = engine.outbox(*conn) else { return false };
+            let new = outbox.pending().get(*known..).unwrap_or_default();
+            if !new.is_empty() {
+                fresh.push((conn.get(), Bytes::new(new)));
+            }
+            *known = outbox.len();
+            true
+        });
+        fresh
+    }
+}
+
+fn texts(actions: &[Action]) -> Vec<String> {
+    actions.iter().map(|action| format!("{action:?}")).collect()
+}
+
+/// A recording that is being written.
+struct Tape {
+    /// Gone once it could not be written to.
+    file: Option<BufWriter<File>>,
+    drawn: Drawn,
+    watch: Watch,
+    /// The outbox the host was given last.
+    open: Option<ConnId>,
+}
+
+impl Tape {
+    fn handle(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+        event: Event<'_>,
+        actions: &mut Vec<Action>,
+    ) {
+        self.settle(engine);
+        self.watch.note(&event);
+        let happened = Box::new(Happened::new(&event));
+        let ends = matches!(event, Event::Turn);
+        let before = actions.len();
+        engine.handle(now, event, actions);
+        let line = Line::Event {
+            at: now.at.as_nanos(),
+            wall: now.wall.as_millis(),
+            event: happened,
+            ids: self.drawn.take(),
+            actions: texts(actions.get(before..).unwrap_or_default()),
+            out: self.watch.fresh(engine),
+        };
+        self.write(&line);
+        if ends && let Some(file) = &mut self.file {
+            // What a crash takes away is the turn it came in.
+            let _ = file.flush();
+        }
+    }
+
+    /// Notes what the host took from the outbox it was given.
+    fn settle(&mut self, engine: &mut Engine) {
+        let Some(conn) = self.open.take() else { return };
+        let (Some(known), Some(outbox)) = (self.watch.0.get_mut(&conn), engine.outbox(conn)) else {
+            return;
+        };
+        let count = known.saturating_sub(outbox.len());
+        if count > 0 {
+            *known = outbox.len();
+            self.write(&Line::Taken { conn: conn.get(), count });
+        }
+    }
+
+    fn write(&mut self, line: &Line) {
+        let Some(file) = &mut self.file else { return };
+        let written = serde_json::to_writer(&mut *file, line)
+            .map_err(io::Error::from)
+            .and_then(|()| file.write_all(b"\n"));
+        if let Err(error) = written {
+            tracing::error!(%error, "the recording ends here: it cannot be written");
+            self.file = None;
+        }
+    }
+}

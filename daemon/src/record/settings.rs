@@ -1,0 +1,96 @@
+//! Settings in a recording: everything the engine goes by, nothing of what a host needs to run a
+//! tool.
+
+use std::time::Duration;
+
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::Arguments;
+use crate::tools;
+
+/// [`Settings`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Recipe {
+    server: (String, String),
+    limits: Limits,
+    tasks: TaskPolicy,
+    tools: Vec<ToolRecipe>,
+}
+
+/// [`Tool`] as data. Its check is made anew from its schema.
+#[derive(Debug, Serialize, Deserialize)]
+struct ToolRecipe {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: String,
+    output_schema: Option<String>,
+    task_support: TaskSupport,
+    timeout: Option<Duration>,
+    ladder: Ladder,
+    checked: bool,
+}
+
+impl Recipe {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let Settings { server, limits, tasks, catalog } = settings;
+        Self {
+            server: (server.name.to_string(), server.version.to_string()),
+            limits: *limits,
+            tasks: *tasks,
+            tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+        }
+    }
+
+    /// The settings again.
+    ///
+    /// # Errors
+    /// When a tool's schema cannot be read any more.
+    pub(super) fn get(&self) -> Result<Settings, String> {
+        let tools: Result<Vec<Tool>, String> = self.tools.iter().map(ToolRecipe::get).collect();
+        let (name, version) = &self.server;
+        Ok(Settings {
+            server: ServerInfo { name: name.as_str().into(), version: version.as_str().into() },
+            limits: self.limits,
+            tasks: self.tasks,
+            catalog: Catalog::new(tools?),
+        })
+    }
+}
+
+impl ToolRecipe {
+    fn new(tool: &Tool) -> Self {
+        Self {
+            name: tool.name.to_string(),
+            title: tool.title.as_ref().map(ToString::to_string),
+            description: tool.description.as_ref().map(ToString::to_string),
+            input_schema: tool.input_schema.to_string(),
+            output_schema: tool.output_schema.as_ref().map(ToString::to_string),
+            task_support: tool.task_support,
+            timeout: tool.timeout,
+            ladder: tool.ladder,
+            checked: tool.check.is_some(),
+        }
+    }
+
+    fn get(&self) -> Result<Tool, String> {
+        let check = self.checked.then(|| Arguments::new(&self.input_schema).map(tools::by_schema));
+        let check = check.transpose().map_err(|why| format!("{}: {why}", self.name))?;
+        let text = |text: &Option<String>| text.as_deref().map(Into::into);
+        Ok(Tool {
+            name: self.name.as_str().into(),
+            title: text(&self.title),
+            description: text(&self.description),
+            input_schema: self.input_schema.as_str().into(),
+            output_schema: text(&self.output_schema),
+            task_support: self.task_support,
+            timeout: self.timeout,
+            ladder: self.ladder,
+            check,
+            payload: None,
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! The list of deliberate faults: that it still fits the core.
+
+use std::collections::BTreeSet;
+
+use ceased_tests::mutants::faults;
+use ceased_tests::workspace;
+
+#[test]
+fn every_fault_still_applies() {
+    let faults = faults();
+    assert!(faults.len() >= 25, "{} faults", faults.len());
+    let names: BTreeSet<&str> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    assert_eq!(names.len(), faults.len(), "two faults have one name");
+    let wrong: Vec<String> =
+        faults.iter().filter_map(|fault| fault.applied(&workspace::root()).err()).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// What is written down about the faults is about these faults, and none went unnoticed.
+#[test]
+fn the_table_is_of_this_list() {
+    let table = std::fs::read_to_string(workspace::root().join("tests/mutants/README.md"));
+    let table = table.expect("the table can be read");
+    for fault in faults() {
+        let row = table.lines().find(|line| line.contains(&format!("| `{}` |", fault.name)));
+        let row = row.unwrap_or_else(|| panic!("{} is not in the table", fault.name));
+        assert!(!row.contains("**nobody**"), "{row}");
+    }
+}

@@ -1,0 +1,119 @@
+//! The simulator over many seeds: every run must end well, and together they must reach
+//! everything worth reaching.
+//!
+//! `CEASED_SIM_SEEDS` says how many seeds (20,000 if not said), `CEASED_SIM_FIRST` where to begin.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ceased_tests::sim::fault::Faults;
+use ceased_tests::sim::mark::Mark;
+use ceased_tests::sim::{Outcome, Run, run};
+use ceased_tests::workspace;
+
+const SEEDS: u64 = 20_000;
+const STEPS: usize = 500;
+/// Beyond this no new seed is begun.
+const BUDGET: Duration = Duration::from_secs(90);
+
+fn number(name: &str, usual: u64) -> u64 {
+    let given = env::var(name).ok();
+    given.map_or(usual, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}"))
+    })
+}
+
+/// Runs one; what goes wrong is told in full, with the shortest history that fails.
+fn must(one: Run, failed: &AtomicBool) -> Outcome {
+    match run(one) {
+        Ok((outcome, _)) => outcome,
+        Err(failure) => {
+            failed.store(true, Ordering::Relaxed);
+            let short = failure.minimised();
+            for step in &short.steps {
+                eprintln!("{}", serde_json::to_string(step).expect("a step is JSON"));
+            }
+            panic!("seed {}: {failure}\n\nin short: {}", one.seed, short.why);
+        }
+    }
+}
+
+/// RPC-03, TSK-10, TSK-21, TSK-24, TSK-26, CAN-08, CAN-11, DET-01: whatever happens, in any order.
+#[test]
+fn every_world_is_as_the_oracle_says() {
+    let first = number("CEASED_SIM_FIRST", 1);
+    let seeds = number("CEASED_SIM_SEEDS", SEEDS);
+    let start = Instant::now();
+    let (next, events, done) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
+    let failed = AtomicBool::new(false);
+    let marks = Mutex::new(BTreeSet::new());
+    let work = || {
+        while start.elapsed() < BUDGET && !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + seeds {
+                return;
+            }
+            // Most runs have every fault there is to choose from; some have none, for the plain
+            // life that faults would hide. Some are held against the schemas.
+            let faults = if seed.is_multiple_of(16) { Faults::NONE } else { Faults::ALL };
+            let validate = if seed.is_multiple_of(64) { 7 } else { 0 };
+            let one = Run { seed, steps: STEPS, faults, validate };
+            let outcome = must(one, &failed);
+            events.fetch_add(outcome.events, Ordering::Relaxed);
+            done.fetch_add(1, Ordering::Relaxed);
+            marks.lock().unwrap_or_else(PoisonError::into_inner).extend(outcome.marks);
+        }
+    };
+    thread::scope(|scope| {
+        let others = thread::available_parallelism().map_or(1, usize::from).min(8);
+        let threads: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    let done = done.into_inner();
+    println!(
+        "{done} seeds of {STEPS} steps, {} events, {:?}",
+        events.into_inner(),
+        start.elapsed()
+    );
+    let marks = marks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let missing: Vec<Mark> = Mark::ALL.into_iter().filter(|mark| !marks.contains(mark)).collect();
+    assert!(missing.is_empty() || done < 1000, "{done} seeds never reached {missing:?}");
+}
+
+/// A seed that once failed is run for ever.
+#[test]
+fn seeds_that_failed_once_do_not_again() {
+    let path = workspace::root().join("tests/seeds.txt");
+    let text = std::fs::read_to_string(path).expect("the seeds can be read");
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let mut count = 0;
+    for line in lines.filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace();
+        let (seed, steps, faults) = (words.next(), words.next(), words.next());
+        let seed = seed.and_then(|word| word.parse().ok()).expect("a seed is a number");
+        let steps = steps.and_then(|word| word.parse().ok()).expect("steps are a number");
+        let faults = Faults::parse(faults.unwrap_or("all")).expect("faults have names");
+        must(Run { seed, steps, faults, validate: 0 }, &AtomicBool::new(false));
+        count += 1;
+    }
+    assert!(count > 0, "there is no seed in tests/seeds.txt");
+}
+
+/// One long life instead of many short ones: nothing may build up.
+#[test]
+fn one_long_run() {
+    let steps = usize::try_from(number("CEASED_SIM_LONG", 20_000)).expect("it fits");
+    for seed in 1..=3 {
+        let outcome =
+            must(Run { seed, steps, faults: Faults::ALL, validate: 0 }, &AtomicBool::new(false));
+        println!("seed {seed}: {} events, {:016x}", outcome.events, outcome.hash);
+    }
+}

@@ -1,0 +1,107 @@
+//! `sim`: runs simulated worlds, and tells how to run one again that went wrong.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use ceased_tests::sim::fault::Faults;
+use ceased_tests::sim::step::Step;
+use ceased_tests::sim::swarm::Swarm;
+use ceased_tests::sim::{self, Run};
+
+const USE: &str = "sim --seed N [--seeds COUNT] [--steps N] [--faults all|none|LIST] [--trace] \
+                   [--validate EVERY] [--replay FILE]";
+
+struct Options {
+    run: Run,
+    seeds: u64,
+    trace: bool,
+    replay: Option<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let run = Run { seed: 1, steps: 2000, faults: Faults::ALL, validate: 0 };
+    let mut options = Options { run, seeds: 1, trace: false, replay: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
+        match word.as_str() {
+            "--seed" => options.run.seed = number(value()?)?,
+            "--seeds" => options.seeds = number(value()?)?,
+            "--steps" => {
+                options.run.steps = usize::try_from(number(value()?)?).unwrap_or(usize::MAX);
+            }
+            "--faults" => options.run.faults = Faults::parse(&value()?)?,
+            "--validate" => options.run.validate = number(value()?)?,
+            "--trace" => options.trace = true,
+            "--replay" => options.replay = Some(value()?),
+            _ => return Err(format!("{word:?} is unknown: {USE}")),
+        }
+    }
+    Ok(options)
+}
+
+fn print(steps: &[Step]) {
+    for step in steps {
+        println!("{}", serde_json::to_string(step).expect("a step is JSON"));
+    }
+}
+
+/// Runs the steps of a file, one JSON object a line, in the world of the seed.
+fn replay(run: Run, path: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let steps: Result<Vec<Step>, _> = text.lines().map(serde_json::from_str).collect();
+    let steps = steps.map_err(|error| format!("{path}: {error}"))?;
+    let hash = sim::replay(&Swarm::new(run.seed, run.faults), &steps)?;
+    println!("{} steps, {hash:016x}", steps.len());
+    Ok(())
+}
+
+fn all(options: &Options) -> bool {
+    let start = Instant::now();
+    let (mut events, mut marks) = (0, BTreeSet::new());
+    for seed in options.run.seed..options.run.seed + options.seeds {
+        match sim::run(Run { seed, ..options.run }) {
+            Ok((outcome, steps)) => {
+                events += outcome.events;
+                marks.extend(outcome.marks);
+                if options.trace {
+                    print(&steps);
+                }
+            }
+            Err(failure) => {
+                eprintln!("seed {seed} failed: {failure}\n\nthe shortest history that fails:");
+                let short = failure.minimised();
+                print(&short.steps);
+                eprintln!("\n{}\n\nagain: {}", short.why, short.run);
+                return false;
+            }
+        }
+    }
+    let took = start.elapsed().as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = events as f64 / took;
+    eprintln!(
+        "{} seeds of {} steps, {events} events in {took:.1} s, {rate:.0} a second, {} marks",
+        options.seeds,
+        options.run.steps,
+        marks.len()
+    );
+    true
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let well = match &options.replay {
+        Some(path) => replay(options.run, path).map_err(|why| eprintln!("{why}")).is_ok(),
+        None => all(&options),
+    };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,46 @@
+//! Fuzz targets as plain functions: bytes in, a panic when something is wrong. They run over the
+//! corpus and over seeded mutations of it as an ordinary test, and under cargo-fuzz from
+//! `tests/fuzz` for as long as one likes.
+
+#[cfg(feature = "daemon")]
+pub mod config;
+pub mod engine;
+pub mod frames;
+
+use crate::rng::Rng;
+
+/// A target.
+pub type Check = fn(&[u8]);
+
+/// Every target by the name of its corpus.
+#[cfg(feature = "daemon")]
+pub const TARGETS: [(&str, Check); 3] =
+    [("frames", frames::check), ("engine", engine::check), ("config", config::check)];
+
+/// A sample that was changed a little, or grown together with another one.
+#[must_use]
+pub fn mutated(rng: &mut Rng, samples: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = rng.pick(samples).clone();
+    for _ in 0..=rng.below(6) {
+        let at = rng.below(bytes.len() + 1);
+        let byte = u8::try_from(rng.below(256)).unwrap_or(0);
+        match rng.below(6) {
+            0 if at < bytes.len() => bytes[at] = byte,
+            1 if at < bytes.len() => bytes[at] ^= 1 << rng.below(8),
+            2 => bytes.insert(at, *rng.pick(b"{}[]\",:\\\n0-1etu ")),
+            3 => bytes.truncate(at),
+            4 => {
+                let other = rng.pick(samples);
+                let from = rng.below(other.len() + 1);
+                let to = (from + rng.below(64)).min(other.len());
+                let part: Vec<u8> = other[from..to].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => {
+                let to = (at + rng.below(16)).min(bytes.len());
+                bytes.drain(at..to);
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,298 @@
+//! Comparing: what the engine did for one event, against what the oracle says must come of it.
+
+use std::collections::BTreeMap;
+
+use ceased_core::action::{Action, Closing};
+use ceased_core::event::Identity;
+use ceased_core::id::{ConnId, JobId};
+
+use serde_json::Value;
+
+use super::heard::{self, Names};
+use super::judge::Judge;
+use super::mark::Mark;
+use super::oracle::{Ended, Expected, Oracle};
+use crate::schema::{self, Asked};
+use crate::trace::Input;
+
+/// Adds one byte to a count and a sum (FNV-1a).
+pub(super) fn sum((count, hash): &mut (u64, u64), byte: u8) {
+    *count += 1;
+    *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+}
+
+/// The lines the engine wrote just now, by connection; also holds flushes against them and adds
+/// everything to the sum of the run (E1, E6).
+pub(super) fn fresh(
+    judge: &mut Judge,
+    before: &[(u64, usize)],
+    actions: &[Action],
+) -> BTreeMap<u64, Vec<String>> {
+    let mut digest = (0, judge.hash);
+    format!("{actions:?}").bytes().for_each(|byte| sum(&mut digest, byte));
+    let mut lines = BTreeMap::new();
+    for (conn, link) in &mut judge.links {
+        let Some(outbox) = judge.engine.outbox(ConnId::new(*conn)) else { continue };
+        let waited = before.iter().find(|(at, _)| at == conn).map_or(0, |(_, len)| *len);
+        let fresh = outbox.pending().get(waited..).unwrap_or_default();
+        let given_up = |action: &&Action| matches!(action, Action::Close { conn: of, why } if of.get() == *conn && !why.flushes());
+        if actions.iter().any(|action| given_up(&action)) {
+            // The engine has forgotten what it had for this peer.
+            assert!(outbox.is_empty(), "c{conn} keeps bytes nobody will send");
+            link.taken = link.written;
+            continue;
+        }
+        let flushes =
+            actions.iter().filter(|a| matches!(a, Action::Flush { conn: to } if to.get() == *conn));
+        let wanted = usize::from(waited == 0 && !fresh.is_empty());
+        assert_eq!(flushes.count(), wanted, "flushes of c{conn}");
+        for byte in fresh {
+            sum(&mut link.written, *byte);
+            sum(&mut digest, *byte);
+        }
+        if !fresh.is_empty() {
+            let text = std::str::from_utf8(fresh).expect("what is sent is UTF-8");
+            let text = text.strip_suffix('\n').expect("what is sent ends with a line end");
+            lines.insert(*conn, text.split('\n').map(str::to_owned).collect());
+        }
+    }
+    judge.hash = digest.1;
+    lines
+}
+
+/// What a task is called, for as long as one event is looked at.
+struct Book<'a> {
+    conn: u64,
+    names: &'a mut BTreeMap<String, u64>,
+    oracle: &'a mut Oracle,
+    expected: &'a Expected,
+    cursor: &'a mut Option<String>,
+}
+
+impl Names for Book<'_> {
+    fn task(&self, id: &str) -> String {
+        self.names.get(id).map_or_else(|| format!("?{id}"), |nonce| format!("#{nonce}"))
+    }
+
+    /// The number of a new task is the one the oracle gives it; its id must be new (TSK-08).
+    fn created(&mut self, token: &str, id: &str) -> String {
+        let start = format!("{token}:T #");
+        let told = self.expected.told.get(&self.conn).into_iter().flatten();
+        let wanted = told.filter_map(|text| text.strip_prefix(&start)).next();
+        let nonce = wanted.and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let Some(nonce) = nonce else { return format!("?{id}") };
+        // An id that is long gone nobody remembers, and no honest generator repeats.
+        let before = self.names.insert(id.to_owned(), nonce);
+        let lives = self.oracle.tasks.iter().any(|task| Some(task.nonce) == before);
+        assert!(!lives, "{id} is given twice (TSK-08)");
+        self.oracle.name(nonce, id);
+        format!("#{nonce}")
+    }
+
+    fn cursor(&mut self, cursor: &str, last: &str) {
+        *self.cursor = Some(cursor.to_owned());
+        let last = self.names.get(last).copied();
+        self.oracle.remember_cursor(self.conn, cursor, last);
+    }
+}
+
+/// Asks the oracle and compares everything a peer and a host can see.
+pub(super) fn compare(
+    judge: &mut Judge,
+    input: &Input,
+    before: &[(u64, usize)],
+    actions: &[Action],
+    lines: &BTreeMap<u64, Vec<String>>,
+) {
+    let oracle = judge.oracle.as_mut().expect("only with an oracle");
+    let (named, about) = renamed(input, &judge.nonces, oracle);
+    let unsent = before.iter().find(|(at, _)| Some(*at) == about).map_or(0, |(_, len)| *len);
+    let (at, wall) = (judge.now.at.as_nanos(), judge.now.wall.as_millis());
+    let mut expected = oracle.input(at, wall, named.as_ref().unwrap_or(input), unsent);
+    if matches!(input, Input::Overlong(_)) {
+        oracle.marks.insert(Mark::Overlong);
+    }
+    let mut given_up = Vec::new();
+    for action in actions {
+        if let Action::Close { conn, why } = action
+            && !why.flushes()
+        {
+            given_up.push(conn.get());
+            if *why == Closing::Flooded {
+                flood(oracle, conn.get(), &mut expected, before);
+            }
+        }
+    }
+    let mut heard = BTreeMap::new();
+    for (conn, lines) in lines {
+        let link = judge.links.get_mut(conn).expect("it is linked");
+        let (names, cursor) = (&mut judge.names, &mut link.cursor);
+        let mut book = Book { conn: *conn, names, oracle, expected: &expected, cursor };
+        let said: Vec<String> =
+            lines.iter().map(|line| heard::summarise(line, &mut book)).collect();
+        heard.insert(*conn, said);
+    }
+    // What was said to a peer that was given up in the same event nobody can know.
+    given_up.iter().for_each(|conn| {
+        let _ = (expected.told.remove(conn), heard.remove(conn));
+    });
+    assert_same(input, expected, heard, orders(actions, &judge.nonces));
+    let oracle = judge.oracle.as_ref().expect("only with an oracle");
+    let sizes = judge.engine.sizes();
+    let engine = (sizes.connections, sizes.requests, sizes.jobs, sizes.tasks);
+    assert_eq!(engine, oracle.sizes(), "connections, requests, jobs, tasks after {input:?}");
+    let deadline = judge.engine.deadline().map(|(at, _)| at.as_nanos());
+    assert_eq!(deadline, oracle.deadline(), "the deadline after {input:?}");
+    bounds(judge, input);
+    validate(judge, lines);
+}
+
+/// The same input with jobs called by their numbers, and the connection it is about.
+fn renamed(
+    input: &Input,
+    nonces: &BTreeMap<JobId, u64>,
+    oracle: &Oracle,
+) -> (Option<Input>, Option<u64>) {
+    let name = |id: &JobId| JobId::new(nonces[id]);
+    let of_job = |id: &JobId| oracle.reports_to(nonces[id]);
+    match input {
+        Input::Progress(id, to, total, message) => {
+            (Some(Input::Progress(name(id), *to, *total, message.clone())), of_job(id))
+        }
+        Input::Log(id, level, data) => {
+            (Some(Input::Log(name(id), *level, data.clone())), of_job(id))
+        }
+        Input::Lingering(id) => (Some(Input::Lingering(name(id))), of_job(id)),
+        Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
+        Input::Opened(conn, _)
+        | Input::Frame(conn, _)
+        | Input::Overlong(conn)
+        | Input::Alien(conn, _)
+        | Input::Finished(conn, _)
+        | Input::Closed(conn)
+        | Input::Blocked(conn)
+        | Input::Drained(conn)
+        | Input::Taken(conn, _) => (None, Some(conn.get())),
+        Input::Asked(..) | Input::Call(..) | Input::CancelCall(..) => {
+            unreachable!("the simulator's hosts and jobs ask nobody")
+        }
+        Input::Configured(_) | Input::Drain(_) | Input::Turn | Input::Tick => (None, None),
+    }
+}
+
+/// A peer was given up because too much waits for it: only right when it does.
+fn flood(oracle: &mut Oracle, conn: u64, expected: &mut Expected, before: &[(u64, usize)]) {
+    let waited = before.iter().find(|(at, _)| *at == conn).map_or(0, |(_, len)| *len);
+    // The oracle counts no bytes; answers that wait for their batch count as well.
+    let most = |text: &String| 1024 + 4096 * text.matches(", ").count();
+    let said: usize = expected.told.get(&conn).map_or(0, |told| told.iter().map(most).sum());
+    let collected = oracle.conns.get(&conn).map_or(0, super::oracle::Conn::collected);
+    let said = said + 4096 * collected;
+    let max = oracle.settings().limits.write_buffer_bytes * 2;
+    assert!(waited + said >= max, "c{conn} was given up with {waited} bytes of {max}");
+    oracle.marks.insert(Mark::Flooded);
+    if let Some(entry) = oracle.conns.get_mut(&conn) {
+        entry.ended = Ended::Closing { flushes: false };
+    }
+    expected.orders.retain(|order| !order.starts_with(&format!("close c{conn} ")));
+    expected.orders.push(format!("close c{conn} Flooded"));
+}
+
+fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
+    let order = |action: &Action| match action {
+        Action::Start { job, .. } => Some(format!("start #{}", nonces[job])),
+        Action::Stop { job, step, why } => Some(format!("stop #{} {step:?} {why:?}", nonces[job])),
+        Action::Close { conn, why } => Some(format!("close {conn} {why:?}")),
+        Action::Exit => Some("exit".to_owned()),
+        Action::Tell { .. } | Action::TellProgress { .. } | Action::RefuseCancel { .. } => {
+            Some(format!("{action:?}"))
+        }
+        Action::Flush { .. } | Action::Note(_) => None,
+    };
+    actions.iter().filter_map(order).collect()
+}
+
+fn assert_same(
+    input: &Input,
+    expected: Expected,
+    mut heard: BTreeMap<u64, Vec<String>>,
+    mut done: Vec<String>,
+) {
+    let Expected { mut told, mut orders } = expected;
+    // Several things at once have no order but their own.
+    if matches!(input, Input::Tick | Input::Drain(_)) {
+        told.values_mut().chain(heard.values_mut()).for_each(|said| said.sort());
+    }
+    if !matches!(input, Input::Turn) {
+        orders.sort();
+        done.sort();
+    }
+    let input = || {
+        if let Input::Frame(conn, frame) = input {
+            return format!("{conn} {}", String::from_utf8_lossy(frame));
+        }
+        format!("{input:?}")
+    };
+    assert!(heard == told, "after {}\n  must say {told:?}\n  but says {heard:?}", input());
+    assert!(done == orders, "after {}\n  must do {orders:?}\n  but does {done:?}", input());
+}
+
+/// Bounded everything (E5): nothing may grow beyond the limits that ever held.
+fn bounds(judge: &mut Judge, input: &Input) {
+    let all = judge.limits();
+    let queued = judge.engine.sizes().jobs - judge.running.len().min(judge.engine.sizes().jobs);
+    assert!(queued <= all.running_max + all.queued_max, "{queued} jobs wait after {input:?}");
+    // One answer may come on top of the mark; the largest is a page of tasks or the status.
+    let max = all.write_buffer_bytes * 2 + 64 * 1024;
+    for conn in judge.links.keys() {
+        let len = judge.engine.outbox(ConnId::new(*conn)).map_or(0, |outbox| outbox.len());
+        assert!(len <= max, "{len} bytes wait for c{conn} after {input:?}");
+    }
+    let oracle = judge.oracle.as_ref().expect("only with an oracle");
+    for user in [Identity::User(0), Identity::User(1), Identity::User(2), Identity::Anonymous] {
+        let user = user.to_string();
+        let live = oracle.tasks.iter().filter(|t| t.owner == user && t.status == "working").count();
+        assert!(live <= all.live_tasks_max, "{live} live tasks of {user} after {input:?}");
+    }
+}
+
+/// Every so many-th message is held against the published schema of its revision.
+fn validate(judge: &mut Judge, lines: &BTreeMap<u64, Vec<String>>) {
+    if judge.validate == 0 || !schema::available() {
+        return;
+    }
+    let oracle = judge.oracle.as_ref().expect("only with an oracle");
+    for (conn, line) in lines.iter().flat_map(|(conn, lines)| lines.iter().map(move |l| (conn, l)))
+    {
+        judge.seen += 1;
+        let rules = oracle.conns.get(conn).and_then(|conn| conn.rules);
+        if let Some(rules) = rules.filter(|_| judge.seen.is_multiple_of(judge.validate)) {
+            validate_line(rules.revision, line);
+        }
+    }
+}
+
+/// Holds one line against the schema of its revision without knowing what was asked: what a
+/// result is, its members tell.
+fn validate_line(revision: &str, line: &str) {
+    let message: Value = serde_json::from_str(line).expect("a line is JSON");
+    // The schemas know no batches as a whole, and pings as requests of either side.
+    if message.is_array() || message["method"] == "ping" {
+        return;
+    }
+    let result = &message["result"];
+    let has = |member: &str| result.get(member).is_some();
+    let (method, with_task) = match () {
+        () if has("protocolVersion") => ("initialize", false),
+        () if has("tools") => ("tools/list", false),
+        () if has("counters") => ("ceased/status", false),
+        () if has("task") => ("tools/call", true),
+        () if has("tasks") => ("tasks/list", false),
+        () if has("taskId") => ("tasks/get", false),
+        () if has("content") => ("tools/call", false),
+        () => ("ping", false),
+    };
+    let asked = Asked { method: method.to_owned(), with_task, claims: false };
+    let checked = schema::check_message(revision, &message, Some(&asked));
+    assert!(checked.is_ok(), "{line}: {checked:?}");
+}

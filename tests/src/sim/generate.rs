@@ -1,0 +1,233 @@
+//! The generator: decides, from a seed and from what is there, what happens next.
+
+use std::collections::BTreeMap;
+
+use super::fault::Fault;
+use super::judge::Judge;
+use super::peer::Peer;
+use super::step::{How, Op, Step, Then};
+use super::swarm::{Kind, Swarm};
+use crate::rng::Rng;
+use crate::world::WALL_START;
+
+/// See the [module](self).
+pub struct Generator<'a> {
+    rng: Rng,
+    swarm: &'a Swarm,
+    peers: BTreeMap<u64, Peer>,
+    next_conn: u64,
+    next_call: u64,
+    at: u64,
+    wall: u64,
+    /// A deadline may have passed.
+    tick: bool,
+}
+
+impl<'a> Generator<'a> {
+    /// The generator of `seed` for a world like `swarm`.
+    #[must_use]
+    pub fn new(seed: u64, swarm: &'a Swarm) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            swarm,
+            peers: BTreeMap::new(),
+            next_conn: 1,
+            next_call: 1,
+            at: 0,
+            wall: WALL_START,
+            tick: false,
+        }
+    }
+
+    /// What happens next.
+    pub fn next(&mut self, judge: &Judge) -> Step {
+        let op = if std::mem::take(&mut self.tick) { Op::Tick } else { self.op(judge) };
+        Step { at: self.at, wall: self.wall, op }
+    }
+
+    /// The end of the faults: a shutdown, if this run has one.
+    pub fn last(&mut self) -> Option<Step> {
+        let drains = self.swarm.faults.has(Fault::Drain);
+        let within = self.rng.word() % 10_000_000_000;
+        drains.then_some(Step { at: self.at, wall: self.wall, op: Op::Drain { within } })
+    }
+
+    fn op(&mut self, judge: &Judge) -> Op {
+        self.peers.retain(|conn, _| judge.links.contains_key(conn));
+        let kind = weighted(&mut self.rng, &self.swarm.kinds);
+        let op = match kind {
+            Kind::Open => self.open(),
+            Kind::Speak => self.speak(judge),
+            Kind::Deliver => self.deliver(),
+            Kind::Work => self.work(judge),
+            Kind::Window => self.window(),
+            Kind::Pass => Some(self.pass(judge)),
+            Kind::Turn => Some(Op::Turn),
+            Kind::HalfClose => self.half_close(judge),
+            Kind::Vanish => self.peer().map(|conn| Op::Vanish { conn }),
+            Kind::WallJump => {
+                let years = self.rng.word() % 600_000_000_000;
+                self.wall = if self.rng.once_in(2) {
+                    self.wall.saturating_sub(years)
+                } else {
+                    self.wall + years
+                };
+                Some(Op::Turn)
+            }
+            Kind::Sleep => {
+                self.advance(self.rng.clone().word() % 120_000_000_000);
+                Some(Op::Turn)
+            }
+            Kind::Reload => {
+                Some(Op::Reload { settings: self.rng.below(self.swarm.settings.len()) })
+            }
+            Kind::Drain => None,
+        };
+        op.unwrap_or(Op::Turn)
+    }
+
+    fn peer(&mut self) -> Option<u64> {
+        let conns: Vec<u64> = self.peers.keys().copied().collect();
+        (!conns.is_empty()).then(|| *self.rng.pick(&conns))
+    }
+
+    fn open(&mut self) -> Option<Op> {
+        if self.peers.len() >= self.swarm.peers {
+            return None;
+        }
+        let conn = self.next_conn;
+        self.next_conn += 1;
+        let user = u32::try_from(self.rng.below(4)).unwrap_or(0) % self.swarm.users;
+        let revision = *self.rng.pick(&self.swarm.revisions);
+        self.peers.insert(conn, Peer::new(revision));
+        Some(Op::Open { conn, user })
+    }
+
+    fn speak(&mut self, judge: &Judge) -> Option<Op> {
+        let conn = self.peer()?;
+        let peer = self.peers.get_mut(&conn)?;
+        peer.speak(&mut self.rng, self.swarm, judge, conn, &mut self.next_call);
+        // Without delay what is said arrives at once.
+        if self.swarm.faults.has(Fault::Delay) { None } else { self.hand_over(conn, usize::MAX) }
+    }
+
+    fn deliver(&mut self) -> Option<Op> {
+        let conn = self.peer()?;
+        let most = if self.swarm.faults.has(Fault::Split) && self.rng.once_in(2) {
+            1 + self.rng.below(200)
+        } else {
+            usize::MAX
+        };
+        self.hand_over(conn, most)
+    }
+
+    fn hand_over(&mut self, conn: u64, most: usize) -> Option<Op> {
+        let wire = &mut self.peers.get_mut(&conn)?.wire;
+        let rest = wire.split_off(wire.floor_char_boundary(most));
+        let text = std::mem::replace(wire, rest);
+        (!text.is_empty()).then_some(Op::Bytes { conn, text })
+    }
+
+    fn work(&mut self, judge: &Judge) -> Option<Op> {
+        let faults = self.swarm.faults;
+        if faults.has(Fault::LateReport) && !judge.ended.is_empty() && self.rng.once_in(8) {
+            let ended: Vec<u64> = judge.ended.iter().copied().collect();
+            return Some(self.report(*self.rng.clone().pick(&ended)));
+        }
+        let running: Vec<u64> = judge.running.iter().copied().collect();
+        if running.is_empty() {
+            return None;
+        }
+        let job = *self.rng.pick(&running);
+        let stopping = judge.is_stopping(job);
+        // What a job is like is its own, not the moment's.
+        let temper = Rng::new(job).word();
+        let hangs = faults.has(Fault::Hang) && temper.is_multiple_of(2) && !stopping;
+        let ignores = faults.has(Fault::IgnoreCancel) && temper.is_multiple_of(3) && stopping;
+        let talks = if faults.has(Fault::Spam) { 4 } else { 1 };
+        if hangs || ignores || self.rng.below(talks + 2) < talks {
+            return Some(self.report(job));
+        }
+        Some(Op::Done { job, how: self.how(stopping) })
+    }
+
+    fn how(&mut self, stopping: bool) -> How {
+        let mut all = vec![How::Good, How::Good, How::Good, How::Bad, How::Error, How::Odd];
+        if stopping {
+            all.extend([How::Stopped; 6]);
+        }
+        *self.rng.pick(&all)
+    }
+
+    fn report(&mut self, job: u64) -> Op {
+        let lingers = self.swarm.faults.has(Fault::Linger);
+        match self.rng.below(if lingers { 6 } else { 5 }) {
+            0 => Op::Log { job, level: self.rng.below(8) },
+            5 => Op::Linger { job },
+            4 if self.swarm.faults.has(Fault::LateReport) && self.rng.once_in(20) => {
+                // Some hosts would report twice; this one only after it was given up.
+                Op::Progress { job, to: -1, talks: false }
+            }
+            _ => Op::Progress {
+                job,
+                to: i32::try_from(self.rng.below(100)).unwrap_or(0),
+                talks: self.rng.once_in(2),
+            },
+        }
+    }
+
+    fn window(&mut self) -> Option<Op> {
+        let conn = self.peer()?;
+        let bytes = match self.rng.below(4) {
+            0 | 1 => 0,
+            2 => 1 + self.rng.below(300),
+            _ => usize::MAX,
+        };
+        Some(Op::Window { conn, bytes })
+    }
+
+    fn half_close(&mut self, judge: &Judge) -> Option<Op> {
+        let conn = self.peer()?;
+        if judge.links.get(&conn).is_none_or(|link| link.finished) {
+            return None;
+        }
+        let then = match self.rng.below(3) {
+            0 => Then::Answer,
+            1 => Then::Probe,
+            _ => Then::Until(self.rng.word() % 3_000_000_000),
+        };
+        Some(Op::Finish { conn, then })
+    }
+
+    /// Time passes: a little, or exactly to what is due.
+    fn pass(&mut self, judge: &Judge) -> Op {
+        let due = judge.deadline().map(|due| due.saturating_sub(self.at));
+        let span = match due {
+            Some(due) if self.rng.once_in(3) => due,
+            // One nanosecond too early is too early.
+            Some(due) if self.rng.once_in(10) => due.saturating_sub(1),
+            _ => self.rng.word() % self.swarm.pause,
+        };
+        self.advance(span);
+        Op::Turn
+    }
+
+    fn advance(&mut self, span: u64) {
+        self.at += span;
+        self.wall += span / 1_000_000;
+        self.tick = true;
+    }
+}
+
+/// One of several, the heavier the likelier.
+pub(super) fn weighted<T: Copy>(rng: &mut Rng, items: &[(T, usize)]) -> T {
+    let sum = items.iter().map(|(_, weight)| weight).sum();
+    let mut dice = rng.below(sum);
+    for (item, weight) in items {
+        if dice < *weight {
+            return *item;
+        }
+        dice -= weight;
+    }
+    unreachable!("the weights add up")
+}

@@ -1,0 +1,176 @@
+//! What was heard: the lines an engine wrote, as the short texts the oracle speaks in.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// How tasks and tokens are to be called.
+pub(super) trait Names {
+    /// What to call the task with this id.
+    fn task(&self, id: &str) -> String;
+    /// What to call the task whose creation is told here for the first time.
+    fn created(&mut self, token: &str, id: &str) -> String;
+    /// A list ends with this cursor, after this task.
+    fn cursor(&mut self, cursor: &str, last: &str);
+}
+
+/// One line in short.
+///
+/// # Panics
+/// When it is no message.
+pub(super) fn summarise(line: &str, names: &mut dyn Names) -> String {
+    let message: Value =
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+    match message.as_array() {
+        None => one(line, &message, names),
+        Some(answers) => {
+            let texts: Vec<&RawValue> = serde_json::from_str(line).expect("a list was read");
+            let pairs = texts.iter().zip(answers);
+            let mut said: Vec<String> =
+                pairs.map(|(text, answer)| one(text.get(), answer, names)).collect();
+            said.sort();
+            format!("[{}]", said.join(", "))
+        }
+    }
+}
+
+/// The id as it stands there, which a parsed value does not know.
+fn token(line: &str, message: &Value) -> String {
+    let Some(id) = message.get("id") else { return "-".to_owned() };
+    let rest = line.split_once("\"id\":").map_or("", |(_, rest)| rest);
+    let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+    match stream.next() {
+        Some(Ok(first)) if first == *id => rest[..stream.byte_offset()].to_owned(),
+        _ => id.to_string(),
+    }
+}
+
+fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
+    assert_eq!(message["jsonrpc"], "2.0", "{line}");
+    if let Some(method) = message.get("method").and_then(Value::as_str) {
+        return notification(method, message, names);
+    }
+    let token = token(line, message);
+    if let Some(error) = message.get("error") {
+        assert!(error["message"].is_string(), "an error says what is wrong: {line}");
+        let limit = error.pointer("/data/limit").and_then(Value::as_str);
+        let limit = limit.map(|limit| format!(" {limit}")).unwrap_or_default();
+        return format!("{token}:E {}{limit}", error["code"]);
+    }
+    let result = message.get("result").unwrap_or_else(|| panic!("no message: {line}"));
+    let created = result.get("task").and_then(|task| task["taskId"].as_str());
+    let task = created.map(|id| names.created(&token, id));
+    format!("{token}:{}", answer(result, task, names))
+}
+
+fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String {
+    let params = &message["params"];
+    let text = |name: &str| params[name].as_str().unwrap_or_default();
+    match method {
+        "notifications/progress" => {
+            let mut said =
+                format!("progress {} {}", params["progressToken"], number(&params["progress"]));
+            if let Some(total) = params.get("total") {
+                said.push_str(&format!("/{}", number(total)));
+            }
+            if let Some(message) = params.get("message").and_then(Value::as_str) {
+                said.push_str(&format!(" {message:?}"));
+            }
+            said + &related(params, names)
+        }
+        "notifications/message" => {
+            let related = related(params, names);
+            format!("log {} {} {}{related}", text("level"), text("logger"), params["data"])
+        }
+        "notifications/tasks/status" => {
+            assert!(params.get("_meta").is_none(), "TSK-18: no related task in {message}");
+            format!("status {}", task(params, None, names))
+        }
+        "notifications/tools/list_changed" => "changed".to_owned(),
+        "ping" => {
+            let id = message["id"].as_str().unwrap_or_default();
+            format!("probe {}", id.strip_prefix("probe-").unwrap_or(id))
+        }
+        other => panic!("nobody expects a {other}"),
+    }
+}
+
+fn number(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "?".to_owned(), |number| number.to_string())
+}
+
+fn related(holder: &Value, names: &dyn Names) -> String {
+    let task = holder.pointer("/_meta/io.modelcontextprotocol~1related-task/taskId");
+    task.and_then(Value::as_str).map(|id| format!(" {}", names.task(id))).unwrap_or_default()
+}
+
+fn answer(result: &Value, created: Option<String>, names: &mut dyn Names) -> String {
+    if let Some(name) = created {
+        return format!("T {}", task(&result["task"], Some(name), names));
+    }
+    if let Some(revision) = result["protocolVersion"].as_str() {
+        let tasks = result.pointer("/capabilities/tasks");
+        let tasks =
+            tasks.map_or(
+                "none",
+                |tasks| {
+                    if tasks.get("list").is_some() { "listed" } else { "unlisted" }
+                },
+            );
+        return format!("I {revision} {tasks}");
+    }
+    if let Some(tools) = result["tools"].as_array() {
+        let has = |name: &&str| tools.iter().any(|tool| tool.get(*name).is_some());
+        let members: Vec<&str> =
+            ["title", "outputSchema", "execution"].into_iter().filter(has).collect();
+        return format!("L {} {}", tools.len(), members.join(" "));
+    }
+    if result.get("counters").is_some() {
+        let [running, queued, stopping] = ["running", "queued", "cancelling"].map(|n| &result[n]);
+        let tasks = &result["tasks"]["total"];
+        let (conns, drains) = (&result["connections"], &result["draining"]);
+        return format!("S {running} {queued} {stopping} {conns} {tasks} {drains}");
+    }
+    if let Some(tasks) = result["tasks"].as_array() {
+        return list(tasks, result.get("nextCursor").and_then(Value::as_str), names);
+    }
+    if result.get("taskId").is_some() {
+        assert!(result.get("_meta").is_none(), "TSK-32: no related task in {result}");
+        return format!("G {}", task(result, None, names));
+    }
+    if let Some(text) = result.pointer("/content/0/text").and_then(Value::as_str) {
+        let bad = if result["isError"] == true { " bad" } else { "" };
+        return format!("R {text}{bad}{}", related(result, names));
+    }
+    result.to_string()
+}
+
+fn list(tasks: &[Value], next: Option<&str>, names: &mut dyn Names) -> String {
+    let shown: Vec<String> = tasks.iter().map(|shown| task(shown, None, names)).collect();
+    if let Some(cursor) = next {
+        let last = tasks.last().and_then(|task| task["taskId"].as_str()).unwrap_or_default();
+        names.cursor(cursor, last);
+    }
+    format!("P {} {}", shown.join("; "), if next.is_some() { "more" } else { "end" })
+}
+
+fn task(task: &Value, name: Option<String>, names: &dyn Names) -> String {
+    let name = name.unwrap_or_else(|| names.task(task["taskId"].as_str().unwrap_or_default()));
+    let text = |member: &str| task[member].as_str().unwrap_or("?").to_owned();
+    let said = task.get("statusMessage").and_then(Value::as_str).unwrap_or_default();
+    let (created, updated) = (text("createdAt"), text("lastUpdatedAt"));
+    let (status, ttl, poll) = (text("status"), &task["ttl"], &task["pollInterval"]);
+    format!("{name} {status} {:?} {created} {updated} {ttl} {poll}", gist(said))
+}
+
+/// What a status message comes to; the wording is the engine's own.
+fn gist(message: &str) -> &str {
+    let starts = |start: &str| message.starts_with(start);
+    match message {
+        _ if starts("cancelled") => "cancelled",
+        _ if message.contains("shutting down") => "shutdown",
+        _ if starts("the tool ran longer") => "timeout",
+        _ if starts("the tool stopped") => "stopped",
+        _ if starts("the tool's result is not") => "no object",
+        other => other,
+    }
+}

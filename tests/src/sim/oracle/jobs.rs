@@ -1,0 +1,270 @@
+//! Jobs: their turn, what they tell, how they stop and end.
+
+use ceased_core::event::{LogLevel, Outcome};
+use serde_json::Value;
+
+use super::requests::Asked;
+use super::{For, Job, Oracle, Stage};
+use crate::sim::mark::Mark;
+
+/// How long the rest of a job may outlive its first process.
+const LINGER: u64 = 100_000_000;
+/// Between one SIGKILL and the next.
+const KILL_AGAIN: u64 = 1_000_000_000;
+
+impl Oracle {
+    fn job(&mut self, nonce: u64) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|job| job.nonce == nonce)
+    }
+
+    /// First come, first served.
+    pub(super) fn turn(&mut self) {
+        loop {
+            let running = self.jobs.iter().filter(|job| job.runs()).count();
+            let now = self.now;
+            let next = self.jobs.iter_mut().find(|job| !job.runs());
+            let Some(job) = next.filter(|_| running < self.settings.limits.running_max) else {
+                break;
+            };
+            job.stage = Stage::Running;
+            job.timer = job.timeout.map(|timeout| now.saturating_add(timeout));
+            let nonce = job.nonce;
+            if let Some(task) = self.tasks.iter_mut().find(|task| task.nonce == nonce) {
+                task.message.clear();
+            }
+            self.order(format!("start #{nonce}"));
+        }
+        if self.jobs.iter().any(|job| !job.runs()) {
+            self.mark(Mark::WaitsInQueue);
+        }
+    }
+
+    /// Nobody wants the outcome of a job any more (J3).
+    pub(super) fn disown(&mut self, nonce: u64, why: &'static str) {
+        if let Some(job) = self.job(nonce) {
+            job.whose = For::Nobody;
+            job.held = None;
+            self.stop(nonce, why);
+        }
+    }
+
+    pub(super) fn stop(&mut self, nonce: u64, why: &'static str) {
+        let now = self.now;
+        let Some(job) = self.job(nonce) else { return };
+        match &mut job.stage {
+            Stage::Queued => {
+                let _ = self.remove_job(nonce);
+            }
+            Stage::Running | Stage::Lingering => {
+                let step = if job.command { "Terminate" } else { "Flag" };
+                job.stage = Stage::Stopping { step, why };
+                job.timer = Some(now.saturating_add(job.wait));
+                self.order(format!("stop #{nonce} {step} {why}"));
+            }
+            Stage::Stopping { why: before, .. } => {
+                if *before == "LeftBehind" {
+                    *before = why;
+                }
+            }
+        }
+    }
+
+    pub(super) fn job_timer(&mut self, nonce: u64) {
+        let now = self.now;
+        let Some(job) = self.job(nonce) else { return };
+        job.timer = None;
+        match job.stage {
+            Stage::Queued => unreachable!("what waits has no timer"),
+            Stage::Running => {
+                self.mark(Mark::TimedOut);
+                self.stop(nonce, "TimedOut");
+            }
+            Stage::Lingering => {
+                self.mark(Mark::LeftBehind);
+                self.stop(nonce, "LeftBehind");
+            }
+            Stage::Stopping { why, .. } if job.command => {
+                job.stage = Stage::Stopping { step: "Kill", why };
+                job.timer = Some(now + KILL_AGAIN);
+                self.mark(Mark::Killed);
+                self.order(format!("stop #{nonce} Kill {why}"));
+            }
+            Stage::Stopping { why, .. } => {
+                job.stage = Stage::Stopping { step: "Abandon", why };
+                self.mark(Mark::Abandoned);
+                self.order(format!("stop #{nonce} Abandon {why}"));
+                self.done(nonce, &Outcome::Stopped);
+            }
+        }
+    }
+
+    /// The shutdown is nearly over: SIGKILL without waiting for the ladder.
+    pub(super) fn kill_everything(&mut self) {
+        let now = self.now;
+        let mut orders = Vec::new();
+        for job in self.jobs.iter_mut().filter(|job| job.command) {
+            if let Stage::Stopping { step, why } = &mut job.stage {
+                *step = "Kill";
+                job.timer = Some(now + KILL_AGAIN);
+                orders.push(format!("stop #{} Kill {why}", job.nonce));
+            }
+        }
+        if !orders.is_empty() {
+            self.mark(Mark::DrainKills);
+        }
+        self.expected.orders.extend(orders);
+    }
+
+    pub(super) fn lingering(&mut self, nonce: u64) {
+        let now = self.now;
+        if let Some(job) = self.job(nonce).filter(|job| job.stage == Stage::Running) {
+            job.stage = Stage::Lingering;
+            job.timer = Some(now + LINGER);
+        }
+    }
+
+    fn remove_job(&mut self, nonce: u64) -> Option<Job> {
+        let at = self.jobs.iter().position(|job| job.nonce == nonce)?;
+        Some(self.jobs.remove(at))
+    }
+
+    pub(super) fn done(&mut self, nonce: u64, outcome: &Outcome) {
+        let Some(job) = self.remove_job(nonce) else { return self.mark(Mark::LateReport) };
+        let why = match job.stage {
+            Stage::Stopping { why, .. } => Some(why),
+            Stage::Queued | Stage::Running | Stage::Lingering => None,
+        };
+        if job.whose == For::Nobody {
+            // TSK-26, CAN-08
+            if !matches!(outcome, Outcome::Stopped) {
+                self.mark(Mark::ResultAfterCancel);
+            }
+            return;
+        }
+        if let Some(held) = &job.held {
+            self.mark(Mark::HeldBeforeAnswer);
+            self.tell(job.conn, held.clone());
+        }
+        let end = End::of(outcome, why);
+        match job.whose {
+            For::Nobody => {}
+            For::Request(id) => {
+                let asked: Option<Asked> = self.take_pending(job.conn, &id);
+                self.answer(&asked.expect("it waits (RPC-03)"), &end.answer);
+                self.close_if_finished(job.conn);
+            }
+            For::Task => {
+                let status = if end.good { "completed" } else { "failed" };
+                // TSK-16
+                let of_task = if end.is_result { format!(" #{nonce}") } else { String::new() };
+                self.end_task(nonce, status, end.says, format!("{}{of_task}", end.answer));
+            }
+        }
+    }
+
+    /// TSK-33: whoever may hear it hears only what grows.
+    pub(super) fn progress(
+        &mut self,
+        nonce: u64,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+        crowded: bool,
+    ) {
+        let Some(job) = self.jobs.iter_mut().find(|job| job.nonce == nonce) else {
+            return self.mark(Mark::LateReport);
+        };
+        let Some(token) = job.token.clone() else { return };
+        if !progress.is_finite() || job.last.is_some_and(|last| progress <= last) {
+            return self.mark(Mark::ProgressBackwards);
+        }
+        job.last = Some(progress);
+        let Some(conn) = self.conns.get(&job.conn) else { return };
+        let message = message.filter(|_| conn.rules().progress_message);
+        let mut text = format!("progress {token} {progress}");
+        if let Some(total) = total.filter(|total| total.is_finite()) {
+            text.push_str(&format!("/{total}"));
+        }
+        if let Some(message) = message {
+            text.push_str(&format!(" {message:?}"));
+        }
+        if job.of_task {
+            text.push_str(&format!(" #{nonce}"));
+        }
+        let heard = job.whose != For::Nobody;
+        if crowded {
+            // Only the latest waits for a peer that does not read; for nobody it does not wait.
+            job.held = heard.then_some(text);
+            return self.mark(Mark::ProgressHeld);
+        }
+        job.held = None;
+        if heard {
+            let conn = job.conn;
+            self.tell(conn, text);
+        }
+    }
+
+    /// The peer reads again.
+    pub(super) fn show_held(&mut self, conn: u64) {
+        let of_conn = self.jobs.iter_mut().filter(|job| job.conn == conn);
+        let held: Vec<String> = of_conn.filter_map(|job| job.held.take()).collect();
+        for text in held {
+            self.mark(Mark::HeldShown);
+            self.tell(conn, text);
+        }
+    }
+
+    pub(super) fn log(&mut self, nonce: u64, level: LogLevel, data: &str, crowded: bool) {
+        let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else {
+            return self.mark(Mark::LateReport);
+        };
+        let Some(conn) = self.conns.get(&job.conn) else { return };
+        if job.whose == For::Nobody || level < conn.level || crowded {
+            return self.mark(Mark::LogDropped);
+        }
+        let of_task = if job.of_task { format!(" #{nonce}") } else { String::new() };
+        let text = format!("log {} {} {data}{of_task}", level.as_str(), job.tool);
+        self.tell(job.conn, text);
+    }
+}
+
+/// What an outcome means to whoever waits for it (TSK-14, TSK-43).
+struct End {
+    answer: String,
+    is_result: bool,
+    good: bool,
+    says: String,
+}
+
+impl End {
+    fn of(outcome: &Outcome, why: Option<&str>) -> Self {
+        let error = |code: i64, says: &str| Self {
+            answer: format!("E {code}"),
+            is_result: false,
+            good: false,
+            says: says.to_owned(),
+        };
+        match outcome {
+            Outcome::Error(given) => error(given.code, &given.message),
+            Outcome::Stopped => match why {
+                Some("TimedOut") => error(-31004, "timeout"),
+                Some("Shutdown") => error(-31005, "shutdown"),
+                _ => error(-32603, "stopped"),
+            },
+            Outcome::Result(result) => {
+                let value: Value = serde_json::from_str(result.get()).expect("workers write JSON");
+                if !value.is_object() {
+                    return error(-32603, "no object");
+                }
+                let text = value["content"][0]["text"].as_str().unwrap_or_default();
+                let bad = value["isError"] == true;
+                Self {
+                    answer: format!("R {text}{}", if bad { " bad" } else { "" }),
+                    is_result: true,
+                    good: !bad,
+                    says: if bad { text.to_owned() } else { String::new() },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What a frame brings: requests and their answers, batches, cancellations.
+
+use ceased_core::event::LogLevel;
+use ceased_core::tool::{Ladder, TaskSupport};
+use serde_json::Value;
+
+use super::{Batch, Ended, For, Job, Oracle, Pending, Stage, What, nanos};
+use crate::sim::dialects;
+use crate::sim::mark::Mark;
+use crate::slow::{self, Id, Said};
+
+/// A request on its way to its answer.
+pub(super) struct Asked {
+    pub(super) conn: u64,
+    pub(super) id: Id,
+    pub(super) token: String,
+    pub(super) batch: Option<u64>,
+}
+
+impl Oracle {
+    pub(super) fn frame(&mut self, conn: u64, frame: &[u8], crowded: bool) {
+        let Some(entry) = self.conns.get(&conn) else { return };
+        if matches!(entry.ended, Ended::Closing { .. }) {
+            return;
+        }
+        match slow::classify(frame, self.settings.limits.depth_max) {
+            Said::Batch(messages) => self.batch(conn, &messages, crowded),
+            said @ (Said::Request { .. }
+            | Said::Notification { .. }
+            | Said::Response { .. }
+            | Said::Invalid { .. }) => self.message(conn, said, None, crowded),
+        }
+    }
+
+    fn batch(&mut self, conn: u64, messages: &[String], crowded: bool) {
+        let max = self.settings.limits.batch_max;
+        let entry = self.conns.get_mut(&conn).expect("it was there");
+        if !entry.rules().batches || messages.is_empty() || messages.len() > max {
+            return self.unreadable(conn, -32600, None);
+        }
+        let number = entry.batches.last().map_or(0, |last| last.number + 1);
+        entry.batches.push(Batch { number, open: messages.len(), answers: Vec::new() });
+        self.mark(Mark::Batch);
+        for message in messages {
+            self.message(conn, slow::classify_one(message), Some(number), crowded);
+        }
+    }
+
+    fn message(&mut self, conn: u64, said: Said, batch: Option<u64>, crowded: bool) {
+        match said {
+            Said::Request { id, token, method, params } => {
+                let asked = Asked { conn, id, token, batch };
+                return self.request(asked, &method, params.as_deref(), crowded);
+            }
+            Said::Invalid { token: Some(token), code } => {
+                return self.settle(conn, batch, Some(format!("{token}:E {code}")));
+            }
+            Said::Invalid { token: None, code } => return self.unreadable(conn, code, batch),
+            Said::Notification { method, params } => {
+                if method == "notifications/cancelled" {
+                    self.cancelled(conn, params.as_deref());
+                }
+            }
+            Said::Response { .. } | Said::Batch(_) => self.mark(Mark::UnaskedResponse),
+        }
+        self.settle_silently(conn, batch);
+    }
+
+    fn settle_silently(&mut self, conn: u64, batch: Option<u64>) {
+        if batch.is_some() {
+            self.settle(conn, batch, None);
+        }
+    }
+
+    /// A request has its answer, or will never have one.
+    pub(super) fn settle(&mut self, conn: u64, batch: Option<u64>, answer: Option<String>) {
+        let Some(number) = batch else {
+            if let Some(answer) = answer {
+                self.tell(conn, answer);
+            }
+            return;
+        };
+        let Some(entry) = self.conns.get_mut(&conn) else { return };
+        let Some(at) = entry.batches.iter().position(|batch| batch.number == number) else {
+            return;
+        };
+        let batch = &mut entry.batches[at];
+        batch.answers.extend(answer);
+        batch.open -= 1;
+        if batch.open == 0 {
+            let mut batch = entry.batches.remove(at);
+            batch.answers.sort();
+            if !batch.answers.is_empty() {
+                self.tell(conn, format!("[{}]", batch.answers.join(", ")));
+            }
+        }
+    }
+
+    pub(super) fn unreadable(&mut self, conn: u64, code: i64, batch: Option<u64>) {
+        let Some(entry) = self.conns.get(&conn) else { return };
+        let token = if entry.rules().null_id { "null" } else { "-" };
+        self.settle(conn, batch, Some(format!("{token}:E {code}")));
+    }
+
+    pub(super) fn alien(&mut self, conn: u64, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        let readable = bytes.iter().all(|byte| (0x20..0x7f).contains(byte));
+        let verb = text.split(' ').next().unwrap_or_default();
+        let browser = text.contains("HTTP/")
+            || (verb.len() >= 3 && verb.chars().all(|c| c.is_ascii_uppercase()));
+        if readable && !browser {
+            self.unreadable(conn, -32700, None);
+        }
+        self.mark(Mark::Alien);
+        self.close(conn, "Alien", true);
+    }
+
+    /// Answers a request, once.
+    pub(super) fn answer(&mut self, asked: &Asked, what: &str) {
+        self.settle(asked.conn, asked.batch, Some(format!("{}:{what}", asked.token)));
+    }
+
+    fn request(&mut self, asked: Asked, method: &str, params: Option<&str>, crowded: bool) {
+        let entry = &self.conns[&asked.conn];
+        // RPC-02
+        if entry.pending.iter().any(|pending| pending.id == asked.id) {
+            self.mark(Mark::DuplicateId);
+            return self.answer(&asked, "E -32600");
+        }
+        if crowded {
+            self.mark(Mark::RefusedUnread);
+            return self.answer(&asked, "E -31003 write_buffer_bytes");
+        }
+        let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
+        let value = value.unwrap_or(Value::Null);
+        match (method, entry.rules) {
+            ("ping", _) => self.answer(&asked, "{}"),
+            ("initialize", None) if asked.batch.is_none() => self.initialize(&asked, &value),
+            // RPC-04
+            ("initialize", _) | (_, None) => {
+                self.mark(Mark::OutOfTurn);
+                self.answer(&asked, "E -32600");
+            }
+            (_, Some(_)) if self.is_draining() => self.answer(&asked, "E -31005"),
+            (_, Some(rules)) => self.method(asked, method, &value, rules.tasks),
+        }
+    }
+
+    fn method(&mut self, asked: Asked, method: &str, params: &Value, tasks: bool) {
+        match method {
+            "tools/list" => {
+                let rules = self.conns[&asked.conn].rules();
+                let tools = &self.settings.catalog;
+                let typed = tools.iter().any(|tool| tool.output_schema.is_some());
+                let has = |member: &&&str| **member != "outputSchema" || typed;
+                let members: Vec<&str> = rules.tool_members.iter().filter(has).copied().collect();
+                let text = format!("L {} {}", tools.iter().count(), members.join(" "));
+                self.answer(&asked, &text);
+            }
+            "tools/call" => self.call(asked, params, tasks),
+            "logging/setLevel" => {
+                let level = LogLevel::ALL.into_iter().find(|l| params["level"] == l.as_str());
+                if let Some(level) = level {
+                    self.conns.get_mut(&asked.conn).expect("it asks").level = level;
+                }
+                self.answer(&asked, if level.is_some() { "{}" } else { "E -32602" });
+            }
+            "ceased/status" => self.status(&asked),
+            "tasks/get" if tasks => self.get_task(&asked, params),
+            "tasks/result" if tasks => self.await_task(asked, params),
+            "tasks/list" if tasks => self.list_tasks(&asked, params),
+            "tasks/cancel" if tasks => self.cancel_task(&asked, params),
+            _ => {
+                self.mark(Mark::UnknownMethod);
+                self.answer(&asked, "E -32601");
+            }
+        }
+    }
+
+    fn initialize(&mut self, asked: &Asked, params: &Value) {
+        let Some(version) = params["protocolVersion"].as_str() else {
+            return self.answer(asked, "E -32602");
+        };
+        let rules = dialects::agreed(version);
+        let entry = self.conns.get_mut(&asked.conn).expect("it asks");
+        entry.rules = Some(rules);
+        // TSK-01, TSK-40
+        let tasks = match (rules.tasks, entry.identity.as_str()) {
+            (false, _) => "none",
+            (true, "anonymous") => "unlisted",
+            (true, _) => "listed",
+        };
+        self.answer(asked, &format!("I {} {tasks}", rules.revision));
+    }
+
+    fn status(&mut self, asked: &Asked) {
+        let count =
+            |wanted: &dyn Fn(&Job) -> bool| self.jobs.iter().filter(|job| wanted(job)).count();
+        let queued = count(&|job| !job.runs());
+        let stopping = count(&Job::is_stopping);
+        let running = self.jobs.len() - queued - stopping;
+        let (conns, _, _, tasks) = self.sizes();
+        let drains = self.is_draining();
+        self.answer(asked, &format!("S {running} {queued} {stopping} {conns} {tasks} {drains}"));
+    }
+
+    fn call(&mut self, asked: Asked, params: &Value, tasks: bool) {
+        let Some(name) = params["name"].as_str() else { return self.answer(&asked, "E -32602") };
+        let settings = std::sync::Arc::clone(&self.settings);
+        let Some(tool) = settings.catalog.get(name) else { return self.answer(&asked, "E -32602") };
+        // TSK-03, TSK-11
+        let ttl = params.get("task").filter(|_| tasks).map(|task| {
+            let absent = task.is_object() && task.get("ttl").is_none();
+            if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
+        });
+        if ttl == Some(None) {
+            return self.answer(&asked, "E -32602");
+        }
+        let misuse = match (tasks, tool.task_support) {
+            (true, TaskSupport::Forbidden) => ttl.is_some(),
+            (true, TaskSupport::Required) => ttl.is_none(),
+            (false, _) | (true, TaskSupport::Optional) => false,
+        };
+        if misuse {
+            // TSK-05, TSK-06
+            self.mark(Mark::TaskMisuse);
+            return self.answer(&asked, "E -32601");
+        }
+        let arguments = &params["arguments"];
+        if tool.check.is_some() && !arguments["text"].is_string() {
+            return self.answer(&asked, "E -32602");
+        }
+        let limits = &settings.limits;
+        if self.jobs.len() >= limits.running_max + limits.queued_max {
+            self.mark(Mark::QueueFull);
+            return self.answer(&asked, "E -31003 queue");
+        }
+        let nonce = arguments["n"].as_u64().expect("every call of the simulator has a number");
+        let (wait, command) = match tool.ladder {
+            Ladder::Handler { patience } => (nanos(patience), false),
+            Ladder::Command { kill_grace } => (nanos(kill_grace), true),
+        };
+        let token = params.pointer("/_meta/progressToken").map(Value::to_string);
+        let mut job = Job {
+            nonce,
+            conn: asked.conn,
+            whose: For::Task,
+            of_task: false,
+            tool: name.to_owned(),
+            wait,
+            command,
+            timeout: tool.timeout.map(nanos),
+            stage: Stage::Queued,
+            timer: None,
+            token,
+            last: None,
+            held: None,
+        };
+        if let Some(Some(ttl)) = ttl {
+            job.of_task = true;
+            return self.create(&asked, job, ttl);
+        }
+        if self.is_full(&asked) {
+            return;
+        }
+        job.whose = For::Request(asked.id.clone());
+        self.jobs.push(job);
+        self.wait_for(asked, What::Job(nonce));
+    }
+
+    /// Refuses what would be one request too many (TSK-36).
+    pub(super) fn is_full(&mut self, asked: &Asked) -> bool {
+        let full = self.conns[&asked.conn].pending.len() >= self.settings.limits.inflight_max;
+        if full {
+            self.mark(Mark::TooManyRequests);
+            self.answer(asked, "E -31003 inflight_per_connection");
+        }
+        full
+    }
+
+    pub(super) fn wait_for(&mut self, asked: Asked, what: What) {
+        let Asked { conn, id, token, batch } = asked;
+        let entry = self.conns.get_mut(&conn).expect("it asks");
+        entry.pending.push(Pending { id, token, what, batch });
+    }
+
+    /// Takes a request that waits, to answer or forget it.
+    pub(super) fn take_pending(&mut self, conn: u64, id: &Id) -> Option<Asked> {
+        let pending = &mut self.conns.get_mut(&conn)?.pending;
+        let at = pending.iter().position(|pending| pending.id == *id)?;
+        let Pending { id, token, batch, .. } = pending.remove(at);
+        Some(Asked { conn, id, token, batch })
+    }
+
+    /// CAN-08, CAN-09, CAN-14
+    fn cancelled(&mut self, conn: u64, params: Option<&str>) {
+        let params = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let params = params.filter(Value::is_object).unwrap_or(Value::Null);
+        let id = params.get("requestId").and_then(|id| slow::read_id(&id.to_string()));
+        let reason = params.get("reason").is_none_or(Value::is_string);
+        let Some(id) = id.filter(|_| reason) else { return self.mark(Mark::MalformedCancel) };
+        let pending = self.conns[&conn].pending.iter().find(|pending| pending.id == id);
+        let Some(what) = pending.map(|pending| pending.what) else {
+            return self.mark(Mark::IgnoredCancel);
+        };
+        let asked = self.take_pending(conn, &id).expect("it waits");
+        self.settle_silently(conn, asked.batch);
+        match what {
+            What::Job(job) => {
+                let queued = self.jobs.iter().any(|other| other.nonce == job && !other.runs());
+                self.mark(if queued { Mark::CancelledInQueue } else { Mark::CancelledRunning });
+                self.disown(job, "Requested");
+            }
+            // CAN-15
+            What::Task(task) => {
+                self.mark(Mark::CancelledWait);
+                self.forget_waiter(task, conn, &id);
+            }
+        }
+        self.close_if_finished(conn);
+    }
+}

@@ -1,0 +1,124 @@
+//! Time: what is due, in which order, and the end of everything.
+
+use ceased_core::event::AfterInput;
+
+use super::{Conn, Drain, Ended, Oracle, nanos};
+use crate::sim::mark::Mark;
+
+/// What is due; of what is due at the same moment the first goes first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Job(u64),
+    /// A task, by its name, which is how the engine orders them.
+    Task(String, u64),
+    Stall(u64),
+    Linger(u64),
+    Kill,
+    End,
+}
+
+impl Oracle {
+    fn timers(&self) -> impl Iterator<Item = (u64, Due)> {
+        let of_conn = |pick: fn(&Conn) -> Option<u64>, due: fn(u64) -> Due| {
+            self.conns.iter().filter_map(move |(at, conn)| pick(conn).map(|time| (time, due(*at))))
+        };
+        let drain = self.drain.as_ref();
+        let name = |nonce: u64| self.names.get(&nonce).cloned().unwrap_or_default();
+        self.jobs
+            .iter()
+            .filter_map(|job| job.timer.map(|at| (at, Due::Job(job.nonce))))
+            .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
+            .chain(of_conn(|conn| conn.stall, Due::Stall))
+            .chain(of_conn(|conn| conn.linger, Due::Linger))
+            .chain(drain.and_then(|drain| drain.kill).map(|at| (at, Due::Kill)))
+            .chain(drain.and_then(|drain| drain.end).map(|at| (at, Due::End)))
+    }
+
+    /// When the engine must be woken.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let jobs = self.jobs.iter().filter_map(|job| job.timer);
+        let tasks = self.tasks.iter().map(|task| task.timer);
+        let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
+        let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
+        jobs.chain(tasks).chain(conns).chain(drain).min()
+    }
+
+    pub(super) fn tick(&mut self) {
+        while let Some((_, due)) = self.timers().filter(|(at, _)| *at <= self.now).min() {
+            match due {
+                Due::Job(nonce) => self.job_timer(nonce),
+                Due::Task(_, nonce) => self.ttl_is_over(nonce),
+                Due::Stall(conn) => {
+                    self.conns.get_mut(&conn).expect("its timer was due").stall = None;
+                    self.mark(Mark::Stalled);
+                    self.close(conn, "Stalled", false);
+                }
+                Due::Linger(conn) => self.linger_is_over(conn),
+                Due::Kill => {
+                    self.drain.as_mut().expect("its timer was due").kill = None;
+                    self.kill_everything();
+                }
+                Due::End => {
+                    let drain = self.drain.as_mut().expect("its timer was due");
+                    (drain.end, drain.over) = (None, true);
+                    self.mark(Mark::DrainTimedOut);
+                }
+            }
+        }
+    }
+
+    fn linger_is_over(&mut self, conn: u64) {
+        let now = self.now;
+        let entry = self.conns.get_mut(&conn).expect("its timer was due");
+        entry.linger = None;
+        match entry.ended {
+            Ended::No | Ended::Closing { .. } | Ended::Finished(AfterInput::Answer) => {}
+            Ended::Finished(AfterInput::AnswerUntil(_)) => {
+                let pending = std::mem::take(&mut entry.pending);
+                self.mark(Mark::AnsweredNoLonger);
+                self.abandon_requests(conn, pending);
+                self.close_if_finished(conn);
+            }
+            Ended::Finished(AfterInput::AnswerAndProbe(every)) => {
+                entry.linger = Some(now + nanos(every));
+                entry.probes += 1;
+                let probe = entry.probes;
+                self.mark(Mark::Probed);
+                self.tell(conn, format!("probe {probe}"));
+            }
+        }
+    }
+
+    pub(super) fn drained(&mut self, conn: u64) {
+        if let Some(entry) = self.conns.get_mut(&conn) {
+            entry.stall = None;
+        }
+        self.show_held(conn);
+    }
+
+    pub(super) fn drain(&mut self, by: u64) {
+        // Asked a second time, the end only comes nearer.
+        let earlier = self.drain.as_ref().and_then(|drain| drain.end);
+        let by = earlier.map_or(by, |earlier| earlier.min(by));
+        let kill = self.now + by.saturating_sub(self.now) / 4 * 3;
+        let drain =
+            self.drain.get_or_insert(Drain { kill: None, end: None, over: false, said: false });
+        if drain.said {
+            return;
+        }
+        (drain.kill, drain.end) = (Some(kill), Some(by));
+        self.mark(Mark::Drained);
+        self.interrupt();
+    }
+
+    /// The last thing of an event: nothing is left to wait for, or no time to wait.
+    pub(super) fn exit_if_drained(&mut self) {
+        let idle = self.jobs.is_empty();
+        let ends = |drain: &&mut Drain| (idle || drain.over) && !drain.said;
+        if let Some(drain) = self.drain.as_mut().filter(ends) {
+            (drain.kill, drain.end, drain.said) = (None, None, true);
+            self.order("exit".to_owned());
+        }
+    }
+}

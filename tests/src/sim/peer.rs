@@ -1,0 +1,249 @@
+//! A peer: what it has said, and what it says next. Not all it says makes sense.
+
+use std::sync::Arc;
+
+use ceased_core::settings::Settings;
+use serde_json::{Value, json};
+
+use super::fault::Fault;
+use super::generate::weighted;
+use super::judge::Judge;
+use super::swarm::{Say, Swarm};
+use crate::rng::Rng;
+
+/// Every tool there may be.
+const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+
+/// One peer.
+pub(super) struct Peer {
+    revision: &'static str,
+    greeted: bool,
+    last_id: u64,
+    /// Bytes on their way; one `char` a byte.
+    pub(super) wire: String,
+}
+
+/// Who speaks, and what there is to speak about.
+struct Scene<'a> {
+    rng: &'a mut Rng,
+    swarm: &'a Swarm,
+    judge: &'a Judge,
+    conn: u64,
+    next_call: &'a mut u64,
+}
+
+impl Peer {
+    pub(super) const fn new(revision: &'static str) -> Self {
+        Self { revision, greeted: false, last_id: 0, wire: String::new() }
+    }
+
+    /// Puts one more line on the wire.
+    pub(super) fn speak(
+        &mut self,
+        rng: &mut Rng,
+        swarm: &Swarm,
+        judge: &Judge,
+        conn: u64,
+        next_call: &mut u64,
+    ) {
+        let mut scene = Scene { rng, swarm, judge, conn, next_call };
+        let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
+        let line = if self.greeted == rude {
+            self.greet(&mut scene)
+        } else {
+            let say = weighted(scene.rng, &swarm.says);
+            self.say(&mut scene, say)
+        };
+        self.wire.push_str(&line);
+        self.wire.push_str(if scene.rng.once_in(20) { "\r\n" } else { "\n" });
+    }
+
+    fn greet(&mut self, scene: &mut Scene<'_>) -> String {
+        self.greeted = true;
+        let odd = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(4);
+        let revision = if odd { "2099-01-01" } else { self.revision };
+        let params = json!({
+            "protocolVersion": revision, "capabilities": {},
+            "clientInfo": {"name": "peer", "version": "0"},
+        });
+        self.request(scene, "initialize", &params)
+    }
+
+    /// The next id: a number or the same number as a string.
+    fn id(&mut self, scene: &mut Scene<'_>) -> String {
+        self.last_id += 1;
+        let number = self.last_id % scene.swarm.ids;
+        match scene.rng.below(6) {
+            0 => format!("\"{number}\""),
+            1 if scene.swarm.ids > 3 => format!("\"\\u0069{number}\""),
+            _ => number.to_string(),
+        }
+    }
+
+    fn request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
+        let id = self.id(scene);
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    }
+
+    fn say(&mut self, scene: &mut Scene<'_>, say: Say) -> String {
+        match say {
+            Say::Ping => self.request(scene, "ping", &json!({})),
+            Say::Tools => self.request(scene, "tools/list", &json!({})),
+            Say::Status => self.request(scene, "ceased/status", &json!({})),
+            Say::Level => {
+                let level = *scene.rng.pick(&["debug", "info", "error", "emergency", "loud"]);
+                self.request(scene, "logging/setLevel", &json!({"level": level}))
+            }
+            Say::Call => self.call(scene, false),
+            Say::CallTask => self.call(scene, true),
+            Say::Get => self.of_task(scene, "tasks/get"),
+            Say::Result => self.of_task(scene, "tasks/result"),
+            Say::CancelTask => self.of_task(scene, "tasks/cancel"),
+            Say::List => {
+                let params = Self::cursor(scene);
+                self.request(scene, "tasks/list", &params)
+            }
+            Say::Cancel => Self::cancel(scene),
+            Say::Garbage => garbage(scene.rng),
+            Say::Batch => {
+                let count = scene.rng.below(5);
+                // Where little may wait unread, a batch may be too much half-way through; which
+                // half is beyond the oracle, which does not count bytes.
+                let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
+                if !scene.swarm.settings.iter().all(wide) {
+                    return self.say(scene, Say::Ping);
+                }
+                let says = [Say::Ping, Say::Call, Say::Call, Say::Cancel, Say::Tools, Say::Odd];
+                let parts: Vec<String> = (0..count)
+                    .map(|_| {
+                        let say = *scene.rng.pick(&says);
+                        self.say(scene, say)
+                    })
+                    .collect();
+                format!("[{}]", parts.join(", "))
+            }
+            Say::Odd => self.odd(scene),
+        }
+    }
+
+    fn call(&mut self, scene: &mut Scene<'_>, as_task: bool) -> String {
+        let number = *scene.next_call;
+        *scene.next_call += 1;
+        let tool = *scene.rng.pick(&TOOLS);
+        let mut params = json!({"name": tool, "arguments": {"n": number}});
+        if !scene.rng.once_in(4) {
+            params["arguments"]["text"] = "x".into();
+        }
+        if scene.rng.once_in(2) {
+            let token =
+                if scene.rng.once_in(2) { json!(number) } else { json!(format!("t{number}")) };
+            params["_meta"] = json!({"progressToken": token});
+        }
+        if as_task {
+            params["task"] = match scene.rng.below(8) {
+                0 => json!({"ttl": 0}),
+                1 => json!({"ttl": 99_999_999_999_u64}),
+                2 | 3 => json!({"ttl": 1 + scene.rng.below(8000)}),
+                _ => json!({}),
+            };
+        }
+        if tool == "missing" {
+            params["arguments"]["pad"] = "x".repeat(scene.rng.below(900)).into();
+        }
+        self.request(scene, "tools/call", &params)
+    }
+
+    /// A task there is, most often one of one's own.
+    fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
+        let oracle = scene.judge.oracle.as_ref();
+        let own = oracle.and_then(|o| o.conns.get(&scene.conn)).map(|conn| conn.identity.clone());
+        let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(6);
+        let known: Vec<&str> = oracle
+            .iter()
+            .flat_map(|oracle| oracle.tasks.iter().map(move |task| (oracle, task)))
+            .filter(|(_, task)| foreign || Some(&task.owner) == own.as_ref())
+            .filter_map(|(oracle, task)| oracle.name_of(task.nonce))
+            .collect();
+        let unknown = "00000000-0000-4000-8000-000000000000";
+        let id = if known.is_empty() { unknown } else { *scene.rng.pick(&known) };
+        self.request(scene, method, &json!({"taskId": id}))
+    }
+
+    /// From the start, from where one was, or from where another was.
+    fn cursor(scene: &mut Scene<'_>) -> Value {
+        let links = &scene.judge.links;
+        let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
+        let mut cursors: Vec<&str> = links
+            .iter()
+            .filter(|(conn, _)| others != (**conn == scene.conn))
+            .filter_map(|(_, link)| link.cursor.as_deref())
+            .collect();
+        if others && scene.rng.once_in(3) {
+            cursors.push("00000000000000010000000000000000");
+        }
+        if cursors.is_empty() || (!others && scene.rng.once_in(3)) {
+            return json!({});
+        }
+        json!({"cursor": scene.rng.pick(&cursors)})
+    }
+
+    /// A request in flight, most often; the peer cannot know that it still is.
+    fn cancel(scene: &mut Scene<'_>) -> String {
+        let oracle = scene.judge.oracle.as_ref();
+        let pending = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
+        let ids: Vec<String> = pending
+            .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
+            .unwrap_or_default();
+        let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
+        let id = if ids.is_empty() || foreign {
+            scene.rng.pick(&["1", "2", "\"1\"", "\"2\"", "null", "1.5", "{}"]).to_string()
+        } else {
+            scene.rng.pick(&ids).clone()
+        };
+        let reason = match scene.rng.below(8) {
+            0 => r#","reason":"no more need""#,
+            1 if foreign => r#","reason":7"#,
+            _ => "",
+        };
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}{reason}}}}}"#
+        )
+    }
+
+    /// Valid JSON-RPC that no server of ours is asked.
+    fn odd(&mut self, scene: &mut Scene<'_>) -> String {
+        match scene.rng.below(6) {
+            0 => r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned(),
+            1 => r#"{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"no"}}"#.to_owned(),
+            2 => r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned(),
+            3 => r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":[1]}"#.to_owned(),
+            4 => self.request(scene, "tasks/get", &json!({"taskId": "no id"})),
+            _ => self.request(scene, "resources/list", &json!({})),
+        }
+    }
+}
+
+fn garbage(rng: &mut Rng) -> String {
+    let deep = "[".repeat(70);
+    let many = [
+        "",
+        "hello",
+        "GET / HTTP/1.1",
+        "\u{16}\u{3}\u{1}",
+        "{",
+        "{}",
+        "[]",
+        "7",
+        "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}",
+        "{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"ping\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":7}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"\u{ff}\"}",
+        "[1, {}, {\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ping\"}]",
+        deep.as_str(),
+    ];
+    let one = (*rng.pick(&many)).to_owned();
+    if rng.once_in(10) { format!("{{\"pad\":\"{}\"}}", "x".repeat(rng.below(6000))) } else { one }
+}

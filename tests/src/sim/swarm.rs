@@ -1,0 +1,226 @@
+//! The swarm: which features and faults exist in a run at all, and how often. A uniform mixture
+//! of everything would hide what only shows where something is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
+use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+
+use super::dialects;
+use super::fault::{Fault, Faults};
+use crate::rng::Rng;
+use crate::tools;
+
+/// What happens next, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Kind {
+    Open,
+    Speak,
+    Deliver,
+    Work,
+    Window,
+    Pass,
+    Turn,
+    HalfClose,
+    Vanish,
+    WallJump,
+    Sleep,
+    Reload,
+    Drain,
+}
+
+/// What a peer says, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Say {
+    Ping,
+    Tools,
+    Level,
+    Status,
+    Call,
+    CallTask,
+    Get,
+    Result,
+    List,
+    CancelTask,
+    Cancel,
+    Garbage,
+    Batch,
+    Odd,
+}
+
+/// How one run is.
+#[derive(Debug, Clone)]
+pub struct Swarm {
+    /// What may go wrong.
+    pub faults: Faults,
+    /// Peers at once.
+    pub peers: usize,
+    /// Revisions spoken.
+    pub revisions: Vec<&'static str>,
+    /// Identities there are.
+    pub users: u32,
+    /// Ids a peer uses for its requests, over and over.
+    pub ids: u64,
+    /// The longest pause between two things, in nanoseconds.
+    pub pause: u64,
+    /// Kinds of steps with their weights.
+    pub kinds: Vec<(Kind, usize)>,
+    /// Kinds of messages with their weights.
+    pub says: Vec<(Say, usize)>,
+    /// The settings at the start, and those of later reloads.
+    pub settings: Vec<Arc<Settings>>,
+}
+
+impl Swarm {
+    /// The run of `seed`, with no fault that is not in `allowed`.
+    #[must_use]
+    pub fn new(seed: u64, allowed: Faults) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let faults = Fault::ALL
+            .into_iter()
+            .filter(|fault| allowed.has(*fault) && rng.once_in(2))
+            .fold(Faults::NONE, Faults::with);
+        let known = dialects::ALL.iter().map(|rules| rules.revision);
+        let mut revisions: Vec<&'static str> = known.filter(|_| rng.once_in(2)).collect();
+        // Most of the rules are those of tasks.
+        if revisions.is_empty() || !rng.once_in(4) {
+            revisions.push("2025-11-25");
+        }
+        let reloads = if faults.has(Fault::Reload) { 3 } else { 1 };
+        Self {
+            faults,
+            peers: 1 + rng.below(6),
+            revisions,
+            users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
+            ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
+            pause: 1_000_000 * 10_u64.pow(u32::try_from(rng.below(5)).unwrap_or(0)),
+            kinds: kinds(&mut rng, faults),
+            says: says(&mut rng, faults),
+            settings: (0..reloads).map(|_| settings(&mut rng, faults)).collect(),
+        }
+    }
+}
+
+fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
+    let mut kinds = vec![
+        (Kind::Open, 4),
+        (Kind::Speak, 20 + rng.below(40)),
+        (Kind::Deliver, 20 + rng.below(40)),
+        (Kind::Work, 5 + rng.below(40)),
+        (Kind::Pass, 2 + rng.below(20)),
+        (Kind::Turn, 10 + rng.below(40)),
+    ];
+    for (fault, kind, most) in [
+        (Fault::StopReading, Kind::Window, 20),
+        (Fault::HalfClose, Kind::HalfClose, 3),
+        (Fault::Vanish, Kind::Vanish, 3),
+        (Fault::WallJump, Kind::WallJump, 5),
+        (Fault::Sleep, Kind::Sleep, 3),
+        (Fault::Reload, Kind::Reload, 2),
+    ] {
+        if faults.has(fault) {
+            kinds.push((kind, 1 + rng.below(most)));
+        }
+    }
+    kinds
+}
+
+fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
+    use Say::{
+        Batch, Call, CallTask, Cancel, CancelTask, Garbage, Get, Level, List, Odd, Ping, Result,
+        Status, Tools,
+    };
+    let every = [
+        Ping, Tools, Level, Status, Call, CallTask, Get, Result, List, CancelTask, Cancel, Odd,
+        Batch,
+    ];
+    let mut says: Vec<(Say, usize)> = every
+        .into_iter()
+        .filter(|say| !matches!(say, Odd) || faults.has(Fault::Foreign))
+        .filter(|_| !rng.once_in(4))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|say| {
+            (say, 1 + rng.below(if matches!(say, Call | CallTask | Cancel) { 40 } else { 12 }))
+        })
+        .collect();
+    if faults.has(Fault::Garbage) {
+        says.push((Garbage, 1 + rng.below(10)));
+    }
+    says.push((Call, 4));
+    says
+}
+
+fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
+    let tight = |rng: &mut Rng, few: usize, usual: usize| {
+        if rng.once_in(2) { 1 + rng.below(few) } else { usual }
+    };
+    let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
+    let narrow = faults.has(Fault::StopReading) || rng.once_in(4);
+    let limits = Limits {
+        frames: FrameLimits { frame_bytes_max: if rng.once_in(3) { 400 } else { 4096 } },
+        depth_max: 64,
+        connections_max: tight(rng, 4, 64),
+        inflight_max: tight(rng, 4, 256),
+        batch_max: tight(rng, 4, 64),
+        running_max: tight(rng, 3, 16),
+        queued_max: tight(rng, 6, 64),
+        live_tasks_max: tight(rng, 4, 64),
+        stored_tasks_max: tight(rng, 6, 256),
+        stored_bytes_max: if rng.once_in(6) { 1 } else { usize::MAX },
+        write_buffer_bytes: if narrow { 200 + rng.below(2000) } else { 1 << 20 },
+        write_stall: millis(rng, 30_000),
+        text_bytes_max: 512,
+        ..Limits::default()
+    };
+    let max_ttl = millis(rng, 100_000);
+    let tasks = TaskPolicy {
+        default_ttl: millis(rng, 20_000).min(max_ttl),
+        max_ttl,
+        anonymous_ttl: millis(rng, 10_000).min(max_ttl),
+        on_ttl: if rng.once_in(2) { OnTtl::Finish } else { OnTtl::Stop },
+        late_result: millis(rng, 5000),
+        poll_interval: millis(rng, 5000),
+        page_size: 1 + rng.below(5),
+        status_notifications: !rng.once_in(4),
+    };
+    let server = ServerInfo { name: "simulated".into(), version: "0".into() };
+    Arc::new(Settings { server, limits, tasks, catalog: catalog(rng) })
+}
+
+/// The tools of the kit with other patience, and sometimes one of them missing.
+fn catalog(rng: &mut Rng) -> Catalog {
+    let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
+    let missing = rng.below(30);
+    let all = tools::catalog();
+    let known: Vec<(Box<str>, TaskSupport, bool, bool, bool)> = all
+        .iter()
+        .map(|tool| {
+            let command = matches!(tool.ladder, Ladder::Command { .. });
+            (
+                tool.name.clone(),
+                tool.task_support,
+                command,
+                tool.timeout.is_some(),
+                tool.check.is_some(),
+            )
+        })
+        .collect();
+    let tools = known.into_iter().enumerate().filter(|(at, _)| *at != missing);
+    Catalog::new(tools.map(|(_, (name, task_support, command, timeout, check))| Tool {
+        task_support,
+        timeout: timeout.then(|| millis(rng, 20_000)),
+        ladder: if command {
+            Ladder::Command { kill_grace: millis(rng, 5000) }
+        } else {
+            Ladder::Handler { patience: millis(rng, 5000) }
+        },
+        output_schema: command.then(|| r#"{"type":"object"}"#.into()),
+        check: check.then(tools::wants_text),
+        ..tools::tool(&name)
+    }))
+}
