@@ -8,7 +8,7 @@ use ceased_tests::workspace;
 use serde::Deserialize;
 
 /// Rules no test names yet, and why. A rule that is named must leave this table.
-const NOT_DUE: [(&str, &str); 36] = [
+const NOT_DUE: [(&str, &str); 22] = [
     ("TSK-02", "the requestor's side: comes with the client role"),
     ("TSK-04", "the requestor's side: comes with the client role"),
     ("TSK-13", "the requestor's side: comes with the client role"),
@@ -30,21 +30,7 @@ const NOT_DUE: [(&str, &str); 36] = [
     ("ACP-11", "the ACP dialects: later"),
     ("ACP-12", "the ACP dialects: later"),
     ("DUR-01", "the durable store: later"),
-    ("MOD-01", "the stateless revision: later"),
-    ("MOD-02", "the stateless revision: later"),
-    ("MOD-03", "the stateless revision: later"),
-    ("MOD-04", "the stateless revision: later"),
-    ("MOD-05", "the stateless revision: later"),
     ("MOD-06", "the stateless revision: later"),
-    ("MOD-07", "the stateless revision: later"),
-    ("MOD-08", "the stateless revision: later"),
-    ("EXT-01", "the tasks extension: later"),
-    ("EXT-02", "the tasks extension: later"),
-    ("EXT-03", "the tasks extension: later"),
-    ("EXT-04", "the tasks extension: later"),
-    ("EXT-05", "the tasks extension: later"),
-    ("EXT-06", "the tasks extension: later"),
-    ("EXT-07", "the tasks extension: later"),
 ];
 
 #[derive(Deserialize)]

@@ -86,6 +86,8 @@ pub enum Why {
     TimedOut,
     /// The task's ttl, with `on_ttl = "stop"`, or `max_ttl`.
     Expired,
+    /// Nobody brought what it asked for in time (MOD-07).
+    Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
     /// The daemon shuts down.
@@ -101,6 +103,7 @@ impl Why {
             Self::Disconnected => "disconnected",
             Self::TimedOut => "timed out",
             Self::Expired => "ttl expired",
+            Self::Unanswered => "unanswered",
             Self::LeftBehind => "left behind",
             Self::Shutdown => "shutdown",
         }
@@ -147,7 +150,7 @@ pub enum Note {
         request: RequestId,
         /// What it had asked for.
         tool: Box<str>,
-        /// The job behind it; `None` for a blocked `tasks/result`.
+        /// The job behind it; `None` for a blocked `tasks/result` and for a subscription.
         job: Option<JobId>,
         /// What the requestor said.
         reason: Option<String>,

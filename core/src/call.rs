@@ -114,7 +114,9 @@ pub(crate) struct Call {
 pub(crate) enum Asked {
     /// On its way to a peer, as this call.
     Sent(ConnId, CallId),
-    /// A task's: it goes to the next peer that waits for the task's result (TSK-30).
+    /// A task's: it goes to the next peer that waits for the task's result (TSK-30), and is shown
+    /// to whoever looks at the task (EXT-05). Or a call's that makes no requests: it goes out with
+    /// the answer, and comes back with the retry (MOD-07).
     Waiting(Ask),
     /// A task's, on its way to a peer; offered again when that is lost (TSK-30).
     Offered(ConnId, CallId, Ask),

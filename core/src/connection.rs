@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::action::Closing;
 use crate::call::{Call, PeerCapabilities};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, UnreadableId};
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, TaskId};
@@ -37,7 +37,10 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
+    /// What its session speaks.
     pub(crate) dialect: &'static Dialect,
+    /// How what cannot be read is refused, going by what was spoken so far.
+    pub(crate) unreadable_id: UnreadableId,
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
@@ -51,6 +54,9 @@ pub(crate) struct Connection {
     pub(crate) collected: usize,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: BTreeSet<JobId>,
+    /// What subscriptions do not know the latest of, because the peer does not read.
+    pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
+    pub(crate) catch_up_timer: Option<Instant>,
     pub(crate) stall_timer: Option<Instant>,
     pub(crate) linger_timer: Option<Instant>,
     /// What the peer declared at initialize.
@@ -66,6 +72,7 @@ impl Connection {
         Self {
             identity,
             dialect: Dialect::UNSETTLED,
+            unreadable_id: Dialect::UNSETTLED.unreadable_id,
             phase: Phase::Fresh,
             ending: Ending::Open,
             log_level: LogLevel::Info,
@@ -75,12 +82,22 @@ impl Connection {
             next_batch: 0,
             collected: 0,
             held_progress: BTreeSet::new(),
+            behind: BTreeMap::new(),
+            catch_up_timer: None,
             stall_timer: None,
             linger_timer: None,
             peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },
             calls: BTreeMap::new(),
             probes: 0,
         }
+    }
+
+    /// The subscriptions of this connection.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
+        self.requests.iter().filter_map(|(id, pending)| match &pending.work {
+            Work::Listen(listening) => Some((id, &**listening)),
+            Work::Job(_) | Work::Task(_) => None,
+        })
     }
 
     /// Starts collecting the answers of a batch of `open` messages.
@@ -100,12 +117,43 @@ pub(crate) struct Pending {
 }
 
 /// What an answer waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
     /// The end of a task (TSK-15).
     Task(TaskId),
+    /// Its cancel: it is a subscription (MOD-08).
+    Listen(Box<Listening>),
+}
+
+/// What a subscription is told of (MOD-08).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Listening {
+    /// Whether it wants to know of other tools.
+    pub(crate) tools: bool,
+    /// The tasks it wants to know of.
+    pub(crate) tasks: BTreeSet<TaskId>,
+    /// What its client can be asked, which it is shown with a task.
+    pub(crate) peer: PeerCapabilities,
+}
+
+/// Something a subscription may be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// There may be other tools now.
+    Tools,
+    /// A task has changed.
+    Task(TaskId),
+}
+
+impl Listening {
+    pub(crate) fn wants(&self, topic: Topic) -> bool {
+        match topic {
+            Topic::Tools => self.tools,
+            Topic::Task(id) => self.tasks.contains(&id),
+        }
+    }
 }
 
 /// The right to answer one request, once. Consumed by answering, refusing or forgetting it.
@@ -117,13 +165,20 @@ pub(crate) struct Reply {
     /// The id as it was written, where that is not the only way to write it (RPC-01).
     pub(crate) token: Option<Box<str>>,
     pub(crate) batch: Option<BatchId>,
+    /// The revision the request speaks: the session's, or its own.
+    pub(crate) dialect: &'static Dialect,
 }
 
 impl Reply {
-    pub(crate) fn new(conn: ConnId, wire: WireId<'_>, batch: Option<BatchId>) -> Self {
+    pub(crate) fn new(
+        conn: ConnId,
+        wire: WireId<'_>,
+        batch: Option<BatchId>,
+        dialect: &'static Dialect,
+    ) -> Self {
         // A token without a backslash has one spelling, but for the two zeros.
         let free = wire.token == "-0" || wire.token.contains('\\');
-        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch }
+        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch, dialect }
     }
 }
 

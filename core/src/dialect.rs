@@ -7,9 +7,11 @@ pub struct Dialect {
     pub name: &'static str,
     /// What stands in `protocolVersion`.
     pub revision: &'static str,
+    /// How a message comes to be read by this revision (MOD-01).
+    pub chosen: Chosen,
     /// The notification that cancels a request (CAN-01).
     pub cancel_method: &'static str,
-    /// What a cancelled request is answered with (CAN-08).
+    /// What may still be sent for a request that was cancelled (CAN-08, MOD-04).
     pub after_cancel: AfterCancel,
     /// Requests that cannot be cancelled (CAN-04).
     pub protected: &'static [&'static str],
@@ -17,6 +19,8 @@ pub struct Dialect {
     pub batch: Batch,
     /// How an error is sent whose request id could not be read (RPC-01).
     pub unreadable_id: UnreadableId,
+    /// What every result has besides what was asked for (MOD-02).
+    pub results: Results,
     /// Whether `notifications/progress` has a `message`.
     pub progress_message: bool,
     /// Which members a tool has in `tools/list`.
@@ -25,11 +29,31 @@ pub struct Dialect {
     pub tasks: TaskRules,
 }
 
-/// What a cancelled request is answered with.
+/// How a message comes to be read by a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// `initialize` chose it for the whole connection (RPC-04).
+    BySession,
+    /// The message itself names it, beside what its sender is capable of (MOD-01).
+    ByMessage,
+}
+
+/// What may still be sent for a request that was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterCancel {
-    /// Nothing, ever (CAN-08).
+    /// No answer, ever (CAN-08).
     Silence,
+    /// Nothing whatever: what was written for it and is not sent yet is taken back (MOD-04).
+    Recall,
+}
+
+/// What every result has besides what was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Results {
+    /// Nothing.
+    Bare,
+    /// `resultType`, and who answers in `_meta` (MOD-02).
+    Typed,
 }
 
 /// What an array of messages is.
@@ -71,16 +95,21 @@ pub enum TaskRules {
     None,
     /// Tasks of 2025-11-25: asked for by the requestor, with a blocking `tasks/result`.
     Core,
+    /// The extension `io.modelcontextprotocol/tasks`: the server decides, for a client that
+    /// declared it on the request (EXT-01).
+    Extension,
 }
 
 const MCP: Dialect = Dialect {
     name: "mcp/2024-11-05",
     revision: "2024-11-05",
+    chosen: Chosen::BySession,
     cancel_method: "notifications/cancelled",
     after_cancel: AfterCancel::Silence,
     protected: &["initialize"],
     batch: Batch::Refuse,
     unreadable_id: UnreadableId::Null,
+    results: Results::Bare,
     progress_message: false,
     tool_members: ToolMembers::Plain,
     tasks: TaskRules::None,
@@ -118,9 +147,24 @@ pub static MCP_2025_11_25: Dialect = Dialect {
     ..MCP
 };
 
+/// MCP 2026-07-28: no session, every request speaks for itself.
+pub static MCP_2026_07_28: Dialect = Dialect {
+    name: "mcp/2026-07-28",
+    revision: "2026-07-28",
+    chosen: Chosen::ByMessage,
+    after_cancel: AfterCancel::Recall,
+    protected: &[],
+    unreadable_id: UnreadableId::Omitted,
+    results: Results::Typed,
+    progress_message: true,
+    tool_members: ToolMembers::Titled,
+    tasks: TaskRules::Extension,
+    ..MCP
+};
+
 /// Every dialect, oldest first.
-pub static ALL: [&Dialect; 4] =
-    [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25];
+pub static ALL: [&Dialect; 5] =
+    [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25, &MCP_2026_07_28];
 
 impl Dialect {
     /// The dialect a connection speaks before it has chosen one: plain JSON-RPC errors, no tasks.
@@ -129,6 +173,17 @@ impl Dialect {
     /// The revision to answer `initialize` with: the one asked for, or the newest (RPC-04).
     #[must_use]
     pub fn negotiate(revision: &str) -> &'static Self {
-        ALL.iter().find(|dialect| dialect.revision == revision).copied().unwrap_or(&MCP_2025_11_25)
+        Self::named(revision, Chosen::BySession).unwrap_or(&MCP_2025_11_25)
+    }
+
+    /// The dialect a message names for itself, if there is one (MOD-01).
+    #[must_use]
+    pub fn claimed(revision: &str) -> Option<&'static Self> {
+        Self::named(revision, Chosen::ByMessage)
+    }
+
+    fn named(revision: &str, chosen: Chosen) -> Option<&'static Self> {
+        let wanted = |dialect: &&Self| dialect.revision == revision && dialect.chosen == chosen;
+        ALL.into_iter().find(wanted)
     }
 }

@@ -3,14 +3,22 @@
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time.
 
+mod answer;
 mod ask;
 mod call;
 mod cancel;
+mod check;
 mod control;
+mod extension;
+mod inputs;
+mod modern;
+mod park;
 mod result;
 mod session;
 mod status;
+mod subscribe;
 mod tasks;
+mod typed;
 mod work;
 
 use alloc::boxed::Box;
@@ -19,10 +27,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde_json::value::RawValue;
+
 use crate::action::{Action, Closing, Note};
+use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
-use crate::dialect::{Batch, Dialect, UnreadableId};
+use crate::dialect::{Batch, Dialect};
 use crate::event::Event;
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint};
@@ -32,12 +43,12 @@ use crate::settings::Settings;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Timer, Timers};
-use crate::write::Writer;
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
     settings: Arc<Settings>,
     mint: Box<dyn Mint>,
+    claims: Claims,
     now: Now,
     out: Vec<Action>,
     connections: BTreeMap<ConnId, Connection>,
@@ -47,6 +58,8 @@ pub struct Engine {
     /// Jobs the host runs.
     running: usize,
     next_job: u64,
+    /// Jobs that wait for a retry.
+    parked: park::Parked,
     tasks: Tasks,
     timers: Timers,
     /// Calls the host made.
@@ -97,6 +110,7 @@ impl Engine {
         Self {
             settings,
             mint,
+            claims: Claims::new(),
             now: Now::default(),
             out: Vec::new(),
             connections: BTreeMap::new(),
@@ -104,6 +118,7 @@ impl Engine {
             queue: BTreeSet::new(),
             running: 0,
             next_job: 1,
+            parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
@@ -194,7 +209,7 @@ impl Engine {
         }
     }
 
-    fn on_batch(&mut self, conn: ConnId, messages: &[&serde_json::value::RawValue]) {
+    fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
@@ -218,11 +233,12 @@ impl Engine {
     fn on_message(&mut self, conn: ConnId, message: Message<'_>, batch: Option<BatchId>) {
         match message {
             Message::Request { id, method, params } => {
-                self.on_request(Reply::new(conn, id, batch), &method, params);
+                let reply = Reply::new(conn, id, batch, self.dialect(conn));
+                self.on_request(reply, &method, params);
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
-                return self.fail(Reply::new(conn, id, batch), &error);
+                return self.fail(Reply::new(conn, id, batch, self.dialect(conn)), &error);
             }
             Message::Invalid { id: None, error } => {
                 self.counters.invalid += 1;
@@ -236,113 +252,6 @@ impl Engine {
         }
         if let Some(batch) = batch {
             self.settle_in_batch(conn, batch, |_| {});
-        }
-    }
-
-    /// Answers a request with a result.
-    fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
-        self.counters.answers += 1;
-        self.reply(reply, |json| {
-            json.raw(",\"result\":");
-            result(json);
-        });
-    }
-
-    /// Answers a request with an error.
-    fn fail(&mut self, reply: Reply, error: &ErrorObject) {
-        self.counters.errors += 1;
-        self.reply(reply, |json| {
-            json.raw(",\"error\":").error(error);
-        });
-    }
-
-    /// Gives up the right to answer a request: it was cancelled (CAN-08).
-    fn forget(&mut self, reply: Reply) {
-        if let Some(batch) = reply.batch {
-            self.settle_in_batch(reply.conn, batch, |_| {});
-        }
-    }
-
-    fn reply(&mut self, reply: Reply, body: impl FnOnce(&mut Writer<'_>)) {
-        let write = |json: &mut Writer<'_>| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
-            body(json);
-            json.raw("}");
-        };
-        match reply.batch {
-            None => self.send(reply.conn, write),
-            Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
-                write(&mut Writer::new(bytes));
-                bytes.push(b',');
-            }),
-        }
-    }
-
-    /// An error for a request whose id could not be read (RPC-01, RPC-02).
-    fn refuse_unreadable(&mut self, conn: ConnId, error: &ErrorObject, batch: Option<BatchId>) {
-        let Some(connection) = self.connections.get(&conn) else { return };
-        let unreadable_id = connection.dialect.unreadable_id;
-        self.counters.errors += 1;
-        let write = |json: &mut Writer<'_>| {
-            json.raw("{\"jsonrpc\":\"2.0\",");
-            match unreadable_id {
-                UnreadableId::Null => json.raw("\"id\":null,"),
-                UnreadableId::Omitted => json,
-            };
-            json.raw("\"error\":").error(error).raw("}");
-        };
-        match batch {
-            None => self.send(conn, write),
-            Some(batch) => self.settle_in_batch(conn, batch, |bytes| {
-                write(&mut Writer::new(bytes));
-                bytes.push(b',');
-            }),
-        }
-    }
-
-    /// One message of a batch is settled; the last one sends the answers.
-    fn settle_in_batch(&mut self, conn: ConnId, batch: BatchId, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(answers) = connection.batches.get_mut(&batch) else { return };
-        let before = answers.bytes.len();
-        write(&mut answers.bytes);
-        answers.open -= 1;
-        connection.collected += answers.bytes.len() - before;
-        if answers.open > 0 {
-            // Answers that wait for their batch wait for the peer as much as those in the outbox.
-            let max = self.settings.limits.write_buffer_bytes.saturating_mul(2);
-            if connection.collected + connection.outbox.len() > max {
-                self.close(conn, Closing::Flooded);
-            }
-            return;
-        }
-        let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
-        connection.collected -= answers.len();
-        if let Some(list) = answers.strip_suffix(b",") {
-            self.send_bytes(conn, |bytes| {
-                bytes.push(b'[');
-                bytes.extend_from_slice(list);
-                bytes.push(b']');
-            });
-        }
-    }
-
-    fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
-        self.send_bytes(conn, |bytes| write(&mut Writer::new(bytes)));
-    }
-
-    fn send_bytes(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if matches!(connection.ending, Ending::Closing(_)) {
-            return;
-        }
-        let waiting = connection.outbox.len();
-        if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
-            return self.close(conn, Closing::Flooded);
-        }
-        connection.outbox.frame(write);
-        if waiting == 0 {
-            self.out.push(Action::Flush { conn });
         }
     }
 
@@ -388,8 +297,6 @@ impl Engine {
         check::check(self);
     }
 }
-
-mod check;
 
 /// How much an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,9 @@
 
 use alloc::vec::Vec;
 
+use crate::id::RequestId;
 use crate::limits::FrameLimits;
+use crate::recall::Marks;
 
 /// What the bytes of a peer amount to.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,13 +138,15 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
 pub struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
+    /// Frames that are taken back when their request is cancelled before they are sent (MOD-04).
+    marks: Marks,
 }
 
 impl Outbox {
     /// An empty outbox.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), sent: 0 }
+        Self { bytes: Vec::new(), sent: 0, marks: Marks::new() }
     }
 
     /// What is to be sent next.
@@ -175,6 +179,7 @@ impl Outbox {
         } else if self.sent >= 64 * 1024 && self.sent * 2 >= self.bytes.len() {
             // The front half is dead: moving the rest is paid for by the bytes already sent.
             self.bytes.drain(..self.sent);
+            self.marks.forget_front(self.sent);
             self.sent = 0;
         }
     }
@@ -182,6 +187,7 @@ impl Outbox {
     /// Forgets everything; for a peer that is gone.
     pub fn clear(&mut self) {
         self.sent = 0;
+        self.marks.clear();
         if self.bytes.capacity() > 1024 {
             self.bytes = Vec::new();
         } else {
@@ -211,6 +217,32 @@ impl Outbox {
             }
         }
         self.bytes.push(b'\n');
+    }
+
+    /// Writes one frame that [`Outbox::recall`] takes back if nothing of it was sent.
+    pub(crate) fn frame_for(&mut self, request: &RequestId, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.frame(write);
+        self.marks.note(request, start..self.bytes.len());
+    }
+
+    /// Takes back every frame written for a request of which no byte was sent (MOD-04). A frame
+    /// that was begun is finished: half a line would be garbage.
+    pub(crate) fn recall(&mut self, request: &RequestId) {
+        let mut frames = self.marks.take(request);
+        frames.retain(|frame| frame.start >= self.sent);
+        let Some(first) = frames.first() else { return };
+        let mut end = first.start;
+        for (position, frame) in frames.iter().enumerate() {
+            let next = frames.get(position + 1).map_or(self.bytes.len(), |next| next.start);
+            self.bytes.copy_within(frame.end..next, end);
+            end += next - frame.end;
+        }
+        self.bytes.truncate(end);
+        self.marks.close_gaps(&frames);
+        if self.is_empty() {
+            self.clear();
+        }
     }
 }
 
@@ -289,6 +321,59 @@ mod tests {
             assert_eq!(frames.first().map(String::as_str), last);
             assert!(frames.len() <= 1 && inbox.partial.is_empty());
         }
+    }
+
+    /// MOD-04: what is taken back is every frame of the request that was not begun, and nothing
+    /// else, wherever the stream stands.
+    #[test]
+    fn frames_are_taken_back() {
+        let frames = ["{1}", "{2}", "{1}", "{1}", "{3}", "{2}", "{1}"];
+        let lengths = frames.len() * 4;
+        for sent in 0..=lengths {
+            for recalled in [[1, 2], [2, 1], [1, 1], [3, 9]] {
+                let mut outbox = Outbox::new();
+                for frame in frames {
+                    let request = RequestId::parse(&frame[1..2]).unwrap();
+                    outbox.frame_for(&request, |bytes| bytes.extend_from_slice(frame.as_bytes()));
+                }
+                outbox.advance(sent);
+                for number in recalled {
+                    outbox.recall(&RequestId::Number(number));
+                }
+                let begun = sent.div_ceil(4);
+                let gone =
+                    |frame: &str| recalled.iter().any(|n| frame == alloc::format!("{{{n}}}"));
+                let stays = |at: usize, frame: &str| at < begun || !gone(frame);
+                let left: String = (0_usize..)
+                    .zip(frames)
+                    .filter(|(at, frame)| stays(*at, frame))
+                    .map(|(_, frame)| alloc::format!("{frame}\n"))
+                    .collect();
+                assert_eq!(outbox.pending(), &left.as_bytes()[sent..], "{sent} {recalled:?}");
+            }
+        }
+    }
+
+    /// MOD-04: marks survive the buffer being moved, and do not pile up.
+    #[test]
+    fn marks_follow_the_bytes() {
+        let mut outbox = Outbox::new();
+        let text = [b'x'; 1023];
+        for number in 0..1000 {
+            outbox.frame_for(&RequestId::Number(number % 7), |b| b.extend_from_slice(&text));
+            if number % 3 == 2 {
+                outbox.advance(2048);
+            }
+            assert!(outbox.marks.len() <= outbox.bytes.len() / 1024, "marks of dead bytes");
+        }
+        let before = outbox.len();
+        outbox.recall(&RequestId::Number(3));
+        let taken = before - outbox.len();
+        assert!(taken > 0 && taken.is_multiple_of(1024), "{taken}");
+        for number in 0..7 {
+            outbox.recall(&RequestId::Number(number));
+        }
+        assert!(outbox.is_empty() && outbox.marks.len() == 0);
     }
 
     #[test]

@@ -208,6 +208,38 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// The `requestState` of a call that waits for input: it names the call and cannot be guessed
+/// (MOD-07).
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestState(Uuid);
+
+impl RequestState {
+    /// Wraps an id the host's generator made.
+    #[must_use]
+    pub const fn new(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+
+    /// Reads a state in the form this crate writes; `None` for every other form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        TaskId::parse(text).map(|id| Self(id.uuid()))
+    }
+}
+
+impl fmt::Debug for RequestState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whoever knows it can answer the call; a log shows enough to tell two apart.
+        write!(f, "s{:08x}…", self.0.as_fields().0)
+    }
+}
+
+impl fmt::Display for RequestState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.hyphenated(), f)
+    }
+}
+
 /// Where fresh random ids come from: the operating system in a daemon, a counter in a test.
 ///
 /// The engine has no randomness of its own (DET-01).

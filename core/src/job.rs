@@ -7,9 +7,10 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::action::Why;
-use crate::call::Asked;
+use crate::call::{Ask, Asked};
+use crate::claim::Terms;
 use crate::event::Identity;
-use crate::id::{AskId, ConnId, RequestId, TaskId};
+use crate::id::{AskId, ConnId, RequestId, RequestState, TaskId};
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
 
@@ -21,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) owner: Identity,
     /// Where it came from, for as long as that connection lives.
     pub(crate) conn: ConnId,
+    /// What its request said, or its session.
+    pub(crate) terms: Terms,
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
     /// Whom its outcome is for.
@@ -35,6 +38,16 @@ pub(crate) struct Job {
     pub(crate) timer: Option<Instant>,
 }
 
+impl Job {
+    /// What it asks and may be answered by whoever looks: not what was sent to its own peer alone.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &Ask)> {
+        self.asks.iter().filter_map(|(ask, asked)| match asked {
+            Asked::Waiting(question) | Asked::Offered(_, _, question) => Some((*ask, question)),
+            Asked::Sent(..) => None,
+        })
+    }
+}
+
 /// Whom the outcome of a job is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -42,6 +55,8 @@ pub(crate) enum Purpose {
     Answer(RequestId),
     /// Its task.
     Task,
+    /// Whoever comes back with what it asked for and this state (MOD-07).
+    Retry(RequestState),
     /// Nobody any more: its request was cancelled, its connection or its task is gone.
     Nobody,
 }

@@ -54,6 +54,7 @@ extern crate std;
 
 pub mod action;
 pub mod call;
+mod claim;
 mod connection;
 pub mod counters;
 pub mod dialect;
@@ -66,6 +67,7 @@ pub mod limits;
 pub mod message;
 mod meta;
 mod params;
+mod recall;
 pub mod settings;
 pub mod task;
 pub mod time;

@@ -22,6 +22,11 @@ pub struct Limits {
     pub frames: FrameLimits,
     /// Questions of one job that wait for an answer.
     pub asks_max: usize,
+    /// Calls of one identity that wait for their requestor to come back with what they asked for
+    /// (MOD-07). Each holds the room of a running job.
+    pub parked_max: usize,
+    /// How long such a call waits.
+    pub parked_for: Duration,
     /// Requests of ours on one connection that wait for an answer.
     pub calls_max: usize,
     /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
@@ -30,6 +35,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests of one connection that wait for an answer.
     pub inflight_max: usize,
+    /// Subscriptions of one connection, which are requests too (MOD-08).
+    pub subscriptions_max: usize,
+    /// Tasks one subscription may name (MOD-08).
+    pub subscribed_tasks_max: usize,
     /// Messages in one batch.
     pub batch_max: usize,
     /// Jobs that run at once.
@@ -56,10 +65,14 @@ impl Default for Limits {
         Self {
             frames: FrameLimits::default(),
             asks_max: 64,
+            parked_max: 16,
+            parked_for: Duration::from_secs(300),
             calls_max: 1024,
             depth_max: 128,
             connections_max: 1024,
             inflight_max: 1024,
+            subscriptions_max: 64,
+            subscribed_tasks_max: 1024,
             batch_max: 1024,
             running_max: 64,
             queued_max: 1024,

@@ -27,6 +27,10 @@ pub mod code {
     pub const INVALID_PARAMS: i64 = -32602;
     /// Trouble on our side (RPC-01).
     pub const INTERNAL_ERROR: i64 = -32603;
+    /// The request needs a capability its client did not declare on it (EXT-01).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The request names a revision that is not served that way (MOD-01).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
     /// The task was cancelled; what its `tasks/result` answers (TSK-17). Ours.
     pub const TASK_CANCELLED: i64 = -31001;
     /// The task reached its ttl while somebody waited for its result (TSK-35). Ours.

@@ -1,4 +1,4 @@
-//! `_meta`: setting members of it in JSON text, every other member as it was.
+//! `_meta` and `resultType`: setting them in JSON text, every other member as it was.
 
 use alloc::string::String;
 use core::fmt;
@@ -10,6 +10,10 @@ use crate::write::Writer;
 
 /// Says which task a message belongs to (TSK-16, TSK-29).
 pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// Says who answers (MOD-02).
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+const RESULT_TYPE: &str = "resultType";
 
 /// Writes `object` with these members in its `_meta`; each is a name and JSON text.
 pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &str)]) {
@@ -18,28 +22,50 @@ pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str,
         return;
     }
     json.raw("{");
-    let mut members = Members { json: &mut *json, count: 0, meta: None };
-    let mut reader = serde_json::Deserializer::from_str(object);
-    // It was checked to be an object when it was handed in; if it is none after all, what could be
-    // read of it is still one.
-    let _ = reader.deserialize_map(&mut members);
-    let (count, meta) = (members.count, members.meta);
-    json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
-    if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
-        let mut others = Others { json: &mut *json, set };
-        let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
-    }
-    for (position, (name, value)) in set.iter().enumerate() {
-        json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").raw(value);
-    }
-    json.raw("}}");
+    let members = Members { json, count: 0, reserved: None, meta: None };
+    members.write(object, set);
 }
 
+/// Writes `result` with this type, whatever it says of it itself, and with these members in its
+/// `_meta` (MOD-02).
+pub(crate) fn write_with_type(
+    json: &mut Writer<'_>,
+    result: &str,
+    kind: &str,
+    set: &[(&str, &str)],
+) {
+    json.raw("{").member(RESULT_TYPE, kind);
+    let members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
+    members.write(result, set);
+}
 /// Copies the members of an object but for `_meta`, which is kept apart.
 struct Members<'w, 'b, 'r> {
     json: &'w mut Writer<'b>,
+    /// Members written.
     count: usize,
+    /// A member that was written before and is left out.
+    reserved: Option<&'static str>,
     meta: Option<&'r RawValue>,
+}
+
+impl<'r> Members<'_, '_, 'r> {
+    /// Writes the rest of an object, up to its closing brace.
+    fn write(mut self, object: &'r str, set: &[(&str, &str)]) {
+        let mut reader = serde_json::Deserializer::from_str(object);
+        // It was checked to be an object when it was handed in; if it is none after all, what
+        // could be read of it is still one.
+        let _ = reader.deserialize_map(&mut self);
+        let Self { json, count, meta, .. } = self;
+        json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
+        if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
+            let mut others = Others { json: &mut *json, set };
+            let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
+        }
+        for (position, (name, value)) in set.iter().enumerate() {
+            json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").raw(value);
+        }
+        json.raw("}}");
+    }
 }
 
 impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
@@ -54,6 +80,9 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
             let value: &RawValue = map.next_value()?;
             if key == "_meta" {
                 self.meta = Some(value);
+                continue;
+            }
+            if Some(key.as_str()) == self.reserved {
                 continue;
             }
             self.json.raw(if self.count > 0 { "," } else { "" });
@@ -120,5 +149,25 @@ mod tests {
         let mut bytes = Vec::new();
         write_with_meta(&mut Writer::new(&mut bytes), r#"{"a":1}"#, &[]);
         assert_eq!(bytes, br#"{"a":1}"#);
+    }
+
+    /// MOD-02: the type and the server are ours, everything else is the tool's.
+    #[test]
+    fn a_result_gets_a_type() {
+        let us = format!(r#""{SERVER_INFO}":7"#);
+        for (result, rest) in [
+            ("{ }", format!(r#""_meta":{{{us}}}"#)),
+            (r#"{"resultType":"task","content":[]}"#, format!(r#""content":[],"_meta":{{{us}}}"#)),
+            (
+                r#"{"_meta":{"x":1,"io.modelcontextprotocol/serverInfo":0},"a":null}"#,
+                format!(r#""a":null,"_meta":{{"x":1,{us}}}"#),
+            ),
+        ] {
+            let mut bytes = Vec::new();
+            let json = &mut Writer::new(&mut bytes);
+            write_with_type(json, result, "complete", &[(SERVER_INFO, "7")]);
+            let expected = format!("{{\"resultType\":\"complete\",{rest}}}");
+            assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
+        }
     }
 }

@@ -128,10 +128,12 @@ pub(crate) struct Task {
     pub(crate) overdue: bool,
     /// The job behind it, until nothing of that is left.
     pub(crate) job: Option<JobId>,
-    /// Where it was created; told of status changes while it lives (TSK-18).
-    pub(crate) creator: ConnId,
+    /// The session it was created in; told of status changes while it lives (TSK-18).
+    pub(crate) creator: Option<ConnId>,
     /// Blocked `tasks/result` requests (TSK-15).
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// Subscriptions that are told of every change (MOD-08).
+    pub(crate) listeners: BTreeSet<(ConnId, RequestId)>,
     /// There exactly when the status is terminal.
     pub(crate) outcome: Option<TaskOutcome>,
 }
@@ -233,7 +235,7 @@ impl Tasks {
         now: Now,
         ttl: Duration,
         job: JobId,
-        creator: ConnId,
+        creator: Option<ConnId>,
     ) -> &mut Task {
         assert!(!self.contains(id), "a task id is given once");
         let position = self.next_position;
@@ -255,6 +257,7 @@ impl Tasks {
             job: Some(job),
             creator,
             waiters: BTreeSet::new(),
+            listeners: BTreeSet::new(),
             outcome: None,
         })
     }
@@ -273,14 +276,14 @@ impl Tasks {
         self.by_id.get(&id).filter(|task| task.owner == *viewer)
     }
 
-    /// Moves a task between its two live states; who created it, if that changed anything (TSK-10).
-    pub(crate) fn change(&mut self, id: TaskId, change: Change, wall: Wall) -> Option<ConnId> {
+    /// Moves a task between its two live states; the task, if that changed anything (TSK-10).
+    pub(crate) fn change(&mut self, id: TaskId, change: Change, wall: Wall) -> Option<&Task> {
         let task = self.by_id.get_mut(&id)?;
         let status = task.status.after(change)?;
         assert!(!status.is_terminal(), "an end has an outcome");
         task.status = status;
         task.updated = task.updated.max(wall);
-        Some(task.creator)
+        Some(task)
     }
 
     /// Ends a task; false when it had ended before (TSK-10, TSK-26).
@@ -429,7 +432,7 @@ mod tests {
     fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
         let id = TaskId::new(Uuid::from_u128(number));
         let now = Now::default();
-        tasks.insert(id, owner, now, Duration::from_secs(1), JobId::new(1), ConnId::new(1));
+        tasks.insert(id, owner, now, Duration::from_secs(1), JobId::new(1), None);
         id
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::id::{CallId, ConnId, JobId, TaskId};
+use crate::id::{CallId, ConnId, JobId, RequestState, TaskId};
 use crate::time::Instant;
 
 /// What is due.
@@ -14,8 +14,12 @@ pub enum Timer {
     Task(TaskId),
     /// A peer has read nothing for too long.
     Stall(ConnId),
+    /// A full outbox may have been sent, and subscriptions be told what they do not know.
+    CatchUp(ConnId),
     /// A peer that closed its side may not wait longer for what still runs.
     Linger(ConnId),
+    /// A call has waited long enough for what it asked for.
+    Parked(RequestState),
     /// An answer we wait for.
     Call(ConnId, CallId),
     /// SIGKILL for what is left while shutting down.

@@ -15,15 +15,22 @@ use crate::write::Writer;
 use alloc::vec::Vec;
 
 /// Whether a tool may or must run as a task (`execution.taskSupport`).
+///
+/// In the session revisions a peer learns this from `tools/list` and asks for a task or does not.
+/// In 2026-07-28 the server decides, for clients that declared the tasks extension on the call
+/// (EXT-01); the rule is: whatever may be a task is one. A client that declares the extension can
+/// follow a task, and a tool that may be one is a tool whose work may take long; so a declaring
+/// client need not keep its connection for it. A tool that is always quick should say `Forbidden`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never; what a missing declaration means (TSK-05).
     #[default]
     Forbidden,
-    /// As the requestor likes.
+    /// As the requestor likes: if it asks for one (2025-11-25), if it declared the tasks extension
+    /// (2026-07-28).
     Optional,
-    /// Always (TSK-06).
+    /// Always (TSK-06); who has no tasks cannot call it (EXT-01).
     Required,
 }
 
@@ -151,7 +158,8 @@ impl PartialEq for Tool {
 pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: BTreeMap<Box<str>, Arc<Tool>>,
-    /// `tools/list` results, written once: the same for every peer of the same revision.
+    /// `tools/list` results but for the opening brace, written once: the same for every peer of
+    /// the same revision.
     plain: Vec<u8>,
     titled: Vec<u8>,
     execution: Vec<u8>,
@@ -186,7 +194,7 @@ impl Catalog {
         self.tools.iter()
     }
 
-    /// The result of `tools/list` as JSON text.
+    /// The members of the result of `tools/list` as JSON text, and the closing brace.
     pub(crate) fn list(&self, members: ToolMembers) -> &[u8] {
         match members {
             ToolMembers::Plain => &self.plain,
@@ -198,7 +206,7 @@ impl Catalog {
     fn render(&self, members: ToolMembers) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut json = Writer::new(&mut bytes);
-        json.raw("{\"tools\":[");
+        json.raw("\"tools\":[");
         for (position, tool) in self.tools.iter().enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" }).member("name", &tool.name);
             if let Some(description) = &tool.description {

@@ -77,6 +77,19 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The members of the object that `write` writes, after others.
+    pub(crate) fn members_of(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
+        let start = self.bytes.len();
+        write(&mut Writer::new(self.bytes));
+        self.bytes.pop();
+        if self.bytes.len() == start + 1 {
+            self.bytes.pop();
+        } else if let Some(opening) = self.bytes.get_mut(start) {
+            *opening = b',';
+        }
+        self
+    }
+
     /// An error object.
     pub(crate) fn error(&mut self, error: &ErrorObject) -> &mut Self {
         self.raw("{\"code\":").display(error.code).raw(",").member("message", &error.message);

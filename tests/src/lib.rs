@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod daemon;
 pub mod model;
+pub mod modern;
 pub mod rng;
 pub mod schema;
 pub mod tools;

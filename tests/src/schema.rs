@@ -4,6 +4,8 @@
 //! `../shared/schemas` beside the workspace; where they are not, it is said once, loudly, and
 //! nothing is validated.
 
+mod modern;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -15,6 +17,8 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::workspace;
+
+pub use self::modern::{REVISION as MODERN, claims};
 
 /// The schema documents by revision, and what was compiled of them so far.
 struct Schemas {
@@ -37,8 +41,9 @@ fn load() -> Option<Schemas> {
     let folder = env::var_os("CEASED_SCHEMAS")
         .map_or_else(|| workspace::root().join("../shared/schemas"), PathBuf::from);
     let mut documents = BTreeMap::new();
-    for dialect in ceased_core::dialect::ALL {
-        let path = folder.join(format!("mcp-{}.schema.json", dialect.revision));
+    let revisions = ceased_core::dialect::ALL.iter().map(|dialect| dialect.revision);
+    for revision in revisions.chain([modern::TASKS]) {
+        let path = folder.join(format!("mcp-{revision}.schema.json"));
         let Ok(text) = fs::read_to_string(&path) else {
             // Not by `eprintln!`: the test harness would keep it to itself.
             let bar = "=".repeat(66);
@@ -52,7 +57,7 @@ fn load() -> Option<Schemas> {
         };
         let document = serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("{} is not JSON: {error}", path.display()));
-        documents.insert(dialect.revision.to_owned(), document);
+        documents.insert(revision.to_owned(), document);
     }
     Some(Schemas { documents, compiled: Mutex::default() })
 }
@@ -101,6 +106,8 @@ pub struct Asked {
     pub method: String,
     /// Whether `params.task` was there.
     pub with_task: bool,
+    /// Whether the request spoke for itself (MOD-01).
+    pub claims: bool,
 }
 
 /// Holds one message of a server against the schema of its revision.
@@ -111,6 +118,12 @@ pub struct Asked {
 /// # Panics
 /// When it is a message a server of ours never sends.
 pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> Result<(), String> {
+    let subscribed = message.pointer(modern::SUBSCRIPTION).is_some();
+    if asked.map_or(revision == modern::REVISION || subscribed, |asked| asked.claims) {
+        return modern::check(message, asked);
+    }
+    // What makes no claim is answered as where there is no session.
+    let revision = if revision == modern::REVISION { "2024-11-05" } else { revision };
     let newest = revision == "2025-11-25";
     if let Some(method) = message.get("method").and_then(Value::as_str) {
         let definition = match method {

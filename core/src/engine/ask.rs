@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::Engine;
 use crate::action::Action;
 use crate::call::{Answer, Ask, Asked, Call, Caller, Refusal};
+use crate::claim::Terms;
 use crate::connection::{Ending, Phase};
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
@@ -28,7 +29,10 @@ impl Engine {
             return self.refuse_call(caller, Refusal::NoJob);
         };
         let wanted = match (&job.state, &job.purpose) {
-            (JobState::Running | JobState::Lingering, Purpose::Answer(_) | Purpose::Task) => true,
+            (
+                JobState::Running | JobState::Lingering,
+                Purpose::Answer(_) | Purpose::Task | Purpose::Retry(_),
+            ) => true,
             (JobState::Queued(_) | JobState::Stopping { .. }, _) | (_, Purpose::Nobody) => false,
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
@@ -40,8 +44,9 @@ impl Engine {
         if let Some(refusal) = refusal {
             return self.refuse_call(caller, refusal);
         }
-        match job.task {
-            None => {
+        match (job.task, job.terms) {
+            (None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
+            (None, Terms::Session(_)) => {
                 let conn = job.conn;
                 match self.send_call(conn, caller, &request, None) {
                     Ok(call) => {
@@ -51,9 +56,11 @@ impl Engine {
                     Err(refusal) => self.refuse_call(caller, refusal),
                 }
             }
-            Some(task) => {
+            (Some(task), _) => {
                 job.asks.insert(ask, Asked::Waiting(request));
-                self.change_task(task, Change::InputNeeded);
+                if !self.change_task(task, Change::InputNeeded) {
+                    self.tell_of_task(task);
+                }
                 self.offer_inputs(task);
             }
         }
@@ -71,7 +78,7 @@ impl Engine {
         }
     }
 
-    fn refuse_call(&mut self, caller: Caller, refusal: Refusal) {
+    pub(super) fn refuse_call(&mut self, caller: Caller, refusal: Refusal) {
         self.out.push(Action::Tell { caller, answer: Answer::Refused(refusal) });
     }
 
@@ -237,7 +244,7 @@ impl Engine {
     }
 
     /// Forgets a call and tells its peer.
-    fn cancel_call(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
+    pub(super) fn cancel_call(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
         if self.take_call(conn, id).is_some() {
             self.write_cancel(conn, id, reason);
         }
@@ -357,10 +364,12 @@ impl Engine {
         }
     }
 
-    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18).
-    fn change_task(&mut self, id: TaskId, change: Change) {
-        if let Some(creator) = self.tasks.change(id, change, self.now.wall) {
-            self.notify_status(creator, id);
-        }
+    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
+    /// changed anything.
+    fn change_task(&mut self, id: TaskId, change: Change) -> bool {
+        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
+        let creator = task.creator;
+        self.announce(creator, id);
+        true
     }
 }

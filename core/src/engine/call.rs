@@ -9,16 +9,21 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Engine;
+use super::answer::ResultType;
+use super::modern::missing_tasks;
+use super::park::Retry;
+use super::{Engine, extension};
+use crate::claim::{Claim, Terms};
 use crate::connection::{Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
-use crate::id::{JobId, TaskId};
+use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
 use crate::timer::Timer;
 use crate::tool::{TaskSupport, Tool};
+use crate::write::Writer;
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -29,6 +34,10 @@ struct CallParams<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
     task: Given<'a>,
+    #[serde(borrow, default, rename = "requestState")]
+    request_state: Given<'a>,
+    #[serde(borrow, default, rename = "inputResponses")]
+    input_responses: Given<'a>,
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<CallMeta<'a>>,
 }
@@ -40,6 +49,14 @@ struct CallMeta<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
+impl<'a> CallParams<'a> {
+    /// The token to report progress with, if it is one.
+    fn progress_token(&self) -> Option<&'a RawValue> {
+        let token = self.meta.as_ref()?.progress_token?;
+        RequestId::parse(token.get()).map(|_| token)
+    }
+}
+
 /// A call that may go ahead.
 struct Admitted<'a> {
     tool: Arc<Tool>,
@@ -47,6 +64,7 @@ struct Admitted<'a> {
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
     progress_token: Option<&'a RawValue>,
+    terms: Terms,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -57,8 +75,23 @@ enum RequestedTtl {
 }
 
 impl Engine {
-    pub(super) fn call_tool(&mut self, reply: Reply, params: Option<&RawValue>) {
-        let admitted = match self.admit(&reply, params) {
+    /// A call of a session, or one that makes a claim.
+    pub(super) fn call_tool(
+        &mut self,
+        reply: Reply,
+        params: Option<&RawValue>,
+        claim: Option<&Claim>,
+    ) {
+        let params: CallParams<'_> = match params::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if let (Some(claim), Some(state)) = (claim, params.request_state.0) {
+            let (responses, progress_token) = (params.input_responses.0, params.progress_token());
+            let retry = Retry { state, responses, progress_token };
+            return self.retry_call(reply, &params.name, claim, &retry);
+        }
+        let admitted = match self.admit(&reply, &params, claim) {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
@@ -81,32 +114,19 @@ impl Engine {
     fn admit<'a>(
         &self,
         reply: &Reply,
-        params: Option<&'a RawValue>,
+        params: &CallParams<'a>,
+        claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let params: CallParams<'a> = params::read(params)?;
         let Some(tool) = self.settings.catalog.get(&params.name) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
-        let tasks = self.dialect(reply.conn).tasks;
-        let task = match (tasks, params.task.0) {
+        let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
-            (TaskRules::None, _) | (TaskRules::Core, None) => None,
-            (TaskRules::Core, Some(task)) => Some(read_ttl(task)?),
+            TaskRules::None => None,
+            TaskRules::Core => as_requested(tool, params.task.0)?,
+            TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
         };
-        let misuse = match (tasks, tool.task_support, task) {
-            (TaskRules::Core, TaskSupport::Forbidden, Some(_)) => Some("does not run as a task"),
-            (TaskRules::Core, TaskSupport::Required, None) => Some("runs as a task only"),
-            (TaskRules::None, ..)
-            | (TaskRules::Core, TaskSupport::Forbidden, None)
-            | (TaskRules::Core, TaskSupport::Optional, _)
-            | (TaskRules::Core, TaskSupport::Required, Some(_)) => None,
-        };
-        if let Some(misuse) = misuse {
-            // TSK-05, TSK-06
-            let message = alloc::format!("the tool {:?} {misuse}", tool.name);
-            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
-        }
         let arguments = params.arguments.map_or("{}", RawValue::get);
         if !arguments.starts_with('{') {
             return Err(ErrorObject::invalid_params("params.arguments must be an object"));
@@ -121,10 +141,8 @@ impl Engine {
                 None => empty_object(),
             },
             task,
-            progress_token: params
-                .meta
-                .and_then(|meta| meta.progress_token)
-                .filter(|token| crate::id::RequestId::parse(token.get()).is_some()),
+            progress_token: params.progress_token(),
+            terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
         })
     }
 
@@ -140,7 +158,7 @@ impl Engine {
         self.enqueue(conn, Purpose::Answer(id), None, admitted);
     }
 
-    fn create_task(&mut self, reply: Reply, admitted: Admitted<'_>, ttl: RequestedTtl) {
+    fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
         let Some(connection) = self.connections.get(&reply.conn) else { return };
         let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
@@ -152,22 +170,43 @@ impl Engine {
             let message = "no free task id could be generated";
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
         };
-        let conn = reply.conn;
+        let (conn, dialect) = (reply.conn, reply.dialect);
+        let creator = match &mut admitted.terms {
+            Terms::Session(_) => Some(conn),
+            Terms::Claim(claim) => {
+                // EXT-02: with the handle the request is over, and tasks tell nothing by themselves.
+                claim.log_level = None;
+                admitted.progress_token = None;
+                None
+            }
+        };
         let ttl = self.grant_ttl(&owner, ttl);
         // TSK-09: it begins as working even where it has to wait its turn.
         let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
         self.counters.tasks_created += 1;
         let (now, poll_interval) = (self.now, self.settings.tasks.poll_interval);
-        let task = self.tasks.insert(id, &owner, now, ttl, job, conn);
+        let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
         task.status_message = queued.then(|| "queued".into());
         self.timers.arm(&mut task.timer, Timer::Task(id), now.at + ttl);
         // TSK-07. Written before the job can start, so that nothing of the task comes earlier.
         let mut object = alloc::vec::Vec::new();
-        task.write(id, poll_interval, &mut crate::write::Writer::new(&mut object));
-        self.answer(reply, |json| {
-            json.raw("{\"task\":").bytes(&object).raw("}");
-        });
+        let mut json = Writer::new(&mut object);
+        match dialect.tasks {
+            TaskRules::None | TaskRules::Core => task.write(id, poll_interval, &mut json),
+            TaskRules::Extension => {
+                extension::write_members(json.raw("{"), id, task, poll_interval);
+                json.raw("}");
+            }
+        }
+        match dialect.tasks {
+            TaskRules::None | TaskRules::Core => self.answer(reply, |json| {
+                json.raw("{\"task\":").bytes(&object).raw("}");
+            }),
+            TaskRules::Extension => self.answer_as(ResultType::Task, reply, |json| {
+                json.bytes(&object);
+            }),
+        }
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
@@ -197,7 +236,7 @@ impl Engine {
 
     fn enqueue(
         &mut self,
-        conn: crate::id::ConnId,
+        conn: ConnId,
         purpose: Purpose,
         task: Option<TaskId>,
         admitted: Admitted<'_>,
@@ -212,6 +251,7 @@ impl Engine {
                 tool: admitted.tool,
                 owner,
                 conn,
+                terms: admitted.terms,
                 purpose,
                 task,
                 state: JobState::Queued(admitted.arguments),
@@ -230,6 +270,31 @@ impl Engine {
 
 fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".into()).expect("an empty object is JSON")
+}
+
+/// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
+fn as_requested(tool: &Tool, task: Option<&RawValue>) -> Result<Option<RequestedTtl>, ErrorObject> {
+    let misuse = match (tool.task_support, task) {
+        (TaskSupport::Forbidden, Some(_)) => "does not run as a task",
+        (TaskSupport::Required, None) => "runs as a task only",
+        (TaskSupport::Forbidden | TaskSupport::Optional, None) => return Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
+            return read_ttl(task).map(Some);
+        }
+    };
+    let message = alloc::format!("the tool {:?} {misuse}", tool.name);
+    Err(ErrorObject::new(code::METHOD_NOT_FOUND, message))
+}
+
+/// Whether a call becomes a task where we decide: whenever it may (EXT-01, see [`TaskSupport`]).
+fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, ErrorObject> {
+    match (tool.task_support, declared) {
+        (TaskSupport::Forbidden, _) | (TaskSupport::Optional, false) => Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, true) => Ok(Some(RequestedTtl::Default)),
+        (TaskSupport::Required, false) => {
+            Err(missing_tasks(&alloc::format!("the tool {:?}", tool.name)))
+        }
+    }
 }
 
 /// Reads the `task` member (TSK-11).

@@ -12,6 +12,7 @@ use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
 use crate::message::text;
 use crate::params::{self, Given};
+use crate::timer::Timer;
 
 /// What a cancellation asks for.
 struct Cancellation {
@@ -26,6 +27,7 @@ impl Engine {
             self.counters.cancels_malformed += 1;
             return self.note(Note::CancelIgnored { conn });
         };
+        self.recall(conn, &cancellation.request);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let Some(Pending { reply, work }) = connection.requests.remove(&cancellation.request)
         else {
@@ -51,6 +53,10 @@ impl Engine {
                 }
                 (None, "tasks/result".into())
             }
+            Work::Listen(listening) => {
+                self.unlisten(conn, &cancellation.request, &listening);
+                (None, "subscriptions/listen".into())
+            }
         };
         self.note(Note::CallCancelled {
             conn,
@@ -63,12 +69,26 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
+    /// Takes back what was written for a request and is not sent yet (MOD-04); of requests of a
+    /// session there is nothing to take back.
+    fn recall(&mut self, conn: ConnId, request: &RequestId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.outbox.recall(request);
+        if connection.outbox.is_empty() {
+            // Nothing is left that the peer could fail to take.
+            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+        }
+    }
+
     /// Stops a job whose outcome nobody wants any more.
     pub(super) fn disown(&mut self, id: crate::id::JobId, why: Why) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.purpose = Purpose::Nobody;
+            let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);
             if let Some(connection) = self.connections.get_mut(&job.conn) {
                 connection.held_progress.remove(&id);
+            }
+            if let Purpose::Retry(state) = purpose {
+                self.unpark(state);
             }
             self.stop(id, why);
         }

@@ -1,7 +1,8 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::Engine;
+use super::{Engine, park};
 use crate::call::{Asked, Caller};
+use crate::claim::Terms;
 use crate::connection::{Ending, Work};
 use crate::job::{JobState, Purpose};
 use crate::task::Status;
@@ -15,11 +16,22 @@ pub(super) fn check(engine: &Engine) {
     requests(engine);
     jobs(engine);
     calls(engine);
+    park::check(engine);
     timers(engine);
     for (id, task) in engine.tasks.iter() {
         for (conn, request) in &task.waiters {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
-            assert_eq!(pending.map(|p| p.work), Some(Work::Task(*id)), "a waiter waits (TSK-15)");
+            let waits = pending.map(|p| &p.work) == Some(&Work::Task(*id));
+            assert!(waits, "a waiter waits (TSK-15)");
+        }
+        for (conn, request) in &task.listeners {
+            let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
+            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+                panic!("{id} is listened to by nobody (MOD-08)");
+            };
+            assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
+            let viewer = engine.connections.get(conn).map(|c| &c.identity);
+            assert_eq!(viewer, Some(&task.owner), "who listens may see (TSK-39)");
         }
         if let Some(job) = task.job {
             assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
@@ -35,17 +47,35 @@ fn requests(engine: &Engine) {
         for (id, pending) in &connection.requests {
             assert_eq!(pending.reply.id, *id);
             assert_eq!(pending.reply.conn, *conn);
-            match pending.work {
+            match &pending.work {
                 Work::Job(job) => {
-                    let job = engine.jobs.get(&job).expect("a waiting request has a job (RPC-03)");
+                    let job = engine.jobs.get(job).expect("a waiting request has a job (RPC-03)");
                     assert_eq!(job.purpose, Purpose::Answer(id.clone()));
                     assert_eq!(job.conn, *conn);
+                    assert_eq!(
+                        job.terms.dialect(),
+                        pending.reply.dialect,
+                        "a job speaks as its request"
+                    );
                 }
                 Work::Task(task) => {
-                    let task = engine.tasks.get(task).expect("a waiting request has a task");
+                    let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
                 }
+                Work::Listen(listening) => {
+                    for task in &listening.tasks {
+                        let task = engine.tasks.get(*task).expect("what is listened to exists");
+                        assert!(task.listeners.contains(&(*conn, id.clone())));
+                    }
+                }
             }
+        }
+        for (id, topics) in &connection.behind {
+            let pending = connection.requests.get(id);
+            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+                panic!("{id} is behind and no subscription (MOD-08)");
+            };
+            assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
         }
         let collected: usize = connection.batches.values().map(|batch| batch.bytes.len()).sum();
         assert_eq!(collected, connection.collected, "collected answers are counted");
@@ -77,11 +107,12 @@ fn jobs(engine: &Engine) {
             JobState::Stopping { .. } => running += 1,
         }
         match &job.purpose {
-            Purpose::Nobody => {}
+            Purpose::Nobody | Purpose::Retry(_) => {}
             Purpose::Answer(request) => {
                 let pending =
                     engine.connections.get(&job.conn).and_then(|c| c.requests.get(request));
-                assert_eq!(pending.map(|p| p.work), Some(Work::Job(*id)), "{id} answers a request");
+                let waits = pending.map(|p| &p.work) == Some(&Work::Job(*id));
+                assert!(waits, "{id} answers a request");
             }
             Purpose::Task => {
                 let task = job.task.and_then(|task| engine.tasks.get(task));
@@ -102,7 +133,10 @@ fn calls(engine: &Engine) {
     for (id, job) in &engine.jobs {
         for (ask, asked) in &job.asks {
             match asked {
-                Asked::Waiting(_) => assert!(job.task.is_some(), "{id} asks {ask:?} of nobody"),
+                Asked::Waiting(_) => {
+                    let asks_by_answer = matches!(job.terms, Terms::Claim(_));
+                    assert!(job.task.is_some() || asks_by_answer, "{id} asks {ask:?} of nobody");
+                }
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
                     let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
                     let caller = Caller::Job { job: *id, ask: *ask };
@@ -132,6 +166,7 @@ fn calls(engine: &Engine) {
 fn timers(engine: &Engine) {
     let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.catch_up_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.stall_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.linger_timer.is_some()).count()
         + engine
@@ -140,6 +175,7 @@ fn timers(engine: &Engine) {
             .flat_map(|c| c.calls.values())
             .filter(|call| call.timer.is_some())
             .count()
+        + park::armed(engine)
         + engine.drain.as_ref().map_or(0, |drain| {
             usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())
         });

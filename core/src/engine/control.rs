@@ -54,6 +54,8 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
+        // Who cannot cancel any more would listen for ever.
+        self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
 
@@ -69,6 +71,7 @@ impl Engine {
     pub(super) fn on_closed(&mut self, conn: ConnId) {
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
+        self.timers.disarm(&mut connection.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
@@ -85,6 +88,7 @@ impl Engine {
                         task.waiters.remove(&(conn, id));
                     }
                 }
+                Work::Listen(listening) => self.unlisten(conn, &id, &listening),
             }
             self.forget(pending.reply);
         }
@@ -102,6 +106,7 @@ impl Engine {
             self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         }
         self.show_all_held_progress(conn);
+        self.catch_up(conn);
     }
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
@@ -118,6 +123,7 @@ impl Engine {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
             });
         }
+        self.tell_of_tools();
     }
 
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
@@ -140,6 +146,7 @@ impl Engine {
         for id in ids {
             self.disown(id, Why::Shutdown);
         }
+        self.unpark_everything();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -159,6 +166,7 @@ impl Engine {
     fn answer_everybody(&mut self) {
         let conns: alloc::vec::Vec<_> = self.connections.keys().copied().collect();
         for conn in conns {
+            self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             for (_, pending) in core::mem::take(&mut connection.requests) {
                 if let Work::Job(job) = pending.work
@@ -197,7 +205,9 @@ impl Engine {
                     }
                     self.close(conn, Closing::Stalled);
                 }
+                Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
+                Timer::Parked(state) => self.on_parked_timer(state),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
@@ -219,6 +229,9 @@ impl Engine {
                 let requests = core::mem::take(&mut connection.requests);
                 self.cancel_requests(conn, requests);
                 self.close_if_finished(conn);
+            }
+            // Outside a session there is nothing a server may send unasked: the answer will tell.
+            Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
             }
             Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
                 let at = self.now.at + every;

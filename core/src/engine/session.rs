@@ -5,11 +5,12 @@ use alloc::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Engine;
+use super::{Engine, modern, typed};
 use crate::action::Closing;
 use crate::call::PeerCapabilities;
+use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
-use crate::dialect::{Dialect, TaskRules};
+use crate::dialect::{Dialect, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
@@ -37,7 +38,6 @@ impl Engine {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
-        let (phase, tasks) = (connection.phase, connection.dialect.tasks);
         if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
             return self.refuse(
                 reply,
@@ -46,6 +46,16 @@ impl Engine {
                 "bytes wait unread on this connection: read them first",
             );
         }
+        match self.claims.read(params) {
+            None => self.on_session_request(reply, method, params),
+            Some(claim) => self.on_modern_request(reply, method, params, claim),
+        }
+    }
+
+    /// A request of a session, or before one.
+    fn on_session_request(&mut self, reply: Reply, method: &str, params: Option<&RawValue>) {
+        let phase = self.connections.get(&reply.conn).map_or(Phase::Fresh, |c| c.phase);
+        let tasks = reply.dialect.tasks;
         match (method, phase) {
             ("ping", _) => self.answer(reply, |json| {
                 json.raw("{}");
@@ -58,6 +68,9 @@ impl Engine {
             ("initialize", Phase::Ready) => {
                 self.invalid_request(reply, "this session is initialized already");
             }
+            ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
+                self.fail(reply, &claim::missing("protocolVersion", "a string"));
+            }
             (_, Phase::Fresh) => {
                 self.invalid_request(reply, "this session is not initialized: initialize first");
             }
@@ -66,7 +79,7 @@ impl Engine {
                 self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
             }
             ("tools/list", Phase::Ready) => self.list_tools(reply, params),
-            ("tools/call", Phase::Ready) => self.call_tool(reply, params),
+            ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
@@ -79,11 +92,13 @@ impl Engine {
             ("tasks/cancel", Phase::Ready) if tasks == TaskRules::Core => {
                 self.cancel_task(reply, params);
             }
-            (_, Phase::Ready) => {
-                let message = alloc::format!("there is no method {:?}", self.clean(method));
-                self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
-            }
+            (_, Phase::Ready) => self.unknown_method(reply, method),
         }
+    }
+
+    pub(super) fn unknown_method(&mut self, reply: Reply, method: &str) {
+        let message = alloc::format!("there is no method {:?}", self.clean(method));
+        self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
     }
 
     pub(super) fn on_notification(
@@ -116,6 +131,7 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         let dialect = Dialect::negotiate(&params.protocol_version);
         connection.dialect = dialect;
+        connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(params.capabilities);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
@@ -125,7 +141,7 @@ impl Engine {
             json.raw("{").member("protocolVersion", dialect.revision);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
             match (dialect.tasks, lists) {
-                (TaskRules::None, _) => &mut *json,
+                (TaskRules::None | TaskRules::Extension, _) => &mut *json,
                 // TSK-01
                 (TaskRules::Core, true) => json.raw(
                     ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}",
@@ -134,8 +150,9 @@ impl Engine {
                     json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
                 }
             };
-            json.raw("},\"serverInfo\":{").member("name", &settings.server.name).raw(",");
-            json.member("version", &settings.server.version).raw("}}");
+            json.raw("},\"serverInfo\":");
+            typed::write_server(json, &settings.server);
+            json.raw("}");
         });
     }
 
@@ -175,14 +192,18 @@ impl Engine {
             let message = "unknown cursor: tools/list has one page";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let members = self.dialect(reply.conn).tool_members;
+        let dialect = reply.dialect;
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
-            json.bytes(settings.catalog.list(members));
+            match dialect.results {
+                Results::Bare => json.raw("{"),
+                Results::Typed => json.raw("{").raw(modern::CACHEABLE).raw(","),
+            };
+            json.bytes(settings.catalog.list(dialect.tool_members));
         });
     }
 
-    fn invalid_request(&mut self, reply: Reply, message: &'static str) {
+    pub(super) fn invalid_request(&mut self, reply: Reply, message: &'static str) {
         self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
     }
 

@@ -41,7 +41,7 @@ struct CancelMeta<'a> {
 impl Engine {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
-    fn named_task(
+    pub(super) fn named_task(
         &self,
         conn: ConnId,
         params: Option<&RawValue>,
@@ -170,7 +170,16 @@ impl Engine {
             let message = alloc::format!("the task is {status} already: nothing is left to cancel");
             return self.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let job = task.job;
+        self.cancel_live_task(reply.conn, id, reason);
+        let object = self.task_object(id);
+        self.answer(reply, |json| {
+            json.bytes(&object);
+        });
+    }
+
+    /// Cancels a task that has not ended, on behalf of a peer that may see it.
+    pub(super) fn cancel_live_task(&mut self, conn: ConnId, id: TaskId, reason: Option<String>) {
+        let job = self.tasks.get(id).and_then(|task| task.job);
         let said = match &reason {
             None => String::from("cancelled by the requestor"),
             Some(reason) => self.clean(&alloc::format!("cancelled by the requestor: {reason}")),
@@ -182,13 +191,9 @@ impl Engine {
         if let Some(job) = job {
             self.disown(job, Why::Requested);
         }
-        if let Some(identity) = self.identity(reply.conn).cloned() {
-            self.note(Note::TaskCancelled { conn: reply.conn, identity, task: id, job, reason });
+        if let Some(identity) = self.identity(conn).cloned() {
+            self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
         }
-        let object = self.task_object(id);
-        self.answer(reply, |json| {
-            json.bytes(&object);
-        });
     }
 
     /// Ends a task: status, notification, waiters, what is left of its life. Does nothing when it
@@ -211,7 +216,7 @@ impl Engine {
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
         }
-        self.notify_status(creator, id);
+        self.announce(creator, id);
         for (conn, request) in waiters {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
@@ -222,8 +227,16 @@ impl Engine {
         }
     }
 
+    /// A task has changed: tells whoever is to be told.
+    pub(super) fn announce(&mut self, creator: Option<ConnId>, id: TaskId) {
+        if let Some(creator) = creator {
+            self.notify_status(creator, id);
+        }
+        self.tell_of_task(id);
+    }
+
     /// TSK-18
-    pub(super) fn notify_status(&mut self, conn: ConnId, id: TaskId) {
+    fn notify_status(&mut self, conn: ConnId, id: TaskId) {
         if !self.settings.tasks.status_notifications {
             return;
         }
@@ -251,8 +264,9 @@ impl Engine {
     }
 
     fn expire(&mut self, id: TaskId) {
-        let Some(Task { job, waiters, .. }) = self.tasks.remove(id) else { return };
+        let Some(Task { job, waiters, listeners, .. }) = self.tasks.remove(id) else { return };
         self.counters.tasks_expired += 1;
+        self.forget_topic(id, listeners);
         if let Some(job) = job {
             self.disown(job, Why::Expired);
         }

@@ -8,9 +8,11 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Action, Note, Why};
+use crate::claim::Terms;
 use crate::connection::Pending;
+use crate::dialect::AfterCancel;
 use crate::event::{LogLevel, Outcome};
-use crate::id::{ConnId, JobId, TaskId};
+use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::task::{Change, TaskOutcome};
@@ -25,11 +27,14 @@ const LINGER: Duration = Duration::from_millis(100);
 struct Audience {
     conn: ConnId,
     task: Option<TaskId>,
+    /// The request that takes back what is unsent when it is cancelled (MOD-04).
+    mark: Option<RequestId>,
 }
 
 impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
+        self.park_who_asks();
         while self.running < self.settings.limits.running_max {
             let Some(id) = self.queue.pop_first() else { break };
             self.start(id);
@@ -179,16 +184,14 @@ impl Engine {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
                     self.show_held_progress(job.conn, id, &job);
-                    match into_answer(outcome, why, job.tool.timeout) {
-                        Ok(result) => self.answer(reply, |json| {
-                            json.raw(result.get());
-                        }),
-                        Err(error) => self.fail(reply, &error),
-                    }
+                    self.answer_with(reply, into_answer(outcome, why, job.tool.timeout));
                     self.close_if_finished(job.conn);
                 }
             }
             Purpose::Task => self.end_task_of(id, &job, outcome, why),
+            Purpose::Retry(state) => {
+                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
+            }
         }
     }
 
@@ -227,9 +230,16 @@ impl Engine {
     /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
     fn audience(&self, job: &Job) -> Option<Audience> {
-        match job.purpose {
-            Purpose::Nobody => None,
-            Purpose::Answer(_) | Purpose::Task => Some(Audience { conn: job.conn, task: job.task }),
+        match &job.purpose {
+            Purpose::Nobody | Purpose::Retry(_) => None,
+            Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
+            Purpose::Answer(request) => {
+                let mark = match job.terms.dialect().after_cancel {
+                    AfterCancel::Silence => None,
+                    AfterCancel::Recall => Some(request.clone()),
+                };
+                Some(Audience { conn: job.conn, task: None, mark })
+            }
         }
     }
 
@@ -263,11 +273,13 @@ impl Engine {
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
         let step = ProgressStep { progress, total, message: message.as_deref() };
-        self.write_progress(job.conn, job.progress.token.clone(), self.audience(job), &step);
+        let with_message = job.terms.dialect().progress_message;
+        let (token, audience) = (job.progress.token.clone(), self.audience(job));
+        self.write_progress(token, audience, &step, with_message);
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
-    fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
+    pub(super) fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.held_progress.remove(&id);
         }
@@ -275,7 +287,9 @@ impl Engine {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
-            self.write_progress(conn, job.progress.token.clone(), self.audience(job), &step);
+            let with_message = job.terms.dialect().progress_message;
+            let (token, audience) = (job.progress.token.clone(), self.audience(job));
+            self.write_progress(token, audience, &step, with_message);
         }
     }
 
@@ -293,17 +307,16 @@ impl Engine {
 
     fn write_progress(
         &mut self,
-        conn: ConnId,
         token: Option<Box<str>>,
         audience: Option<Audience>,
         step: &ProgressStep<'_>,
+        with_message: bool,
     ) {
         let (Some(token), Some(audience)) = (token, audience) else {
             self.counters.progress_dropped += 1;
             return;
         };
-        let with_message = self.dialect(conn).progress_message;
-        self.send(conn, |json| {
+        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
             json.raw("\"progressToken\":").raw(&token);
@@ -320,11 +333,15 @@ impl Engine {
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
-        if level < connection.log_level || crowded {
+        let least = match &job.terms {
+            Terms::Session(_) => Some(connection.log_level),
+            Terms::Claim(claim) => claim.log_level,
+        };
+        if least.is_none_or(|least| level < least) || crowded {
             return;
         }
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.send(audience.conn, |json| {
+        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
             write_related_task(json, audience.task);
             json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
@@ -373,7 +390,14 @@ fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) ->
         (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
         (
             Outcome::Stopped,
-            None | Some(Why::Requested | Why::Disconnected | Why::Expired | Why::LeftBehind),
+            None
+            | Some(
+                Why::Requested
+                | Why::Disconnected
+                | Why::Expired
+                | Why::LeftBehind
+                | Why::Unanswered,
+            ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
     }
 }

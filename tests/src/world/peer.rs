@@ -15,6 +15,8 @@ use crate::trace::Input;
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) revision: &'static str,
+    /// Whether a session was begun.
+    pub(super) initialized: bool,
     pub(super) lines: VecDeque<String>,
     /// What was asked, by id.
     pub(super) asked: Vec<(Value, Asked)>,
@@ -58,6 +60,7 @@ impl Peer {
         if let Some(revision) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
             let known = ceased_core::dialect::ALL.iter().find(|d| d.revision == revision);
             self.revision = known.expect("a revision we know was negotiated").revision;
+            self.initialized = true;
         }
         let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
             let valid = schema::check_message(self.revision, message, None);
@@ -97,7 +100,11 @@ impl Peer {
         }
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         let with_task = message.pointer("/params/task").is_some();
-        self.asked.push((id, Asked { method, with_task }));
+        let claims = schema::claims(message);
+        if claims && !self.initialized {
+            self.revision = schema::MODERN;
+        }
+        self.asked.push((id, Asked { method, with_task, claims }));
     }
 }
 
@@ -108,6 +115,7 @@ impl World {
         self.next_conn += 1;
         let peer = Peer {
             revision: "2024-11-05",
+            initialized: false,
             lines: VecDeque::new(),
             asked: Vec::new(),
             answered: Vec::new(),
@@ -311,6 +319,12 @@ impl World {
     pub fn block(&mut self, conn: ConnId) {
         self.stop_reading(conn);
         self.feed(Input::Blocked(conn));
+    }
+
+    /// A peer reads from now on; the host had not noticed that it did not.
+    pub fn start_reading(&mut self, conn: ConnId) {
+        self.peers.get_mut(&conn).expect("it was opened").reads = true;
+        self.deliver();
     }
 
     /// A peer reads again, everything there is.

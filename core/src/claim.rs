@@ -1,0 +1,241 @@
+//! Claims: what a request of a revision without sessions says about itself (MOD-01).
+//!
+//! Nothing of a claim outlives its request: the next one on the same connection may come from
+//! another client altogether.
+
+use alloc::format;
+use alloc::string::String;
+
+use memchr::memmem::Finder;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::call::PeerCapabilities;
+use crate::dialect::{self, Dialect};
+use crate::event::LogLevel;
+use crate::message::{ErrorObject, code, text};
+use crate::params::{self, Given};
+use crate::write::Writer;
+
+/// What every key of a claim begins with. Some writers escape the slash that follows.
+const PREFIX: &[u8] = b"io.modelcontextprotocol";
+
+/// What a request says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// The revision it speaks.
+    pub(crate) dialect: &'static Dialect,
+    /// What log messages it wants; none if it does not say.
+    pub(crate) log_level: Option<LogLevel>,
+    /// Whether its client declared the tasks extension (EXT-01).
+    pub(crate) tasks: bool,
+    /// What its client can be asked (MOD-07).
+    pub(crate) peer: PeerCapabilities,
+}
+
+/// What a request's answer has to abide by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// What its session agreed on.
+    Session(&'static Dialect),
+    /// What it said itself.
+    Claim(Claim),
+}
+
+impl Terms {
+    /// The revision spoken.
+    pub(crate) const fn dialect(&self) -> &'static Dialect {
+        match self {
+            Self::Session(dialect) => dialect,
+            Self::Claim(claim) => claim.dialect,
+        }
+    }
+
+    /// What can be asked of the client by an answer; in a session it is asked by requests.
+    pub(crate) fn peer(&self) -> PeerCapabilities {
+        match self {
+            Self::Session(_) => PeerCapabilities::default(),
+            Self::Claim(claim) => claim.peer,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Given<'a>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Given<'a>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
+    log_level: Given<'a>,
+}
+
+#[derive(Deserialize)]
+struct Capabilities<'a> {
+    #[serde(borrow, default)]
+    extensions: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Extensions<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/tasks")]
+    tasks: Given<'a>,
+}
+
+/// Finds out whether a request makes a claim, at the cost of one search for those that make none.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    prefix: Finder<'static>,
+}
+
+impl Claims {
+    pub(crate) fn new() -> Self {
+        Self { prefix: Finder::new(PREFIX) }
+    }
+
+    /// The claim of a request with these params; `None` when it makes none and belongs to a
+    /// session, an error when what it claims cannot be served.
+    pub(crate) fn read(&self, params: Option<&RawValue>) -> Option<Result<Claim, ErrorObject>> {
+        let params = params?;
+        self.prefix.find(params.get().as_bytes())?;
+        let Params { meta } = params::read(Some(params)).ok()?;
+        let meta: Meta<'_> = params::read(meta).ok()?;
+        let claims = meta.version.0.is_some() || meta.capabilities.0.is_some();
+        claims.then(|| read(&meta))
+    }
+}
+
+fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
+    let Some(version) = meta.version.0.and_then(text) else {
+        return Err(missing("protocolVersion", "a string"));
+    };
+    let dialect = Dialect::claimed(&version).ok_or_else(|| unsupported(&version))?;
+    let Some(capabilities) = meta.capabilities.0.filter(|raw| raw.get().starts_with('{')) else {
+        return Err(missing("clientCapabilities", "an object"));
+    };
+    let Capabilities { extensions } = params::read(Some(capabilities))?;
+    let tasks = match extensions {
+        None => None,
+        Some(extensions) => params::read::<Extensions<'_>>(Some(extensions))?.tasks.0,
+    };
+    let log_level = match meta.log_level.0 {
+        None => None,
+        Some(level) => Some(read_level(level)?),
+    };
+    let tasks = tasks.is_some_and(|raw| raw.get().starts_with('{'));
+    Ok(Claim { dialect, log_level, tasks, peer: PeerCapabilities::read(Some(capabilities)) })
+}
+
+fn read_level(level: &RawValue) -> Result<LogLevel, ErrorObject> {
+    let word = text(level);
+    let known = |level: &LogLevel| Some(level.as_str()) == word.as_deref();
+    LogLevel::ALL.into_iter().find(known).ok_or_else(|| {
+        let message = "params._meta[\"io.modelcontextprotocol/logLevel\"] must be a log level";
+        ErrorObject::invalid_params(message)
+    })
+}
+
+/// What a request is answered that should have made a claim, or a whole one.
+pub(crate) fn missing(key: &str, what: &str) -> ErrorObject {
+    let message = format!("params._meta[\"io.modelcontextprotocol/{key}\"] must be {what}");
+    ErrorObject::invalid_params(message)
+}
+
+fn unsupported(version: &str) -> ErrorObject {
+    let mut data = alloc::vec::Vec::new();
+    let mut json = Writer::new(&mut data);
+    json.raw("{\"supported\":");
+    write_supported(&mut json);
+    json.raw(",").member("requested", version).raw("}");
+    let data = String::from_utf8(data).expect("JSON text is UTF-8");
+    let message = "a request cannot speak this protocol version: see data.supported";
+    ErrorObject::new(code::UNSUPPORTED_VERSION, message).with_data(data)
+}
+
+/// Every revision served, newest first; the older ones after an `initialize`.
+pub(crate) fn write_supported(json: &mut Writer<'_>) {
+    for (position, dialect) in dialect::ALL.iter().rev().enumerate() {
+        json.raw(if position == 0 { "[" } else { "," }).string(dialect.revision);
+    }
+    json.raw("]");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.into()).expect("a test writes JSON")
+    }
+
+    fn claim(json: &str) -> Option<Result<Claim, i64>> {
+        Some(Claims::new().read(Some(&raw(json)))?.map_err(|error| error.code))
+    }
+
+    const VERSION: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+    const NOTHING: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+
+    /// MOD-01: what is a claim, in every spelling, and what belongs to a session.
+    #[test]
+    fn claims() {
+        let plain = Claim {
+            dialect: &dialect::MCP_2026_07_28,
+            log_level: None,
+            tasks: false,
+            peer: PeerCapabilities::default(),
+        };
+        let whole = format!("{{\"_meta\":{{{VERSION},{NOTHING}}}}}");
+        assert_eq!(claim(&whole), Some(Ok(plain)));
+        assert_eq!(claim(&whole.replace('/', "\\/")), Some(Ok(plain)));
+        let level = r#""io.modelcontextprotocol/logLevel":"warning""#;
+        assert_eq!(
+            claim(&format!("{{\"_meta\":{{{VERSION},{NOTHING},{level}}}}}")),
+            Some(Ok(Claim { log_level: Some(LogLevel::Warning), ..plain }))
+        );
+        for (declared, tasks) in [
+            (r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, true),
+            (r#"{"extensions":{"io.modelcontextprotocol/tasks":null}}"#, false),
+            (r#"{"extensions":{}}"#, false),
+            (r#"{"tasks":{"requests":{"tools":{"call":{}}}}}"#, false),
+        ] {
+            let key = "\"io.modelcontextprotocol/clientCapabilities\"";
+            let params = format!("{{\"_meta\":{{{VERSION},{key}:{declared}}}}}");
+            assert_eq!(claim(&params), Some(Ok(Claim { tasks, ..plain })), "{declared}");
+        }
+        for session in [
+            "{}",
+            "[]",
+            r#"{"_meta":{}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"x"}}}"#,
+            r#"{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
+        ] {
+            assert_eq!(claim(session), None, "{session}");
+        }
+    }
+
+    /// MOD-01: a claim that is not whole, or names what is not served.
+    #[test]
+    fn odd_claims() {
+        let meta = |members: &str| claim(&format!("{{\"_meta\":{{{members}}}}}"));
+        assert_eq!(meta(VERSION), Some(Err(code::INVALID_PARAMS)));
+        assert_eq!(meta(NOTHING), Some(Err(code::INVALID_PARAMS)));
+        let odd = NOTHING.replace("{}", "[]");
+        assert_eq!(meta(&format!("{VERSION},{odd}")), Some(Err(code::INVALID_PARAMS)));
+        let odd = VERSION.replace("\"2026-07-28\"", "2026");
+        assert_eq!(meta(&format!("{odd},{NOTHING}")), Some(Err(code::INVALID_PARAMS)));
+        let level = r#""io.modelcontextprotocol/logLevel":"loud""#;
+        let members = format!("{VERSION},{NOTHING},{level}");
+        assert_eq!(meta(&members), Some(Err(code::INVALID_PARAMS)));
+        for other in ["2025-11-25", "2099-01-01", ""] {
+            let odd = VERSION.replace("2026-07-28", other);
+            assert_eq!(meta(&odd), Some(Err(code::UNSUPPORTED_VERSION)), "{other}");
+        }
+    }
+}

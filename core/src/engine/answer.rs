@@ -1,0 +1,219 @@
+//! Answering: a request is answered once, in the form of its revision, in its batch or alone.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use super::{Engine, typed};
+use crate::action::{Action, Closing};
+use crate::connection::{BatchId, Ending, Reply};
+use crate::dialect::{AfterCancel, Results, UnreadableId};
+use crate::id::{ConnId, RequestId};
+use crate::message::ErrorObject;
+use crate::task::TaskOutcome;
+use crate::write::Writer;
+
+/// What a result is, for revisions that say so (MOD-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResultType {
+    /// What was asked for.
+    Complete,
+    /// A task that will have it (EXT-02).
+    Task,
+    /// What the tool wants to know first (MOD-07).
+    InputRequired,
+    /// Word that a subscription has ended (MOD-08).
+    Ended,
+}
+
+impl Engine {
+    /// Answers a request with a result: an object, without the members its revision wants of every
+    /// result.
+    pub(super) fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
+        self.answer_as(ResultType::Complete, reply, result);
+    }
+
+    /// Answers a request with a result of this type, where the revision has types.
+    pub(super) fn answer_as(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        result: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.counters.answers += 1;
+        let settings = Arc::clone(&self.settings);
+        let typed = reply.dialect.results == Results::Typed;
+        self.reply(kind, reply, |json, reply| {
+            json.raw(",\"result\":");
+            if typed {
+                typed::write_own(json, kind, reply, &settings.server, result);
+            } else {
+                result(json);
+            }
+        });
+    }
+
+    /// Answers a request with what came of its call.
+    pub(super) fn answer_with(&mut self, reply: Reply, outcome: TaskOutcome) {
+        match outcome {
+            Ok(result) => self.answer_with_tool_result(reply, &result),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// Answers a request with what its tool handed in: the JSON text of an object.
+    pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &RawValue) {
+        self.counters.answers += 1;
+        let settings = Arc::clone(&self.settings);
+        self.reply(ResultType::Complete, reply, |json, reply| {
+            json.raw(",\"result\":");
+            match reply.dialect.results {
+                Results::Bare => {
+                    json.raw(value.get());
+                }
+                Results::Typed => typed::write_tools(json, value.get(), &settings.server),
+            }
+        });
+    }
+
+    /// Answers a request with an error.
+    pub(super) fn fail(&mut self, reply: Reply, error: &ErrorObject) {
+        self.counters.errors += 1;
+        self.reply(ResultType::Complete, reply, |json, _| {
+            json.raw(",\"error\":").error(error);
+        });
+    }
+
+    /// Gives up the right to answer a request: it was cancelled (CAN-08).
+    pub(super) fn forget(&mut self, reply: Reply) {
+        if let Some(batch) = reply.batch {
+            self.settle_in_batch(reply.conn, batch, |_| {});
+        }
+    }
+
+    pub(super) fn reply(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        body: impl FnOnce(&mut Writer<'_>, &Reply),
+    ) {
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+            body(json, &reply);
+            json.raw("}");
+        };
+        // MOD-04. A task's handle stays: its request is over and the task goes on, which nobody
+        // could reach without it.
+        let mark = match (reply.dialect.after_cancel, kind) {
+            (AfterCancel::Silence, _) | (AfterCancel::Recall, ResultType::Task) => None,
+            (
+                AfterCancel::Recall,
+                ResultType::Complete | ResultType::InputRequired | ResultType::Ended,
+            ) => Some(&reply.id),
+        };
+        match reply.batch {
+            None => self.send_for(reply.conn, mark, write),
+            Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// An error for a request whose id could not be read (RPC-01, RPC-02).
+    pub(super) fn refuse_unreadable(
+        &mut self,
+        conn: ConnId,
+        error: &ErrorObject,
+        batch: Option<BatchId>,
+    ) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let unreadable_id = connection.unreadable_id;
+        self.counters.errors += 1;
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",");
+            match unreadable_id {
+                UnreadableId::Null => json.raw("\"id\":null,"),
+                UnreadableId::Omitted => json,
+            };
+            json.raw("\"error\":").error(error).raw("}");
+        };
+        match batch {
+            None => self.send(conn, write),
+            Some(batch) => self.settle_in_batch(conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// One message of a batch is settled; the last one sends the answers.
+    pub(super) fn settle_in_batch(
+        &mut self,
+        conn: ConnId,
+        batch: BatchId,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(answers) = connection.batches.get_mut(&batch) else { return };
+        let before = answers.bytes.len();
+        write(&mut answers.bytes);
+        answers.open -= 1;
+        connection.collected += answers.bytes.len() - before;
+        if answers.open > 0 {
+            // Answers that wait for their batch wait for the peer as much as those in the outbox.
+            let max = self.settings.limits.write_buffer_bytes.saturating_mul(2);
+            if connection.collected + connection.outbox.len() > max {
+                self.close(conn, Closing::Flooded);
+            }
+            return;
+        }
+        let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
+        connection.collected -= answers.len();
+        if let Some(list) = answers.strip_suffix(b",") {
+            self.send_bytes(conn, None, |bytes| {
+                bytes.push(b'[');
+                bytes.extend_from_slice(list);
+                bytes.push(b']');
+            });
+        }
+    }
+
+    pub(super) fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
+        self.send_for(conn, None, write);
+    }
+
+    /// Sends what is taken back if that request is cancelled in time (MOD-04).
+    pub(super) fn send_for(
+        &mut self,
+        conn: ConnId,
+        mark: Option<&RequestId>,
+        write: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.send_bytes(conn, mark, |bytes| write(&mut Writer::new(bytes)));
+    }
+
+    pub(super) fn send_bytes(
+        &mut self,
+        conn: ConnId,
+        mark: Option<&RequestId>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if matches!(connection.ending, Ending::Closing(_)) {
+            return;
+        }
+        let waiting = connection.outbox.len();
+        if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
+            return self.close(conn, Closing::Flooded);
+        }
+        match mark {
+            None => connection.outbox.frame(write),
+            Some(request) => connection.outbox.frame_for(request, write),
+        }
+        if waiting == 0 {
+            self.out.push(Action::Flush { conn });
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The tasks extension: the same tasks as everywhere, in the form of
+//! `io.modelcontextprotocol/tasks` (EXT-02, EXT-07).
+
+use core::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Engine, inputs};
+use crate::call::PeerCapabilities;
+use crate::claim::Claim;
+use crate::connection::Reply;
+use crate::id::TaskId;
+use crate::params;
+use crate::task::{Status, Task};
+use crate::write::Writer;
+
+impl Engine {
+    /// EXT-02
+    pub(super) fn get_detailed_task(
+        &mut self,
+        reply: Reply,
+        params: Option<&RawValue>,
+        claim: &Claim,
+    ) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let mut detailed = alloc::vec::Vec::new();
+        self.write_detailed(&mut Writer::new(&mut detailed), id, &claim.peer);
+        self.answer(reply, |json| {
+            json.raw("{").bytes(&detailed).raw("}");
+        });
+    }
+
+    /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
+    pub(super) fn update_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, rename = "inputResponses")]
+            input_responses: &'a RawValue,
+        }
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let open = self.open_questions(job);
+        let responses = params::read::<Params<'_>>(params)
+            .and_then(|params| inputs::read(Some(params.input_responses), &open));
+        match responses {
+            Err(error) => self.fail(reply, &error),
+            Ok(responses) => {
+                if let Some(job) = job {
+                    self.take_responses(job, &responses);
+                }
+                self.acknowledge(reply);
+            }
+        }
+    }
+
+    /// EXT-04: the task is cancelled at once, as in every dialect, if it has not ended; either way
+    /// the answer is the same.
+    pub(super) fn cancel_task_softly(&mut self, reply: Reply, params: Option<&RawValue>) {
+        let (id, reason) = match self.named_task(reply.conn, params) {
+            Ok(named) => named,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if self.tasks.get(id).is_some_and(|task| !task.status.is_terminal()) {
+            self.cancel_live_task(reply.conn, id, reason);
+        }
+        self.acknowledge(reply);
+    }
+
+    fn acknowledge(&mut self, reply: Reply) {
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+
+    /// The members of a task with all there is to know of it: what `tasks/get` answers and
+    /// `notifications/tasks` tells.
+    pub(super) fn write_detailed(
+        &self,
+        json: &mut Writer<'_>,
+        id: TaskId,
+        peer: &PeerCapabilities,
+    ) {
+        let Some(task) = self.tasks.get(id) else { return };
+        write_members(json, id, task, self.settings.tasks.poll_interval);
+        match (task.status, &task.outcome) {
+            (Status::InputRequired, _) => {
+                json.raw(",\"inputRequests\":");
+                if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
+                    inputs::write(json, job, peer);
+                }
+                json
+            }
+            (Status::Cancelled, _) | (_, None) => json,
+            (_, Some(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
+            (_, Some(Err(error))) => json.raw(",\"error\":").error(error),
+        };
+    }
+}
+
+/// The members of a task that every form of it has, flat.
+pub(super) fn write_members(
+    json: &mut Writer<'_>,
+    id: TaskId,
+    task: &Task,
+    poll_interval: Duration,
+) {
+    json.raw("\"taskId\":\"").display(id).raw("\",").member("status", status(task).as_str());
+    if let Some(message) = &task.status_message {
+        json.raw(",").member("statusMessage", message);
+    }
+    json.raw(",").member("createdAt", &task.created.to_iso8601());
+    json.raw(",").member("lastUpdatedAt", &task.updated.to_iso8601());
+    json.raw(",\"ttlMs\":").display(task.ttl.as_millis());
+    json.raw(",\"pollIntervalMs\":").display(poll_interval.as_millis());
+}
+
+/// Where a task stands as the extension sees it: a tool that reported an error has completed, and
+/// only a JSON-RPC error is a failure (EXT-03).
+fn status(task: &Task) -> Status {
+    match (task.status, &task.outcome) {
+        (Status::Failed, Some(Ok(_))) => Status::Completed,
+        (status, _) => status,
+    }
+}

@@ -1,0 +1,126 @@
+//! Input as data: what a job asks, written into results and task objects, and what a client sends
+//! back (MOD-07, EXT-05).
+//!
+//! A question is known by its number, which its job never uses twice.
+
+use alloc::borrow::{Cow, ToOwned as _};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::Engine;
+use crate::call::{Answer, Asked, Caller, PeerCapabilities};
+use crate::id::{AskId, JobId};
+use crate::job::Job;
+use crate::message::ErrorObject;
+use crate::write::Writer;
+
+impl Engine {
+    /// The questions of a job that are open.
+    pub(super) fn open_questions(&self, job: Option<JobId>) -> BTreeSet<AskId> {
+        let job = job.and_then(|id| self.jobs.get(&id));
+        job.map(|job| job.asks.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// Tells a job what it asked.
+    pub(super) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
+        for (ask, response) in responses {
+            let asked = self.jobs.get(&id).and_then(|job| job.asks.get(ask));
+            let Some(asked) = asked else { continue };
+            if let Asked::Sent(conn, call) | Asked::Offered(conn, call, _) = asked {
+                let (conn, call) = (*conn, *call);
+                self.cancel_call(conn, call, Some("somebody else has answered"));
+            }
+            let answer = Answer::Result((*response).to_owned());
+            self.tell(Caller::Job { job: id, ask: *ask }, answer);
+        }
+    }
+}
+
+/// Writes an object of what a job asks, as far as the client can answer it.
+pub(super) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
+    let wanted = job.questions().filter(|(_, question)| peer.answers(&question.method));
+    json.raw("{");
+    for (position, (ask, question)) in wanted.enumerate() {
+        json.raw(if position == 0 { "\"" } else { ",\"" }).display(ask.get()).raw("\":{");
+        json.member("method", &question.method);
+        if let Some(params) = &question.params {
+            json.raw(",\"params\":").raw(params.get());
+        }
+        json.raw("}");
+    }
+    json.raw("}");
+}
+
+/// Reads `inputResponses` as far as they answer what is open. What is not, or no longer, is
+/// ignored (EXT-05).
+///
+/// # Errors
+/// `-32602` when it is no object of objects.
+pub(super) fn read<'a>(
+    responses: Option<&'a RawValue>,
+    open: &BTreeSet<AskId>,
+) -> Result<Vec<(AskId, &'a RawValue)>, ErrorObject> {
+    let Some(responses) = responses else { return Ok(Vec::new()) };
+    let mut reader = serde_json::Deserializer::from_str(responses.get());
+    reader.deserialize_map(Responses { open }).map_err(|_| {
+        ErrorObject::invalid_params("params.inputResponses must be an object of results")
+    })
+}
+
+struct Responses<'o> {
+    open: &'o BTreeSet<AskId>,
+}
+
+impl<'de> Visitor<'de> for Responses<'_> {
+    type Value = Vec<(AskId, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of results")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut taken: Vec<(AskId, &RawValue)> = Vec::new();
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let value: &RawValue = map.next_value()?;
+            if !value.get().starts_with('{') {
+                return Err(A::Error::custom("a result is an object"));
+            }
+            let ask = key.parse().ok().map(AskId::new);
+            let ask = ask.filter(|ask| self.open.contains(ask) && format!("{}", ask.get()) == key);
+            if let Some(ask) = ask.filter(|ask| taken.iter().all(|(other, _)| other != ask)) {
+                taken.push((ask, value));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+
+    /// EXT-05: what is open is taken once, whatever else there is; what is no result is refused.
+    #[test]
+    fn responses() {
+        let open = BTreeSet::from([AskId::new(1), AskId::new(12)]);
+        let taken = |text: &str| {
+            let raw: Box<RawValue> = RawValue::from_string(text.into()).expect("JSON");
+            read(Some(&raw), &open)
+                .map(|taken| taken.iter().map(|(ask, _)| ask.get()).collect::<Vec<_>>())
+                .map_err(|error| error.code)
+        };
+        assert_eq!(taken("{}"), Ok(Vec::new()));
+        assert_eq!(taken(r#"{"12":{},"2":{},"x":{},"1":{},"1":{"b":1}}"#), Ok([12, 1].into()));
+        assert_eq!(taken(r#"{"01":{},"+1":{}," 1":{},"":{}}"#), Ok(Vec::new()));
+        for odd in ["[]", "7", "null", r#"{"1":null}"#, r#"{"x":7}"#, r#"{"1":[]}"#] {
+            assert_eq!(taken(odd), Err(-32602), "{odd}");
+        }
+        assert!(read(None, &open).is_ok_and(|taken| taken.is_empty()));
+    }
+}

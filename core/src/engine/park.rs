@@ -1,0 +1,274 @@
+//! Calls that ask by their answer (MOD-07): a tool that needs input has its call answered with what
+//! it asks, and waits, parked, for the request that brings it.
+//!
+//! The retry names the parked call by a state that only its requestor can know, good once, for
+//! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
+//! not wait for its answer; what becomes of it then is kept for the retry.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use super::answer::ResultType;
+use super::{Engine, inputs};
+use crate::action::Why;
+use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities, Refusal};
+use crate::claim::{Claim, Terms};
+use crate::connection::{Pending, Reply, Work};
+use crate::event::Identity;
+use crate::id::{AskId, JobId, RequestState};
+use crate::job::{Progress, Purpose};
+use crate::message::{ErrorObject, text};
+use crate::task::TaskOutcome;
+use crate::time::Instant;
+use crate::timer::Timer;
+use crate::write::Writer;
+
+/// Calls that wait for a retry.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    /// Jobs that asked something since the last turn, and whose calls are answered with it.
+    asking: BTreeSet<JobId>,
+    /// By the state that names them.
+    calls: BTreeMap<RequestState, Call>,
+}
+
+/// A call that waits for its retry.
+#[derive(Debug)]
+struct Call {
+    owner: Identity,
+    tool: Box<str>,
+    timer: Option<Instant>,
+    work: Waiting,
+}
+
+/// What a retry will find.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// The job, which may still want to know something.
+    Job(JobId),
+    /// What came of it.
+    Outcome(TaskOutcome),
+}
+
+/// What a retry says, but for the tool it is about.
+pub(super) struct Retry<'a> {
+    /// The state it was given, as it wrote it.
+    pub(super) state: &'a RawValue,
+    /// What it brings.
+    pub(super) responses: Option<&'a RawValue>,
+    pub(super) progress_token: Option<&'a RawValue>,
+}
+
+impl Engine {
+    /// A job asks the client of a call that makes no requests. What is asked within one turn goes
+    /// out together, with the answer.
+    pub(super) fn ask_by_answer(
+        &mut self,
+        id: JobId,
+        ask: AskId,
+        request: Ask,
+        peer: PeerCapabilities,
+    ) {
+        let caller = Caller::Job { job: id, ask };
+        let Some(job) = self.jobs.get(&id) else { return };
+        if !peer.answers(&request.method) {
+            return self.refuse_call(caller, Refusal::NotDeclared);
+        }
+        let waits = matches!(job.purpose, Purpose::Retry(_)) || self.parked.asking.contains(&id);
+        if !waits && self.parked_of(&job.owner) >= self.settings.limits.parked_max {
+            return self.refuse_call(caller, Refusal::TooMany);
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.asks.insert(ask, Asked::Waiting(request));
+            if matches!(job.purpose, Purpose::Answer(_)) {
+                self.parked.asking.insert(id);
+            }
+        }
+    }
+
+    /// How many calls of an identity are parked or about to be.
+    fn parked_of(&self, owner: &Identity) -> usize {
+        let asking = self.parked.asking.iter().filter_map(|id| self.jobs.get(id));
+        self.parked.calls.values().filter(|call| call.owner == *owner).count()
+            + asking.filter(|job| job.owner == *owner).count()
+    }
+
+    /// The turn is over: the calls of jobs that asked something are answered with it.
+    pub(super) fn park_who_asks(&mut self) {
+        for id in core::mem::take(&mut self.parked.asking) {
+            self.refuse_undeclared(id);
+            let Some(job) = self.jobs.get(&id) else { continue };
+            // It may have withdrawn what it asked, or been told.
+            if !job.asks.is_empty() && matches!(job.purpose, Purpose::Answer(_)) {
+                self.park(id);
+            }
+        }
+    }
+
+    /// A retry may come from a client that answers less than the one before.
+    fn refuse_undeclared(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Terms::Claim(Claim { peer, .. }) = job.terms else { return };
+        let undeclared = |(ask, question): (AskId, &Ask)| {
+            (!peer.answers(&question.method)).then_some(Caller::Job { job: id, ask })
+        };
+        let callers: Vec<Caller> = job.questions().filter_map(undeclared).collect();
+        for caller in callers {
+            self.tell(caller, Answer::Refused(Refusal::NotDeclared));
+        }
+    }
+
+    fn park(&mut self, id: JobId) {
+        let state = RequestState::new(self.mint.uuid());
+        let Some(mut job) = self.jobs.remove(&id) else { return };
+        self.show_held_progress(job.conn, id, &job);
+        let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))
+        else {
+            unreachable!("only a call is parked");
+        };
+        // The token was the answered request's.
+        job.progress = Progress::default();
+        let mut requests = Vec::new();
+        inputs::write(&mut Writer::new(&mut requests), &job, &job.terms.peer());
+        let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
+        self.jobs.insert(id, job);
+        let mut call = Call { owner, tool, timer: None, work: Waiting::Job(id) };
+        let at = self.now.at + self.settings.limits.parked_for;
+        self.timers.arm(&mut call.timer, Timer::Parked(state), at);
+        self.parked.calls.insert(state, call);
+        let connection = self.connections.get_mut(&conn);
+        let pending = connection.and_then(|connection| connection.requests.remove(&request));
+        if let Some(Pending { reply, .. }) = pending {
+            self.answer_as(ResultType::InputRequired, reply, |json| {
+                json.raw("{\"inputRequests\":").bytes(&requests);
+                json.raw(",\"requestState\":\"").display(state).raw("\"}");
+            });
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// A request comes back with what a parked call asked for.
+    pub(super) fn retry_call(
+        &mut self,
+        reply: Reply,
+        tool: &str,
+        claim: &Claim,
+        retry: &Retry<'_>,
+    ) {
+        let Some(state) = self.named_call(&reply, tool, retry.state) else {
+            // Another's is as unknown as one that never was (TSK-39).
+            let message = "params.requestState names no call of this tool that waits for input";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let open = match self.parked.calls.get(&state).map(|call| &call.work) {
+            Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
+            Some(Waiting::Outcome(_)) | None => BTreeSet::new(),
+        };
+        let responses = match inputs::read(retry.responses, &open) {
+            Ok(responses) => responses,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let max = self.settings.limits.inflight_max;
+        if self.connections.get(&reply.conn).is_some_and(|c| c.requests.len() >= max) {
+            return self.refuse_inflight(reply, max);
+        }
+        match self.unpark(state) {
+            None => self.forget(reply),
+            Some(Waiting::Outcome(outcome)) => self.answer_with(reply, outcome),
+            Some(Waiting::Job(id)) => {
+                self.resume(id, reply, claim, retry.progress_token);
+                self.take_responses(id, &responses);
+            }
+        }
+    }
+
+    /// The parked call a retry names, if it is for this tool and of its sender.
+    fn named_call(&self, reply: &Reply, tool: &str, state: &RawValue) -> Option<RequestState> {
+        let state = RequestState::parse(&text(state)?)?;
+        let viewer = &self.connections.get(&reply.conn)?.identity;
+        let call = self.parked.calls.get(&state)?;
+        (call.owner == *viewer && *call.tool == *tool).then_some(state)
+    }
+
+    /// The job behind a retry works for that now. What it asked and is not told is asked again at
+    /// the end of the turn.
+    fn resume(&mut self, id: JobId, reply: Reply, claim: &Claim, token: Option<&RawValue>) {
+        let request = reply.id.clone();
+        let Some(job) = self.jobs.get_mut(&id) else { return self.forget(reply) };
+        job.conn = reply.conn;
+        job.purpose = Purpose::Answer(request.clone());
+        job.terms = Terms::Claim(*claim);
+        job.progress.token = token.map(|token| token.get().into());
+        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+            connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
+        }
+        self.parked.asking.insert(id);
+    }
+
+    /// A parked job has ended: what came of it waits for the retry in its place.
+    pub(super) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
+        if let Some(call) = self.parked.calls.get_mut(&state) {
+            call.work = Waiting::Outcome(outcome);
+        }
+    }
+
+    /// Takes a call out of those that wait for a retry.
+    pub(super) fn unpark(&mut self, state: RequestState) -> Option<Waiting> {
+        let mut call = self.parked.calls.remove(&state)?;
+        self.timers.disarm(&mut call.timer, Timer::Parked(state));
+        Some(call.work)
+    }
+
+    /// Nobody came back in time.
+    pub(super) fn on_parked_timer(&mut self, state: RequestState) {
+        if let Some(call) = self.parked.calls.get_mut(&state) {
+            call.timer = None;
+        }
+        if let Some(Waiting::Job(id)) = self.unpark(state) {
+            self.disown(id, Why::Unanswered);
+        }
+    }
+
+    /// Nobody will come back: the daemon shuts down.
+    pub(super) fn unpark_everything(&mut self) {
+        let states: Vec<RequestState> = self.parked.calls.keys().copied().collect();
+        for state in states {
+            self.unpark(state);
+        }
+    }
+}
+
+/// Every parked call is what its job says, and the other way round.
+///
+/// # Panics
+/// When one is not.
+pub(super) fn check(engine: &Engine) {
+    for (state, call) in &engine.parked.calls {
+        assert!(call.timer.is_some(), "{state:?} waits for ever (MOD-07)");
+        match &call.work {
+            Waiting::Outcome(_) => {}
+            Waiting::Job(id) => {
+                let job = engine.jobs.get(id).expect("a parked call has a job");
+                assert_eq!(job.purpose, Purpose::Retry(*state));
+                assert_eq!(job.owner, call.owner, "who asked may come back (TSK-39)");
+            }
+        }
+    }
+    for (id, job) in &engine.jobs {
+        if let Purpose::Retry(state) = job.purpose {
+            let call = engine.parked.calls.get(&state);
+            let waits =
+                call.is_some_and(|call| matches!(call.work, Waiting::Job(job) if job == *id));
+            assert!(waits, "{id} waits for a retry nobody can make");
+            assert!(job.progress.token.is_none(), "{id} has nobody to tell of its progress");
+        }
+    }
+}
+
+/// How many timers are armed here.
+pub(super) fn armed(engine: &Engine) -> usize {
+    engine.parked.calls.values().filter(|call| call.timer.is_some()).count()
+}

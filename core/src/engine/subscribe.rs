@@ -1,0 +1,295 @@
+//! `subscriptions/listen`: a request that is answered by what it asked to be told of (MOD-08).
+//!
+//! A subscription is a request that waits, and ends as those do: by its cancel, with its
+//! connection, or with an answer when the daemon shuts down. What it listens to is with the
+//! request; each task knows its listeners, as it knows its waiters.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::answer::ResultType;
+use super::modern::missing_tasks;
+use super::{Engine, typed};
+use crate::claim::Claim;
+use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
+use crate::id::{ConnId, RequestId, TaskId};
+use crate::message::{self, ErrorObject};
+use crate::params::{self, Given};
+use crate::timer::Timer;
+use crate::write::Writer;
+
+/// When to look again whether a full outbox was sent.
+const SOON: Duration = Duration::from_millis(10);
+
+#[derive(Deserialize)]
+struct ListenParams<'a> {
+    #[serde(borrow)]
+    notifications: &'a RawValue,
+}
+
+/// What may be listened to here; a kind that is not here is not in the acknowledgement either.
+#[derive(Deserialize)]
+struct Wanted<'a> {
+    #[serde(default, rename = "toolsListChanged")]
+    tools: bool,
+    #[serde(borrow, default, rename = "taskIds")]
+    task_ids: Given<'a>,
+}
+
+impl Engine {
+    pub(super) fn listen(&mut self, reply: Reply, params: Option<&RawValue>, claim: &Claim) {
+        let (tools, named) = match read_wanted(params, claim) {
+            Ok(wanted) => wanted,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let limits = self.settings.limits;
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let subscriptions = connection.subscriptions().count();
+        if subscriptions >= limits.subscriptions_max
+            || connection.requests.len() >= limits.inflight_max
+        {
+            let max = limits.subscriptions_max.min(limits.inflight_max);
+            let what = "subscriptions are open on this connection: cancel some";
+            return self.refuse(reply, "subscriptions_per_connection", max, what);
+        }
+        if named.as_ref().is_some_and(|named| named.len() > limits.subscribed_tasks_max) {
+            let max = limits.subscribed_tasks_max;
+            let what = "a subscription may name that many tasks: use several";
+            return self.refuse(reply, "tasks_per_subscription", max, what);
+        }
+        // MOD-08, TSK-39: of what it may not see it hears nothing, not even that it is not there.
+        let viewer = &connection.identity;
+        let agreed: Option<BTreeSet<TaskId>> = named.map(|named| {
+            named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
+        });
+        self.acknowledge_subscription(&reply, tools, agreed.as_ref());
+        let tasks = agreed.unwrap_or_default();
+        self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
+    }
+
+    /// The first message of a subscription: what of its wishes was granted.
+    fn acknowledge_subscription(
+        &mut self,
+        reply: &Reply,
+        tools: bool,
+        tasks: Option<&BTreeSet<TaskId>>,
+    ) {
+        self.send_for(reply.conn, Some(&reply.id), |json| {
+            begin(json, "notifications/subscriptions/acknowledged", reply);
+            json.raw(",\"notifications\":{");
+            if tools {
+                json.raw("\"toolsListChanged\":true");
+            }
+            if let Some(tasks) = tasks {
+                json.raw(if tools { ",\"taskIds\":[" } else { "\"taskIds\":[" });
+                for (position, id) in tasks.iter().enumerate() {
+                    json.raw(if position == 0 { "\"" } else { ",\"" }).display(id).raw("\"");
+                }
+                json.raw("]");
+            }
+            json.raw("}}}");
+        });
+    }
+
+    fn subscribe(&mut self, reply: Reply, listening: Listening) {
+        let (conn, id) = (reply.conn, reply.id.clone());
+        for task in &listening.tasks {
+            if let Some(task) = self.tasks.get_mut(*task) {
+                task.listeners.insert((conn, id.clone()));
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let work = Work::Listen(listening.into());
+        connection.requests.insert(id, Pending { reply, work });
+        if matches!(connection.ending, Ending::Finished(_)) {
+            self.end_subscriptions(conn);
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// Tells whoever listens to a task how it is now.
+    pub(super) fn tell_of_task(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let listeners: Vec<_> = task.listeners.iter().cloned().collect();
+        for (conn, request) in listeners {
+            self.tell_subscriber(conn, request, Topic::Task(id));
+        }
+    }
+
+    /// Tells whoever listens to them that there may be other tools now.
+    pub(super) fn tell_of_tools(&mut self) {
+        let wanted = |conn: ConnId, connection: &Connection| {
+            let wants = connection.subscriptions().filter(|(_, listening)| listening.tools);
+            wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
+        };
+        let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
+        for (conn, request) in listeners {
+            self.tell_subscriber(conn, request, Topic::Tools);
+        }
+    }
+
+    fn tell_subscriber(&mut self, conn: ConnId, request: RequestId, topic: Topic) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.behind.entry(request).or_default().insert(topic);
+        }
+        self.catch_up(conn);
+    }
+
+    /// Tells the subscriptions of a connection what they do not know yet: while its peer reads all
+    /// of it, else when there is room again, and then of each thing only how it is by then.
+    pub(super) fn catch_up(&mut self, conn: ConnId) {
+        while let Some(connection) = self.connections.get_mut(&conn) {
+            let Some(mut entry) = connection.behind.first_entry() else { return };
+            let Some(topic) = entry.get().first().copied() else { return };
+            let room = self.settings.limits.write_buffer_bytes;
+            let (waiting, blocked) = (connection.outbox.len(), connection.stall_timer.is_some());
+            if waiting >= room.saturating_mul(2) || blocked && waiting >= room {
+                if !blocked && connection.catch_up_timer.is_none() {
+                    // All of this may go at once, and then nobody says that there is room.
+                    let at = self.now.at + SOON;
+                    self.timers.arm(&mut connection.catch_up_timer, Timer::CatchUp(conn), at);
+                }
+                return;
+            }
+            entry.get_mut().remove(&topic);
+            let request = entry.key().clone();
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+            self.notify(conn, &request, topic);
+        }
+    }
+
+    pub(super) fn on_catch_up_timer(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.catch_up_timer = None;
+        }
+        self.catch_up(conn);
+    }
+
+    fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let Some(Pending { reply, work: Work::Listen(listening) }) =
+            connection.requests.get(request)
+        else {
+            return;
+        };
+        let mut frame = Vec::new();
+        let mut json = Writer::new(&mut frame);
+        match topic {
+            Topic::Tools => {
+                begin(&mut json, "notifications/tools/list_changed", reply);
+            }
+            Topic::Task(task) => {
+                begin(&mut json, "notifications/tasks", reply).raw(",");
+                self.write_detailed(&mut json, task, &listening.peer);
+            }
+        }
+        json.raw("}}");
+        self.send_for(conn, Some(request), |json| {
+            json.bytes(&frame);
+        });
+    }
+
+    /// A subscription is over: the tasks forget it, and what it was not told stays untold.
+    pub(super) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
+        for task in &listening.tasks {
+            if let Some(task) = self.tasks.get_mut(*task) {
+                task.listeners.remove(&(conn, request.clone()));
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.behind.remove(request);
+        }
+    }
+
+    /// A task is gone: its listeners forget it.
+    pub(super) fn forget_topic(&mut self, task: TaskId, listeners: BTreeSet<(ConnId, RequestId)>) {
+        for (conn, request) in listeners {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            if let Some(topics) = connection.behind.get_mut(&request) {
+                topics.remove(&Topic::Task(task));
+                if topics.is_empty() {
+                    connection.behind.remove(&request);
+                }
+            }
+            if let Some(pending) = connection.requests.get_mut(&request)
+                && let Work::Listen(listening) = &mut pending.work
+            {
+                listening.tasks.remove(&task);
+            }
+        }
+    }
+
+    /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
+    pub(super) fn end_subscriptions(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let over: BTreeMap<_, _> = connection
+            .requests
+            .extract_if(.., |_, pending| matches!(pending.work, Work::Listen(_)))
+            .collect();
+        for (id, Pending { reply, work }) in over {
+            if let Work::Listen(listening) = work {
+                self.unlisten(conn, &id, &listening);
+            }
+            self.answer_as(ResultType::Ended, reply, |json| {
+                json.raw("{}");
+            });
+        }
+    }
+}
+
+/// Begins a notification of a subscription, up to its params' other members.
+fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j mut Writer<'b> {
+    json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":{\"_meta\":{");
+    typed::write_subscription(json, reply);
+    json.raw("}")
+}
+
+/// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
+fn read_wanted(
+    params: Option<&RawValue>,
+    claim: &Claim,
+) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
+    let params: ListenParams<'_> = params::read(params)?;
+    let wanted: Wanted<'_> = params::read(Some(params.notifications)).map_err(|error| {
+        ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
+    })?;
+    let Some(list) = wanted.task_ids.0 else { return Ok((wanted.tools, None)) };
+    if !claim.tasks {
+        return Err(missing_tasks("listening to tasks"));
+    }
+    let ids = serde_json::Deserializer::from_str(list.get()).deserialize_seq(TaskIds);
+    let ids = ids.map_err(|_| {
+        ErrorObject::invalid_params("notifications.taskIds must be an array of strings")
+    })?;
+    Ok((wanted.tools, Some(ids)))
+}
+
+/// Collects task ids one by one, so that a list of other strings takes no room.
+struct TaskIds;
+
+impl<'de> Visitor<'de> for TaskIds {
+    type Value = BTreeSet<TaskId>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of strings")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut ids = BTreeSet::new();
+        while let Some(item) = seq.next_element::<&RawValue>()? {
+            let Some(text) = message::text(item) else {
+                return Err(serde::de::Error::custom("not a string"));
+            };
+            ids.extend(TaskId::parse(&text));
+        }
+        Ok(ids)
+    }
+}

@@ -1,0 +1,59 @@
+//! Results of revisions that give each a type and say who answers (MOD-02).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::answer::ResultType;
+use crate::connection::Reply;
+use crate::meta::{SERVER_INFO, write_with_type};
+use crate::settings::ServerInfo;
+use crate::write::Writer;
+
+impl ResultType {
+    /// The word on the wire.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete | Self::Ended => "complete",
+            Self::Task => "task",
+            Self::InputRequired => "input_required",
+        }
+    }
+}
+
+/// Writes a result of our own: an object without `_meta` gets its type, and us in `_meta`.
+pub(super) fn write_own(
+    json: &mut Writer<'_>,
+    kind: ResultType,
+    reply: &Reply,
+    server: &ServerInfo,
+    result: impl FnOnce(&mut Writer<'_>),
+) {
+    json.raw("{").member("resultType", kind.as_str()).raw(",\"_meta\":{");
+    if kind == ResultType::Ended {
+        write_subscription(json, reply);
+        json.raw(",");
+    }
+    json.string(SERVER_INFO).raw(":");
+    write_server(json, server);
+    json.raw("}");
+    json.members_of(result).raw("}");
+}
+
+/// Writes a tool's result, `_meta` naming us, every other member as it was.
+pub(super) fn write_tools(json: &mut Writer<'_>, result: &str, server: &ServerInfo) {
+    let mut us = Vec::new();
+    write_server(&mut Writer::new(&mut us), server);
+    let us = String::from_utf8(us).expect("JSON text is UTF-8");
+    write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, &us)]);
+}
+
+/// The subscription a message belongs to, its id as it was written (MOD-08).
+pub(super) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
+    json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
+}
+
+/// Who we are.
+pub(super) fn write_server(json: &mut Writer<'_>, server: &ServerInfo) {
+    json.raw("{").member("name", &server.name).raw(",");
+    json.member("version", &server.version).raw("}");
+}

@@ -1,0 +1,75 @@
+//! Marks on unsent frames: which stretch of an outbox belongs to which request (MOD-04).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::id::RequestId;
+
+/// Stretches of a buffer by request. Costs nothing while there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// In the order of the buffer, never overlapping.
+    by_request: BTreeMap<RequestId, Vec<Range<usize>>>,
+}
+
+impl Marks {
+    pub(crate) const fn new() -> Self {
+        Self { by_request: BTreeMap::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_request.values().map(Vec::len).sum()
+    }
+
+    /// Marks a stretch that lies behind every other.
+    pub(crate) fn note(&mut self, request: &RequestId, stretch: Range<usize>) {
+        if let Some(stretches) = self.by_request.get_mut(request) {
+            stretches.push(stretch);
+        } else {
+            self.by_request.insert(request.clone(), alloc::vec![stretch]);
+        }
+    }
+
+    /// Removes the marks of a request and says where they were, in order.
+    pub(crate) fn take(&mut self, request: &RequestId) -> Vec<Range<usize>> {
+        self.by_request.remove(request).unwrap_or_default()
+    }
+
+    /// The first `count` bytes of the buffer are gone, and with them what began there.
+    pub(crate) fn forget_front(&mut self, count: usize) {
+        self.by_request.retain(|_, stretches| {
+            stretches.retain_mut(|stretch| {
+                let whole = stretch.start >= count;
+                if whole {
+                    *stretch = stretch.start - count..stretch.end - count;
+                }
+                whole
+            });
+            !stretches.is_empty()
+        });
+    }
+
+    /// These stretches, in order, were cut out of the buffer; none of them is marked any more.
+    pub(crate) fn close_gaps(&mut self, gaps: &[Range<usize>]) {
+        // How much is gone before the end of each gap.
+        let gone: Vec<usize> = gaps
+            .iter()
+            .scan(0, |sum, gap| {
+                *sum += gap.len();
+                Some(*sum)
+            })
+            .collect();
+        for stretch in self.by_request.values_mut().flatten() {
+            let before = gaps.partition_point(|gap| gap.start < stretch.start);
+            let shift = before.checked_sub(1).and_then(|last| gone.get(last)).copied();
+            let shift = shift.unwrap_or(0);
+            *stretch = stretch.start - shift..stretch.end - shift;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_request.clear();
+    }
+}

@@ -1,0 +1,351 @@
+//! Calls of 2026-07-28 whose tool asks something: answered with what it asks, and made again.
+
+use std::time::Duration;
+
+use ceased_core::action::Why;
+use ceased_core::call::{Answer, Ask, Caller, Refusal};
+use ceased_core::event::Identity;
+use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::tool::Step;
+use ceased_tests::modern::{able, cancel, request};
+use ceased_tests::trace::Input;
+use ceased_tests::world::{World, raw_json};
+use serde_json::{Value, json};
+
+fn connect(world: &mut World) -> ConnId {
+    world.connect(Identity::User(1000))
+}
+
+fn everything() -> Value {
+    json!({"elicitation": {}, "sampling": {}, "roots": {}})
+}
+
+fn call(world: &mut World, conn: ConnId, id: &Value, tool: &str) -> JobId {
+    let params = able(&everything(), json!({"name": tool}));
+    world.send(conn, &request(id.clone(), "tools/call", params));
+    world.last_started()
+}
+
+/// A job asks, and its turn is not over.
+fn asks_in_passing(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
+    let params = match method {
+        "elicitation/create" => json!({
+            "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
+        }),
+        _ => json!({}),
+    };
+    let params = Some(raw_json(&params.to_string()));
+    let ask = AskId::new(number);
+    world.feed(Input::Asked(job, ask, Ask { method: method.into(), params, patience: None }));
+    Caller::Job { job, ask }
+}
+
+fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
+    let caller = asks_in_passing(world, job, number, method);
+    world.feed(Input::Turn);
+    caller
+}
+
+/// The next message asks for input under this id: what it asks, and the state to come back with.
+fn asked(world: &mut World, conn: ConnId, id: &Value) -> (Value, String) {
+    let answer = world.next(conn);
+    assert_eq!((&answer["id"], &answer["result"]["resultType"]), (id, &json!("input_required")));
+    let state = answer["result"]["requestState"].as_str().expect("a state is a string").to_owned();
+    (answer["result"]["inputRequests"].clone(), state)
+}
+
+fn retry(state: &str, responses: &Value) -> Value {
+    let params = json!({"name": "build", "requestState": state, "inputResponses": responses});
+    able(&everything(), params)
+}
+
+/// What the callers were told, as words.
+fn told(world: &World) -> Vec<(Caller, String)> {
+    let word = |answer: &Answer| match answer {
+        Answer::Result(result) => result.get().to_owned(),
+        Answer::Refused(refusal) => format!("{refusal:?}"),
+        Answer::Cancelled => "cancelled".into(),
+        Answer::Error(_) | Answer::TimedOut | Answer::Lost => panic!("{answer:?}"),
+    };
+    world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
+}
+
+/// MOD-07: what a tool asks is the answer; the request that brings it, under a new id and on
+/// whichever connection, gets the result.
+#[test]
+fn a_call_is_made_again() {
+    let mut w = World::new();
+    let (c, d) = (connect(&mut w), connect(&mut w));
+    let job = call(&mut w, c, &json!(1), "build");
+    let name = asks_in_passing(&mut w, job, 1, "elicitation/create");
+    let roots = asks_in_passing(&mut w, job, 2, "roots/list");
+    w.silent(c);
+    w.feed(Input::Turn);
+    let (requests, state) = asked(&mut w, c, &json!(1));
+    assert_eq!(requests["1"]["method"], "elicitation/create");
+    assert_eq!(requests["1"]["params"]["message"], "name?");
+    assert_eq!(requests["2"], json!({"method": "roots/list", "params": {}}));
+    assert_eq!(w.sizes().requests, 0, "the first request is over");
+    // MOD-03: and cannot be cancelled any more; nor does its connection matter.
+    w.send(c, &cancel(json!(1)));
+    w.lose(c);
+    assert!(w.stops.is_empty() && w.told.is_empty());
+    let responses = json!({"2": {"roots": []}, "1": {"action": "decline"}, "9": {"x": 1}});
+    w.send(d, &request(json!("again"), "tools/call", retry(&state, &responses)));
+    let said =
+        [(name, r#"{"action":"decline"}"#.to_owned()), (roots, r#"{"roots":[]}"#.to_owned())];
+    assert_eq!(told(&w), said);
+    w.silent(d);
+    w.done(job, "built");
+    let answer = w.next(d);
+    assert_eq!(
+        (&answer["id"], &answer["result"]["resultType"]),
+        (&json!("again"), &json!("complete"))
+    );
+    assert_eq!((w.started.len(), w.sizes().jobs, w.sizes().timers), (1, 0, 0));
+}
+
+/// MOD-07: a state is good once, for its owner and its tool; a forged one is refused, and a retry
+/// that cannot be read uses nothing up.
+#[test]
+fn a_state_is_guarded() {
+    let mut w = World::new();
+    let (c, other) = (connect(&mut w), w.connect(Identity::User(1)));
+    let job = call(&mut w, c, &json!(1), "build");
+    asks(&mut w, job, 1, "roots/list");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    let yes = json!({"1": {"roots": []}});
+    let tool = able(&everything(), json!({"name": "echo", "requestState": state}));
+    for (conn, params) in [
+        (other, retry(&state, &yes)),
+        (c, tool),
+        (c, retry("00000000-0000-4000-8000-000000000000", &yes)),
+        (c, retry(&state.to_uppercase(), &yes)),
+        (c, retry("", &yes)),
+        (c, able(&everything(), json!({"name": "build", "requestState": 7}))),
+        (c, able(&everything(), json!({"name": "build", "requestState": null}))),
+        (c, retry(&state, &json!([]))),
+        (c, retry(&state, &json!({"1": 7}))),
+    ] {
+        assert_eq!(w.refusal(conn, "tools/call", params).0, -32602);
+    }
+    assert!(w.told.is_empty() && w.started.len() == 1);
+    w.send(c, &request(json!(2), "tools/call", retry(&state, &yes)));
+    assert_eq!(w.told.len(), 1);
+    assert_eq!(w.refusal(c, "tools/call", retry(&state, &yes)).0, -32602, "it was used");
+    w.done(job, "ok");
+    assert_eq!(w.next(c)["id"], 2);
+}
+
+/// MOD-07: what is still open, or asked later, is asked again under another state.
+#[test]
+fn rounds() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    asks_in_passing(&mut w, job, 1, "roots/list");
+    asks(&mut w, job, 2, "roots/list");
+    let (_, first) = asked(&mut w, c, &json!(1));
+    // Asked while nobody waits: it goes out with the next answer.
+    asks(&mut w, job, 3, "elicitation/create");
+    w.silent(c);
+    w.send(c, &request(json!(2), "tools/call", retry(&first, &json!({"1": {"roots": []}}))));
+    let (requests, second) = asked(&mut w, c, &json!(2));
+    assert_eq!(requests.as_object().unwrap().keys().collect::<Vec<_>>(), ["2", "3"]);
+    assert_ne!(first, second);
+    assert_eq!(w.refusal(c, "tools/call", retry(&first, &json!({}))).0, -32602);
+    // A client that answers less than before: what it cannot is refused to the job.
+    let some = json!({"name": "build", "requestState": second, "inputResponses": {}});
+    w.send(c, &request(json!(3), "tools/call", able(&json!({"roots": {}}), some)));
+    let (requests, third) = asked(&mut w, c, &json!(3));
+    assert_eq!(requests.as_object().unwrap().keys().collect::<Vec<_>>(), ["2"]);
+    assert_eq!(told(&w)[1].1, "NotDeclared");
+    w.send(c, &request(json!(4), "tools/call", retry(&third, &json!({"2": {"roots": []}}))));
+    w.silent(c);
+    w.done(job, "at last");
+    assert_eq!(w.next(c)["id"], 4);
+}
+
+/// MOD-07: what a client did not declare on its request is not asked of it.
+#[test]
+fn nothing_undeclared_is_asked() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let params = able(&json!({"roots": {}}), json!({"name": "build"}));
+    w.send(c, &request(json!(1), "tools/call", params));
+    let job = w.last_started();
+    let caller = asks(&mut w, job, 1, "elicitation/create");
+    assert_eq!(told(&w), [(caller, format!("{:?}", Refusal::NotDeclared))]);
+    w.silent(c);
+    w.done(job, "without");
+    assert_eq!(w.next(c)["result"]["resultType"], "complete");
+}
+
+/// MOD-07, STOP-01: a parked job is bounded in time; then it is stopped like a cancelled one.
+#[test]
+fn a_parked_job_is_stopped_in_the_end() {
+    let limits = Limits { parked_for: Duration::from_secs(30), ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    let caller = asks(&mut w, job, 1, "roots/list");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    w.advance(Duration::from_millis(29_999));
+    assert!(w.stops.is_empty());
+    w.advance(Duration::from_millis(1));
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::Unanswered)]);
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    assert_eq!(w.refusal(c, "tools/call", retry(&state, &json!({}))).0, -32602);
+    w.stopped(job);
+    w.silent(c);
+    assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 0));
+}
+
+/// MOD-07: a job that ends while it is parked is answered for when its requestor comes back; if
+/// nobody does, that is forgotten.
+#[test]
+fn an_outcome_waits() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    for comes in [true, false] {
+        let job = call(&mut w, c, &json!(1), "build");
+        let caller = asks(&mut w, job, 1, "roots/list");
+        let (_, state) = asked(&mut w, c, &json!(1));
+        w.progress(job, 1.0);
+        w.done(job, "I know it now");
+        assert_eq!(told(&w).last(), Some(&(caller, "cancelled".to_owned())));
+        assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 1));
+        if comes {
+            w.send(c, &request(json!(2), "tools/call", retry(&state, &json!({}))));
+            assert_eq!(w.next(c)["result"]["content"][0]["text"], "I know it now");
+        } else {
+            w.advance(Duration::from_secs(300));
+            assert_eq!(w.refusal(c, "tools/call", retry(&state, &json!({}))).0, -32602);
+        }
+        assert_eq!(w.sizes().timers, 0);
+    }
+}
+
+/// The tool's own timeout holds while it waits, and the retry is told.
+#[test]
+fn a_parked_job_runs_into_its_timeout() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    asks(&mut w, job, 1, "roots/list");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    w.advance(ceased_tests::tools::TIMEOUT);
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::TimedOut)]);
+    w.send(c, &request(json!(2), "tools/call", retry(&state, &json!({"1": {}}))));
+    w.silent(c);
+    w.stopped(job);
+    w.expect_error(c, json!(2), -31004);
+}
+
+/// MOD-04: the retry is a request like any other: its cancel stops the job, its progress token is
+/// its own.
+#[test]
+fn a_retry_is_cancelled() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let meta = json!({"progressToken": "first"});
+    let params = able(&everything(), json!({"name": "build", "_meta": meta}));
+    w.send(c, &request(json!(1), "tools/call", params));
+    let job = w.last_started();
+    w.progress(job, 5.0);
+    assert_eq!(w.next(c)["params"]["progressToken"], "first");
+    asks(&mut w, job, 1, "roots/list");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    w.progress(job, 6.0);
+    w.silent(c);
+    let meta = json!({"progressToken": "second"});
+    let responses = json!({"1": {"roots": []}});
+    let params = json!({
+        "name": "build", "requestState": state, "inputResponses": responses, "_meta": meta,
+    });
+    w.send(c, &request(json!(2), "tools/call", able(&everything(), params)));
+    w.progress(job, 7.0);
+    assert_eq!(w.next(c)["params"]["progressToken"], "second");
+    w.send(c, &cancel(json!(2)));
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+    w.done(job, "late");
+    w.silent(c);
+}
+
+/// A cancel that arrives in the turn of the question wins: nothing is sent, nothing is parked.
+#[test]
+fn a_cancel_in_the_same_turn_wins() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    let caller = asks_in_passing(&mut w, job, 1, "roots/list");
+    w.send(c, &cancel(json!(1)));
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    w.silent(c);
+    // So does a question that is withdrawn.
+    let job = call(&mut w, c, &json!(2), "build");
+    let caller = asks_in_passing(&mut w, job, 1, "roots/list");
+    w.feed(Input::CancelCall(caller, None));
+    w.feed(Input::Turn);
+    w.silent(c);
+    w.done(job, "never mind");
+    assert_eq!(w.next(c)["id"], 2);
+}
+
+/// MOD-07, TSK-36: parked calls are bounded for each identity; the tool that asks is told.
+#[test]
+fn parked_calls_are_bounded() {
+    let limits = Limits { parked_max: 2, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let (c, other) = (connect(&mut w), w.connect(Identity::User(1)));
+    for id in 0..2 {
+        let job = call(&mut w, c, &json!(id), "build");
+        asks_in_passing(&mut w, job, 1, "roots/list");
+        asks_in_passing(&mut w, job, 2, "roots/list");
+    }
+    let job = call(&mut w, c, &json!(9), "build");
+    let caller = asks(&mut w, job, 1, "roots/list");
+    assert_eq!(told(&w), [(caller, "TooMany".to_owned())]);
+    assert_eq!(w.rest(c).len(), 2);
+    let job = call(&mut w, other, &json!(1), "build");
+    asks(&mut w, job, 1, "roots/list");
+    asked(&mut w, other, &json!(1));
+}
+
+/// RPC-03: a shutdown stops what is parked; nobody is owed an answer.
+#[test]
+fn a_shutdown_stops_parked_jobs() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let over = call(&mut w, c, &json!(1), "build");
+    asks(&mut w, over, 1, "roots/list");
+    asked(&mut w, c, &json!(1));
+    w.done(over, "nobody will know");
+    let job = call(&mut w, c, &json!(2), "build");
+    asks(&mut w, job, 1, "roots/list");
+    asked(&mut w, c, &json!(2));
+    w.feed(Input::Drain(w.now().at + Duration::from_secs(5)));
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::Shutdown)]);
+    w.stopped(job);
+    w.silent(c);
+    assert_eq!((w.exits, w.sizes().timers), (1, 0));
+}
+
+/// A retry on a connection that is full is refused and uses nothing up.
+#[test]
+fn a_retry_needs_room() {
+    let limits = Limits { inflight_max: 1, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    asks(&mut w, job, 1, "roots/list");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    let busy = call(&mut w, c, &json!(2), "echo");
+    assert_eq!(w.refusal(c, "tools/call", retry(&state, &json!({}))).0, -31003);
+    w.done(busy, "free");
+    w.rest(c);
+    w.send(c, &request(json!(3), "tools/call", retry(&state, &json!({"1": {"roots": []}}))));
+    w.done(job, "ok");
+    assert_eq!(w.next(c)["id"], 3);
+}
