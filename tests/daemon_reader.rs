@@ -6,7 +6,7 @@ use ceased_tests::daemon::peer::{cancel, request};
 use ceased_tests::daemon::{
     Config, Daemon, Peer, Vitals, assert_none_left, carriers, marker, wait_until,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const LIMIT_REACHED: i64 = -31003;
 /// How much is asked for at a time.
@@ -26,6 +26,13 @@ fn ask_until_refused(daemon: &Daemon, peer: &mut Peer) -> Vec<u64> {
     wait_until("a request is refused", || {
         let arguments = format!(r#"{{"text":"{text}"}}"#);
         asked.push(peer.call("echo", &arguments));
+        // One after the other: the answers of several at once may pass twice the buffer, and
+        // then the peer is closed.
+        wait_until("it is answered or refused", || {
+            let status = daemon.status();
+            let is_echo = |job: &Value| job["tool"] == "echo";
+            !status["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(is_echo))
+        });
         refusals(daemon) > before
     });
     asked

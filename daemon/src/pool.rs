@@ -30,6 +30,9 @@ pub(crate) struct Work {
 /// that blocks holds up the others no longer than this.
 const PATIENCE: Duration = Duration::from_millis(1);
 
+/// How long the system is left alone after it gave no thread.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// The threads. How many calls run at once is bounded by the engine.
 pub(crate) struct Pool {
     sender: Sender<Work>,
@@ -37,6 +40,8 @@ pub(crate) struct Pool {
     census: Arc<Census>,
     /// When to look whether the waiting calls get done, and how many were done before.
     check: Option<(Instant, u64)>,
+    /// The system gave no thread when last asked for one. Said once, not with every try.
+    is_starved: bool,
 }
 
 /// Whoever changes one number looks at the other after, in one order for everybody.
@@ -51,7 +56,7 @@ struct Census {
 impl Pool {
     pub(crate) fn new() -> Self {
         let (sender, receiver) = unbounded();
-        Self { sender, receiver, census: Arc::default(), check: None }
+        Self { sender, receiver, census: Arc::default(), check: None, is_starved: false }
     }
 
     /// Hands a call to the worker threads.
@@ -87,16 +92,20 @@ impl Pool {
         if calls <= threads {
             return;
         }
+        let mut wait = PATIENCE;
         if done == before {
             // Twice as many each time: a burst of blocking calls has its threads soon.
-            for _ in 0..(calls - threads).min(threads.max(1)) {
-                if let Err(error) = self.spawn() {
+            let wanted = (calls - threads).min(threads.max(1));
+            let refused = (0..wanted).find_map(|_| self.spawn().err());
+            if let Some(error) = &refused {
+                wait = RETRY;
+                if !self.is_starved {
                     tracing::warn!(%error, calls, threads, "calls wait: no thread could be started");
-                    break;
                 }
             }
+            self.is_starved = refused.is_some();
         }
-        self.check = Some((now + PATIENCE, done));
+        self.check = Some((now + wait, done));
     }
 
     fn spawn(&self) -> io::Result<()> {
