@@ -183,3 +183,29 @@ command = ["sh", "-c", 'i=0; while [ ! -e go ]; do i=$((i + 1)); echo "$i waitin
         peer.answer(id);
     }
 }
+
+/// Many large answers at once do not cost a peer its connection while it reads: what it asked for
+/// ends when it ends, not when there is room.
+#[test]
+fn a_peer_that_reads_is_not_dropped_for_large_answers() {
+    let tools = r#"
+[[tool]]
+name = "print"
+command = ["sh", "-c", 'while [ ! -e "$1" ]; do sleep 0.05; done; head -c 1000000 /dev/zero | tr "\\0" x', "print", "{go}"]
+[tool.input.go]
+type = "string"
+required = true
+"#;
+    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let mut peer = daemon.peer();
+    let go = daemon.home.path().join("go");
+    let arguments = serde_json::json!({ "go": go }).to_string();
+    let calls: Vec<u64> = (0..16).map(|_| peer.call("print", &arguments)).collect();
+    peer.result("ping", "{}");
+    std::fs::write(&go, "").expect("a file");
+    for call in calls {
+        let answer = peer.answer(call);
+        let text = answer["result"]["content"][0]["text"].as_str().expect("a text");
+        assert_eq!(text.len(), 1_000_000);
+    }
+}

@@ -1,5 +1,7 @@
 //! Batches of 2025-03-26: answered at once, without what was cancelled, within bounds.
 
+use std::time::Duration;
+
 use ceased_core::action::Closing;
 use ceased_core::event::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -157,10 +159,15 @@ fn a_batch_collects_no_more_than_may_wait() {
         .collect();
     w.send(c, &format!("[{}]", calls.join(",")));
     let jobs = w.started.clone();
+    // It has answers waiting that it does not read.
+    w.stop_reading(c);
+    w.send(c, r#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#);
+    w.block(c);
     for job in jobs.iter().take(3) {
         w.done(*job, &"x".repeat(1000));
     }
-    w.silent(c);
+    assert_eq!(w.closed, []);
+    w.advance(Duration::from_secs(1));
     w.done(jobs[3], &"x".repeat(1000));
     assert_eq!(w.closed, [(c, Closing::Flooded)]);
 }

@@ -354,28 +354,6 @@ fn progress_of_a_task_is_told_before_its_end() {
     }
 }
 
-/// A peer that lets twice the limit pile up is dropped, its work is stopped, its tasks go on.
-#[test]
-fn a_peer_that_floods_itself_is_dropped() {
-    let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
-    let (c, fast) = (w.open(), w.open());
-    let (task, task_job) = w.task(c, "sleep");
-    let running = w.call(c, json!("r"), "echo");
-    w.block(c);
-    let mut id = 0;
-    while w.closed.is_empty() {
-        id += 1;
-        assert!(id < 100, "it is dropped at some point");
-        w.send(c, &request(json!(id), "ping", json!({})));
-        assert!(w.waiting(c) <= 2000 + 400, "{} bytes wait", w.waiting(c));
-    }
-    assert_eq!(w.closed, [(c, Closing::Flooded)]);
-    assert_eq!(w.steps(running), [(Step::Flag, Why::Disconnected)]);
-    assert_eq!(w.steps(task_job), []);
-    assert_eq!(w.status(fast, &task).as_deref(), Some("working"));
-    assert!(!w.is_open(c));
-}
-
 /// A peer that takes nothing for `write_stall` is dropped; one that takes something in time is
 /// not.
 #[test]

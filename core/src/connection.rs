@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
     pub(crate) catch_up_timer: Option<Instant>,
     pub(crate) stall_timer: Option<Instant>,
+    /// When too much began to wait for the peer, and what it had taken then.
+    pub(crate) over_mark: (Instant, u64),
     pub(crate) linger_timer: Option<Instant>,
     /// What the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
@@ -85,6 +87,7 @@ impl Connection {
             behind: BTreeMap::new(),
             catch_up_timer: None,
             stall_timer: None,
+            over_mark: (Instant::ZERO, 0),
             linger_timer: None,
             peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },
             calls: BTreeMap::new(),

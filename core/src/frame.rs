@@ -138,6 +138,8 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
 pub struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
+    /// Bytes sent in all; tells a peer that reads from one that does not.
+    taken: u64,
     /// Frames that are taken back when their request is cancelled before they are sent (MOD-04).
     marks: Marks,
 }
@@ -146,7 +148,7 @@ impl Outbox {
     /// An empty outbox.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), sent: 0, marks: Marks::new() }
+        Self { bytes: Vec::new(), sent: 0, taken: 0, marks: Marks::new() }
     }
 
     /// What is to be sent next.
@@ -159,6 +161,11 @@ impl Outbox {
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.sent
+    }
+
+    /// Bytes sent so far, in all.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// True when everything was sent.
@@ -174,6 +181,7 @@ impl Outbox {
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "sent more than was pending");
         self.sent += count;
+        self.taken = self.taken.wrapping_add(count as u64);
         if self.sent == self.bytes.len() {
             self.clear();
         } else if self.sent >= 64 * 1024 && self.sent * 2 >= self.bytes.len() {

@@ -54,7 +54,8 @@ pub struct Limits {
     /// Bytes of results kept for one identity.
     pub stored_bytes_max: usize,
     /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
-    /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped.
+    /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
+    /// eight times this if it goes on reading.
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing at all of what waits for it.
     pub write_stall: Duration,

@@ -261,7 +261,11 @@ impl World {
         }
     }
 
-    fn take(&mut self, conn: ConnId, count: usize) {
+    /// A peer takes so many bytes.
+    ///
+    /// # Panics
+    /// When fewer wait for it.
+    pub fn take(&mut self, conn: ConnId, count: usize) {
         if let Some(trace) = &mut self.trace {
             trace.inputs.push((self.now, Input::Taken(conn, count)));
         }

@@ -2,16 +2,18 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::{Engine, typed};
 use crate::action::{Action, Closing};
-use crate::connection::{BatchId, Ending, Reply};
+use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
 use crate::id::{ConnId, RequestId};
 use crate::message::ErrorObject;
 use crate::task::TaskOutcome;
+use crate::time::Instant;
 use crate::write::Writer;
 
 /// What a result is, for revisions that say so (MOD-02).
@@ -163,7 +165,8 @@ impl Engine {
         connection.collected += answers.bytes.len() - before;
         if answers.open > 0 {
             // Answers that wait for their batch wait for the peer as much as those in the outbox.
-            let max = self.settings.limits.write_buffer_bytes.saturating_mul(2);
+            let max =
+                most_waiting(connection, self.settings.limits.write_buffer_bytes, self.now.at);
             if connection.collected + connection.outbox.len() > max {
                 self.close(conn, Closing::Flooded);
             }
@@ -197,7 +200,7 @@ impl Engine {
     pub(super) fn send_bytes(
         &mut self,
         conn: ConnId,
-        mark: Option<&RequestId>,
+        request: Option<&RequestId>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -205,10 +208,13 @@ impl Engine {
             return;
         }
         let waiting = connection.outbox.len();
-        if waiting >= self.settings.limits.write_buffer_bytes.saturating_mul(2) {
+        let mark = self.settings.limits.write_buffer_bytes;
+        if waiting < mark {
+            connection.over_mark = (self.now.at, connection.outbox.taken());
+        } else if waiting >= most_waiting(connection, mark, self.now.at) {
             return self.close(conn, Closing::Flooded);
         }
-        match mark {
+        match request {
             None => connection.outbox.frame(write),
             Some(request) => connection.outbox.frame_for(request, write),
         }
@@ -216,4 +222,18 @@ impl Engine {
             self.out.push(Action::Flush { conn });
         }
     }
+}
+
+/// How long a peer may take nothing before it counts as one that does not read.
+const HESITATION: Duration = Duration::from_secs(1);
+
+/// Bytes that may wait for a peer before it is given up, by the bytes at which it counts as slow.
+///
+/// A peer that does not read gets as much again. One that reads may just have been answered more
+/// than it can take at once, since what it had asked for ends when it ends: it gets four times
+/// that, and the time limit for a peer that stops.
+fn most_waiting(connection: &Connection, mark: usize, now: Instant) -> usize {
+    let (since, taken) = connection.over_mark;
+    let reads = connection.outbox.taken() != taken || now - since < HESITATION;
+    mark.saturating_mul(if reads { 8 } else { 2 })
 }

@@ -131,7 +131,7 @@ pub(super) enum Happened {
         outcome: Ended,
     },
     Configured {
-        settings: Recipe,
+        settings: Box<Recipe>,
     },
     Drain {
         by: u64,
@@ -256,7 +256,9 @@ impl Happened {
                 };
                 Self::Done { job: job.get(), outcome }
             }
-            Event::Configured { settings } => Self::Configured { settings: Recipe::new(settings) },
+            Event::Configured { settings } => {
+                Self::Configured { settings: Box::new(Recipe::new(settings)) }
+            }
             Event::Drain { by } => Self::Drain { by: by.as_nanos() },
             Event::Turn => Self::Turn,
             Event::Tick => Self::Tick,
