@@ -7,6 +7,8 @@ mod ask;
 mod call;
 mod cancel;
 mod control;
+mod remote;
+mod requestor;
 mod result;
 mod session;
 mod status;
@@ -123,7 +125,7 @@ impl Engine {
         self.now = now;
         core::mem::swap(&mut self.out, actions);
         match event {
-            Event::Opened { conn, identity } => self.on_opened(conn, identity),
+            Event::Opened { conn, identity, role } => self.on_opened(conn, identity, role),
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::Overlong { conn } => self.on_overlong(conn),
             Event::Alien { conn, bytes } => self.on_alien(conn, bytes),

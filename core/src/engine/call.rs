@@ -1,4 +1,5 @@
-//! `tools/call`: from a request to a job, plain or as a task.
+//! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
+//! services of a client.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
@@ -38,6 +39,20 @@ struct CallMeta<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
+#[derive(Deserialize, Default)]
+struct ServiceParams<'a> {
+    #[serde(borrow, default)]
+    task: Given<'a>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<CallMeta<'a>>,
+}
+
+/// The token of whoever wants to hear of progress, if it can be one.
+fn progress_token(meta: Option<CallMeta<'_>>) -> Option<&RawValue> {
+    let token = meta?.progress_token?;
+    crate::id::RequestId::parse(token.get()).map(|_| token)
+}
+
 /// A call that may go ahead.
 struct Admitted<'a> {
     tool: Arc<Tool>,
@@ -60,6 +75,24 @@ impl Engine {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
+        self.accept(reply, admitted);
+    }
+
+    /// A server asks for a service of ours; with `tasks` it may be as a task (TSK-44).
+    pub(super) fn call_service(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&RawValue>,
+        tasks: bool,
+    ) {
+        match self.admit_service(method, params, tasks) {
+            Ok(admitted) => self.accept(reply, admitted),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
         if self.running + self.queue.len() >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
@@ -119,10 +152,45 @@ impl Engine {
                 None => empty_object(),
             },
             task,
-            progress_token: params
-                .meta
-                .and_then(|meta| meta.progress_token)
-                .filter(|token| crate::id::RequestId::parse(token.get()).is_some()),
+            progress_token: progress_token(params.meta),
+        })
+    }
+
+    /// As [`Engine::admit`], for a service: the arguments are the params.
+    fn admit_service<'a>(
+        &self,
+        method: &str,
+        params: Option<&'a RawValue>,
+        tasks: bool,
+    ) -> Result<Admitted<'a>, ErrorObject> {
+        let read: ServiceParams<'a> = params::read_or_default(params)?;
+        let Some(service) = self.settings.services.get(method) else {
+            // It was declared, and a reload took it away.
+            let message = alloc::format!("there is no method {method:?}");
+            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        };
+        let task = match (tasks, service.task_support, read.task.0) {
+            // TSK-03
+            (false, ..) | (true, TaskSupport::Forbidden, _) => None,
+            (true, TaskSupport::Optional, None) => None,
+            (true, TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
+                Some(read_ttl(task)?)
+            }
+            (true, TaskSupport::Required, None) => {
+                // TSK-06
+                let message = alloc::format!("{method:?} runs as a task only: params.task is due");
+                return Err(ErrorObject::new(code::INVALID_REQUEST, message));
+            }
+        };
+        let arguments = params.map_or_else(empty_object, ToOwned::to_owned);
+        if let Some(check) = &service.check {
+            check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
+        }
+        Ok(Admitted {
+            tool: Arc::clone(service),
+            arguments,
+            task,
+            progress_token: progress_token(read.meta),
         })
     }
 

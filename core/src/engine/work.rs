@@ -318,7 +318,9 @@ impl Engine {
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
-        if level < connection.log_level || crowded {
+        // Servers log to clients, never the other way.
+        let client = matches!(connection.side, crate::role::Side::Client(_));
+        if level < connection.log_level || crowded || client {
             return;
         }
         let tool = alloc::sync::Arc::clone(&job.tool);
