@@ -7,6 +7,7 @@ use ceased_core::action::{Closing, Note};
 use ceased_core::call::{Answer, Ask, AskTask, Caller, Patience, Refusal};
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId};
+use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::remote_task::{POLL_DEFAULT, POLL_MIN, RemoteState};
 use ceased_core::role::{AsClient, Offers, Role};
 use ceased_core::task::Status;
@@ -538,4 +539,24 @@ fn remote_tasks_are_remembered() {
     }
     let (working, done) = (RemoteState::Is(Status::Working), RemoteState::Is(Status::Completed));
     assert_eq!(states, [working, done, RemoteState::Answered]);
+}
+
+/// TSK-36: with too many connections, calls or tasks nothing more is begun, and nothing is sent.
+#[test]
+fn what_is_followed_is_bounded() {
+    let limits = Limits { connections_max: 1, remote_tasks_max: 2, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let conn = server(&mut w);
+    for (number, id) in [(2, "a"), (3, "b")] {
+        task_at(&mut w, conn, number, id, None);
+    }
+    let caller = calls(&mut w, conn, 4, tool_call("maybe", Some(AskTask::default())));
+    assert_eq!(last_told(&w), (caller, "refused TooMany".into()));
+    w.silent(conn);
+    calls(&mut w, conn, 5, tool_call("maybe", None));
+    assert_eq!(w.next(conn)["method"], "tools/call");
+    let full = w.dial_with(Identity::User(1), Offers::ALL);
+    assert_eq!(last_told(&w).1, "refused TooMany");
+    w.silent(full);
+    assert_eq!(w.closed, [(full, Closing::TooMany)]);
 }
