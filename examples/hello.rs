@@ -16,6 +16,7 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
 use ceased_core::id::{ConnId, Mint};
+use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
@@ -51,7 +52,8 @@ fn main() -> io::Result<()> {
         wall: Wall::from_millis(0),
     };
     let (conn, mut actions) = (ConnId::new(1), Vec::new());
-    engine.handle(now(), Event::Opened { conn, identity: Identity::User(0) }, &mut actions);
+    let opened = Event::Opened { conn, identity: Identity::User(0), role: Role::Server };
+    engine.handle(now(), opened, &mut actions);
     for line in io::stdin().lock().lines() {
         let frame = line?;
         engine.handle(now(), Event::Frame { conn, frame: frame.as_bytes() }, &mut actions);

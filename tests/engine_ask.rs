@@ -27,6 +27,7 @@ fn elicitation(message: &str) -> Ask {
         method: "elicitation/create".into(),
         params: Some(to_raw_value(&params).expect("params are JSON")),
         patience: None,
+        task: None,
     }
 }
 
@@ -50,6 +51,7 @@ fn told(world: &World) -> Vec<(Caller, String)> {
         Answer::TimedOut => "timed out".into(),
         Answer::Cancelled => "cancelled".into(),
         Answer::Lost => "lost".into(),
+        Answer::Unusable(what) => format!("unusable: {what}"),
     };
     world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
 }

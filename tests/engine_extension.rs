@@ -278,7 +278,11 @@ fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
     };
     let params = Some(raw_json(&params.to_string()));
     let ask = AskId::new(number);
-    world.feed(Input::Asked(job, ask, Ask { method: method.into(), params, patience: None }));
+    world.feed(Input::Asked(
+        job,
+        ask,
+        Ask { method: method.into(), params, patience: None, task: None },
+    ));
     Caller::Job { job, ask }
 }
 

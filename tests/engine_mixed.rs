@@ -120,7 +120,7 @@ impl Walk {
                 let Some(job) = self.job() else { return };
                 self.asks += 1;
                 let (method, params) = ("roots/list".into(), Some(raw_json("{}")));
-                let ask = Ask { method, params, patience: None };
+                let ask = Ask { method, params, patience: None, task: None };
                 self.world.feed(Input::Asked(job, AskId::new(self.asks), ask));
             }
             12 => {

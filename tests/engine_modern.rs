@@ -234,7 +234,7 @@ fn a_server_makes_no_requests() {
     let c = connect(&mut w);
     let everything = json!({"elicitation": {}, "sampling": {}, "roots": {}});
     w.result(c, "server/discover", modern::able(&everything, json!({})));
-    let ask = Ask { method: "roots/list".into(), params: None, patience: None };
+    let ask = Ask { method: "roots/list".into(), params: None, patience: None, task: None };
     w.feed(Input::Call(c, AskId::new(1), ask));
     let caller = Caller::Host(AskId::new(1));
     let [(told, Answer::Refused(Refusal::NotInitialized))] = &w.told[..] else {

@@ -37,7 +37,11 @@ fn asks_in_passing(world: &mut World, job: JobId, number: u64, method: &str) -> 
     };
     let params = Some(raw_json(&params.to_string()));
     let ask = AskId::new(number);
-    world.feed(Input::Asked(job, ask, Ask { method: method.into(), params, patience: None }));
+    world.feed(Input::Asked(
+        job,
+        ask,
+        Ask { method: method.into(), params, patience: None, task: None },
+    ));
     Caller::Job { job, ask }
 }
 
@@ -66,7 +70,9 @@ fn told(world: &World) -> Vec<(Caller, String)> {
         Answer::Result(result) => result.get().to_owned(),
         Answer::Refused(refusal) => format!("{refusal:?}"),
         Answer::Cancelled => "cancelled".into(),
-        Answer::Error(_) | Answer::TimedOut | Answer::Lost => panic!("{answer:?}"),
+        Answer::Error(_) | Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
+            panic!("{answer:?}")
+        }
     };
     world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
 }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::call::{Answer, Caller, Refusal};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::remote_task::RemoteState;
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
 
@@ -123,6 +124,8 @@ pub enum Closing {
     Flooded,
     /// The peer read nothing for too long.
     Stalled,
+    /// The server did not answer `initialize` with a session: what it said instead was told.
+    NoSession,
 }
 
 impl Closing {
@@ -130,7 +133,7 @@ impl Closing {
     #[must_use]
     pub const fn flushes(self) -> bool {
         match self {
-            Self::Finished | Self::Alien | Self::TooMany => true,
+            Self::Finished | Self::Alien | Self::TooMany | Self::NoSession => true,
             Self::Flooded | Self::Stalled => false,
         }
     }
@@ -188,6 +191,19 @@ pub enum Note {
         job: JobId,
         /// Of which tool.
         tool: Box<str>,
+    },
+    /// A task at a peer began, changed or is over (TSK-42).
+    RemoteTask {
+        /// On which connection.
+        conn: ConnId,
+        /// The peer's id for it.
+        task: String,
+        /// The method of the call it came of.
+        method: Box<str>,
+        /// The tool of that call, if it named one.
+        label: Option<String>,
+        /// Where it stands.
+        state: RemoteState,
     },
     /// A limit refused something.
     Refused {

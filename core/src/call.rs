@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::dialect::Dialect;
 use crate::id::{AskId, CallId, ConnId, JobId};
+use crate::role::TaskCapabilities;
 use crate::time::Instant;
 
 /// What is to be asked of a peer.
@@ -20,6 +22,16 @@ pub struct Ask {
     pub params: Option<Box<RawValue>>,
     /// How long to wait for the answer. Without it, as long as the asking job may run.
     pub patience: Option<Patience>,
+    /// The answer is to come of a task at the peer, which is then followed to its end. Patience is
+    /// for all of it.
+    pub task: Option<AskTask>,
+}
+
+/// How a task is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AskTask {
+    /// How long the peer is to keep it; whole milliseconds. Its own choice without.
+    pub ttl: Option<Duration>,
 }
 
 /// How long to wait for an answer.
@@ -54,6 +66,8 @@ pub enum Answer {
     Result(Box<RawValue>),
     /// The peer's error object.
     Error(Box<RawValue>),
+    /// The peer answered what is no answer to this; what is wrong with it.
+    Unusable(&'static str),
     /// It was not sent.
     Refused(Refusal),
     /// The peer did not answer in time and was told that we no longer wait.
@@ -73,6 +87,15 @@ pub enum Refusal {
     NotInitialized,
     /// The peer did not declare that it answers this method.
     NotDeclared,
+    /// The peer did not declare tasks for this method (TSK-02).
+    NoTasks,
+    /// The params have a member `task`: ask for one with [`Ask::task`] instead.
+    TaskInParams,
+    /// The server has not listed this tool as one that runs as a task (TSK-04). List its tools
+    /// first.
+    ToolWithoutTasks,
+    /// The server has listed this tool as one that runs as a task only (TSK-04).
+    ToolOnlyAsTask,
     /// The job has ended or is being stopped.
     NoJob,
     /// That many calls of this job or connection wait already.
@@ -90,6 +113,10 @@ impl fmt::Display for Refusal {
             Self::NoConnection => "the peer is not connected",
             Self::NotInitialized => "the session is not initialized",
             Self::NotDeclared => "the peer did not declare that it answers this",
+            Self::NoTasks => "the peer did not declare tasks for this",
+            Self::TaskInParams => "params.task is not for the caller: set the task of the call",
+            Self::ToolWithoutTasks => "the tool is not listed as one that runs as a task",
+            Self::ToolOnlyAsTask => "the tool is listed as one that runs as a task only",
             Self::NoJob => "the job is over or being stopped",
             Self::TooMany => "too many calls wait already",
             Self::NotInProgress => "no such call is in progress",
@@ -98,11 +125,30 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Whom the answer to a request of ours is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallFor {
+    /// Whoever made it.
+    Caller(Caller),
+    /// Nobody any more: the task it creates is cancelled as soon as it has an id (CAN-05).
+    Nobody,
+    /// The engine, which asks where the task created by that call stands.
+    Poll(CallId),
+    /// The engine, which asks for the result of the task created by that call.
+    Fetch(CallId),
+    /// Nobody: a `tasks/cancel` has done its work by being sent.
+    Cancel,
+}
+
 /// A call that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) caller: Caller,
+    pub(crate) whom: CallFor,
     pub(crate) method: Box<str>,
+    /// What it is about, where the method does not say it all: the tool.
+    pub(crate) label: Option<Box<str>>,
+    /// Whether it asked for a task.
+    pub(crate) with_task: bool,
     pub(crate) patience: Option<Patience>,
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,
@@ -128,13 +174,16 @@ pub(crate) struct PeerCapabilities {
     pub(crate) elicitation: bool,
     pub(crate) sampling: bool,
     pub(crate) roots: bool,
+    pub(crate) tasks: TaskCapabilities,
 }
 
 impl PeerCapabilities {
     /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
-    pub(crate) fn read(raw: Option<&RawValue>) -> Self {
+    pub(crate) fn read(raw: Option<&RawValue>, dialect: &Dialect) -> Self {
         #[derive(Deserialize, Default)]
-        struct Declared {
+        struct Declared<'a> {
+            #[serde(borrow, default)]
+            tasks: Option<&'a RawValue>,
             #[serde(default)]
             elicitation: Option<Elicitation>,
             #[serde(default)]
@@ -149,13 +198,14 @@ impl PeerCapabilities {
             #[serde(default)]
             url: Option<IgnoredAny>,
         }
-        let declared: Declared =
+        let declared: Declared<'_> =
             raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         Self {
             // An empty declaration means forms, as it did before there was anything else.
             elicitation: declared.elicitation.is_some_and(|e| e.form.is_some() || e.url.is_none()),
             sampling: declared.sampling.is_some(),
             roots: declared.roots.is_some(),
+            tasks: TaskCapabilities::read(declared.tasks, dialect),
         }
     }
 

@@ -129,7 +129,12 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
         Some(level) => Some(read_level(level)?),
     };
     let tasks = tasks.is_some_and(|raw| raw.get().starts_with('{'));
-    Ok(Claim { dialect, log_level, tasks, peer: PeerCapabilities::read(Some(capabilities)) })
+    Ok(Claim {
+        dialect,
+        log_level,
+        tasks,
+        peer: PeerCapabilities::read(Some(capabilities), dialect),
+    })
 }
 
 fn read_level(level: &RawValue) -> Result<LogLevel, ErrorObject> {

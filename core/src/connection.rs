@@ -11,6 +11,8 @@ use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, TaskId};
 use crate::message::WireId;
+use crate::remote_task::RemoteTask;
+use crate::role::{Side, TaskCapabilities};
 use crate::time::Instant;
 
 /// How far a session is.
@@ -37,6 +39,7 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
+    pub(crate) side: Side,
     /// What its session speaks.
     pub(crate) dialect: &'static Dialect,
     /// How what cannot be read is refused, going by what was spoken so far.
@@ -65,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerCapabilities,
     /// Requests of ours that wait for an answer.
     pub(crate) calls: BTreeMap<CallId, Call>,
+    /// Tasks at the peer that are followed, by the call that created them.
+    pub(crate) remote_tasks: BTreeMap<CallId, RemoteTask>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
 }
@@ -73,6 +78,7 @@ impl Connection {
     pub(crate) const fn new(identity: Identity) -> Self {
         Self {
             identity,
+            side: Side::Server,
             dialect: Dialect::UNSETTLED,
             unreadable_id: Dialect::UNSETTLED.unreadable_id,
             phase: Phase::Fresh,
@@ -89,8 +95,14 @@ impl Connection {
             stall_timer: None,
             over_mark: (Instant::ZERO, 0),
             linger_timer: None,
-            peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },
+            peer: PeerCapabilities {
+                elicitation: false,
+                sampling: false,
+                roots: false,
+                tasks: TaskCapabilities::NONE,
+            },
             calls: BTreeMap::new(),
+            remote_tasks: BTreeMap::new(),
             probes: 0,
         }
     }

@@ -170,10 +170,19 @@ impl Dialect {
     /// The dialect a connection speaks before it has chosen one: plain JSON-RPC errors, no tasks.
     pub const UNSETTLED: &'static Self = &MCP_2024_11_05;
 
+    /// The newest revision that begins with `initialize`: what we ask a server for.
+    pub const NEWEST_WITH_INITIALIZE: &'static Self = &MCP_2025_11_25;
+
+    /// The dialect of this revision, if it is one that begins with `initialize`.
+    #[must_use]
+    pub fn find(revision: &str) -> Option<&'static Self> {
+        Self::named(revision, Chosen::BySession)
+    }
+
     /// The revision to answer `initialize` with: the one asked for, or the newest (RPC-04).
     #[must_use]
     pub fn negotiate(revision: &str) -> &'static Self {
-        Self::named(revision, Chosen::BySession).unwrap_or(&MCP_2025_11_25)
+        Self::find(revision).unwrap_or(Self::NEWEST_WITH_INITIALIZE)
     }
 
     /// The dialect a message names for itself, if there is one (MOD-01).

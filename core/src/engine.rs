@@ -13,6 +13,8 @@ mod extension;
 mod inputs;
 mod modern;
 mod park;
+mod remote;
+mod requestor;
 mod result;
 mod session;
 mod status;
@@ -138,7 +140,7 @@ impl Engine {
         self.now = now;
         core::mem::swap(&mut self.out, actions);
         match event {
-            Event::Opened { conn, identity } => self.on_opened(conn, identity),
+            Event::Opened { conn, identity, role } => self.on_opened(conn, identity, role),
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::Overlong { conn } => self.on_overlong(conn),
             Event::Alien { conn, bytes } => self.on_alien(conn, bytes),

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use crate::call::{Ask, Caller};
 use crate::id::{AskId, ConnId, JobId};
 use crate::message::ErrorObject;
+use crate::role::Role;
 use crate::settings::Settings;
 use crate::time::Instant;
 
@@ -109,6 +110,8 @@ pub enum Event<'a> {
         conn: ConnId,
         /// Who it is.
         identity: Identity,
+        /// Which side we are.
+        role: Role,
     },
     /// One line arrived.
     Frame {

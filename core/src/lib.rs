@@ -13,6 +13,7 @@
 //! use ceased_core::engine::Engine;
 //! use ceased_core::event::{Event, Identity};
 //! use ceased_core::id::{ConnId, Mint};
+//! use ceased_core::role::Role;
 //! use ceased_core::settings::Settings;
 //! use ceased_core::time::{Instant, Now, Wall};
 //!
@@ -29,7 +30,8 @@
 //! let conn = ConnId::new(1);
 //! let mut actions = Vec::new();
 //!
-//! engine.handle(now, Event::Opened { conn, identity: Identity::User(1000) }, &mut actions);
+//! let opened = Event::Opened { conn, identity: Identity::User(1000), role: Role::Server };
+//! engine.handle(now, opened, &mut actions);
 //! let frame = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 //! engine.handle(now, Event::Frame { conn, frame }, &mut actions);
 //! // Everything that has arrived was handed in: jobs may start.
@@ -68,6 +70,8 @@ pub mod message;
 mod meta;
 mod params;
 mod recall;
+pub mod remote_task;
+pub mod role;
 pub mod settings;
 pub mod task;
 pub mod time;

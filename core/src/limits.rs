@@ -31,6 +31,10 @@ pub struct Limits {
     pub parked_for: Duration,
     /// Requests of ours on one connection that wait for an answer.
     pub calls_max: usize,
+    /// Tasks at one peer that are followed; with so many no further one is asked for (TSK-36).
+    pub remote_tasks_max: usize,
+    /// Tools of one server whose task support is remembered (TSK-04).
+    pub remote_tools_max: usize,
     /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
     pub depth_max: usize,
     /// Connections at once.
@@ -71,6 +75,8 @@ impl Default for Limits {
             parked_max: 16,
             parked_for: Duration::from_secs(300),
             calls_max: 1024,
+            remote_tasks_max: 1024,
+            remote_tools_max: 4096,
             depth_max: 128,
             connections_max: 1024,
             inflight_max: 1024,

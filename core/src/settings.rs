@@ -16,6 +16,10 @@ pub struct Settings {
     pub tasks: TaskPolicy,
     /// The tools on offer.
     pub catalog: Catalog,
+    /// What we do for servers on connections on which we are the client (TSK-44): a tool named
+    /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
+    /// params of the request. With task support it is declared as a task as well.
+    pub services: Catalog,
 }
 
 /// How the server names itself.

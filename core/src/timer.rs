@@ -22,6 +22,8 @@ pub enum Timer {
     Parked(RequestState),
     /// An answer we wait for.
     Call(ConnId, CallId),
+    /// A task at a peer that is to be asked about.
+    Poll(ConnId, CallId),
     /// SIGKILL for what is left while shutting down.
     DrainKill,
     /// The end of the shutdown.

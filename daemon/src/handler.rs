@@ -104,7 +104,8 @@ impl Job {
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
         let params =
             to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
-        let request = Ask { method: method.into(), params: Some(params), patience: None };
+        let request =
+            Ask { method: method.into(), params: Some(params), patience: None, task: None };
         // The engine's own questions about a job have numbers below.
         let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = bounded(1);
@@ -117,7 +118,7 @@ impl Job {
                 Err(AskError::Peer(serde_json::from_str(error.get()).unwrap_or(Value::Null)))
             }
             Answer::Refused(refusal) => Err(AskError::Refused(refusal)),
-            Answer::TimedOut | Answer::Lost => Err(AskError::Unanswered),
+            Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => Err(AskError::Unanswered),
             Answer::Cancelled => Err(AskError::Cancelled),
         }
     }

@@ -78,7 +78,12 @@ impl Session {
         let params = &message["params"];
         let with_task = params.get("task").is_some();
         let request = Request {
-            asked: Asked { method: method.to_owned(), with_task, claims: schema::claims(message) },
+            asked: Asked {
+                method: method.to_owned(),
+                with_task,
+                claims: schema::claims(message),
+                of_server: false,
+            },
             token: params["_meta"].get("progressToken").map(Value::to_string),
             is_endless: params["arguments"].get("mark").is_some() && !with_task,
             is_answered: false,

@@ -81,9 +81,20 @@ pub fn catalog() -> Catalog {
     ])
 }
 
+/// What every world does for servers: sampling and elicitation also as tasks, roots never.
+#[must_use]
+pub fn services() -> Catalog {
+    let optional = |name| Tool { task_support: TaskSupport::Optional, ..tool(name) };
+    Catalog::new([
+        optional("sampling/createMessage"),
+        optional("elicitation/create"),
+        tool("roots/list"),
+    ])
+}
+
 /// Settings with the tools above, these limits and this policy.
 #[must_use]
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
     let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
-    Arc::new(Settings { server, limits, tasks, catalog: catalog() })
+    Arc::new(Settings { server, limits, tasks, catalog: catalog(), services: services() })
 }

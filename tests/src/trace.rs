@@ -7,6 +7,7 @@ use ceased_core::call::{Ask, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 use serde_json::value::RawValue;
@@ -17,7 +18,7 @@ use crate::world::Rigged;
 #[derive(Debug, Clone)]
 pub enum Input {
     /// See [`Event`].
-    Opened(ConnId, Identity),
+    Opened(ConnId, Identity, Role),
     /// See [`Event`].
     Frame(ConnId, Vec<u8>),
     /// See [`Event`].
@@ -62,8 +63,8 @@ impl Input {
     /// Does it.
     pub fn apply(&self, engine: &mut Engine, now: Now, actions: &mut Vec<Action>) {
         let event = match self {
-            Self::Opened(conn, identity) => {
-                Event::Opened { conn: *conn, identity: identity.clone() }
+            Self::Opened(conn, identity, role) => {
+                Event::Opened { conn: *conn, identity: identity.clone(), role: *role }
             }
             Self::Frame(conn, frame) => Event::Frame { conn: *conn, frame },
             Self::Overlong(conn) => Event::Overlong { conn: *conn },
@@ -121,7 +122,7 @@ impl Trace {
         let mut conns = Vec::new();
         let mut said = Vec::new();
         for (now, input) in &self.inputs {
-            if let Input::Opened(conn, _) = input {
+            if let Input::Opened(conn, ..) = input {
                 conns.push(*conn);
             }
             let mut actions = Vec::new();

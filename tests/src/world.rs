@@ -4,6 +4,7 @@
 
 mod job;
 mod peer;
+mod server;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

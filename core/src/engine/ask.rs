@@ -1,6 +1,6 @@
 //! Asking peers: requests of ours, their answers, and what a task needs from its requestor.
 
-use alloc::borrow::ToOwned as _;
+use alloc::borrow::{Cow, ToOwned as _};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::Action;
-use crate::call::{Answer, Ask, Asked, Call, Caller, Refusal};
+use super::requestor::{label_of, permitted};
+use crate::action::{Action, Closing};
+use crate::call::{Answer, Ask, AskTask, Asked, Call, CallFor, Caller, Refusal};
 use crate::claim::Terms;
 use crate::connection::{Ending, Phase};
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
@@ -36,10 +37,12 @@ impl Engine {
             (JobState::Queued(_) | JobState::Stopping { .. }, _) | (_, Purpose::Nobody) => false,
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
+        // Inputs are never tasks themselves.
+        let by_claim = matches!(job.terms, Terms::Claim(_));
         let refusal = match (wanted, job.asks.len() >= max) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),
-            (true, false) => None,
+            (true, false) => (by_claim && request.task.is_some()).then_some(Refusal::NoTasks),
         };
         if let Some(refusal) = refusal {
             return self.refuse_call(caller, refusal);
@@ -98,17 +101,31 @@ impl Engine {
             (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
             (Ending::Open, Phase::Ready) => {}
         }
-        if !connection.peer.answers(&ask.method) {
-            return Err(Refusal::NotDeclared);
-        }
-        if connection.calls.len() >= max {
+        permitted(connection, ask)?;
+        let full = connection.calls.len() >= max
+            || (ask.task.is_some()
+                && connection.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
+        if full {
             return Err(Refusal::TooMany);
         }
+        Ok(self.place_call(conn, CallFor::Caller(caller), ask, task))
+    }
+
+    /// Sends a request of ours that may be sent.
+    pub(super) fn place_call(
+        &mut self,
+        conn: ConnId,
+        whom: CallFor,
+        ask: &Ask,
+        task: Option<TaskId>,
+    ) -> CallId {
         let id = CallId::new(self.next_call);
         self.next_call += 1;
         let mut call = Call {
-            caller,
+            whom,
             method: ask.method.clone(),
+            label: (&*ask.method == "tools/call").then(|| label_of(ask)).flatten(),
+            with_task: ask.task.is_some(),
             patience: ask.patience,
             cap: ask.patience.map(|patience| self.now.at + patience.cap),
             timer: None,
@@ -117,9 +134,11 @@ impl Engine {
             let at = self.now.at + patience.timeout.min(patience.cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
-        connection.calls.insert(id, call);
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.calls.insert(id, call);
+        }
         self.write_call(conn, id, ask, task);
-        Ok(id)
+        id
     }
 
     fn write_call(&mut self, conn: ConnId, id: CallId, ask: &Ask, task: Option<TaskId>) {
@@ -135,12 +154,13 @@ impl Engine {
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");
             json.member("method", &ask.method);
-            match (&ask.params, meta.is_empty()) {
-                (None, true) => {}
-                (params, _) => {
+            match (&ask.params, &ask.task, meta.is_empty()) {
+                (None, None, true) => {}
+                (params, task, _) => {
                     let params = params.as_ref().map_or("{}", |params| params.get());
+                    let params = with_task(params, *task);
                     json.raw(",\"params\":");
-                    write_with_meta(json, params, &meta);
+                    write_with_meta(json, &params, &meta);
                 }
             }
             json.raw("}");
@@ -162,10 +182,26 @@ impl Engine {
             self.counters.unasked_responses += 1;
             return;
         };
-        let Some(caller) = self.take_call(conn, call) else {
+        let taken = self.connections.get_mut(&conn).and_then(|c| c.calls.remove(&call));
+        let Some(mut taken) = taken else {
             self.counters.late_responses += 1;
             return;
         };
+        if taken.with_task {
+            return self.on_task_call_answered(conn, call, taken, outcome);
+        }
+        self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
+        let caller = match taken.whom {
+            CallFor::Caller(caller) => caller,
+            CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
+            CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
+            CallFor::Nobody | CallFor::Cancel => return,
+        };
+        match (&*taken.method, outcome) {
+            ("initialize", _) => return self.on_initialize_answered(conn, caller, outcome),
+            ("tools/list", Ok(result)) => self.learn_tools(conn, result),
+            _ => {}
+        }
         let answer = match outcome {
             Ok(result) => Answer::Result(result.to_owned()),
             Err(error) => Answer::Error(error.to_owned()),
@@ -184,8 +220,14 @@ impl Engine {
         let Some(RequestId::Number(number)) = RequestId::parse(token.get()) else { return };
         let id = CallId::new(u64::try_from(number).unwrap_or(0));
         let now = self.now.at;
-        let call = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id));
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        // The token of a call that became a task stays good until that has ended.
+        let call = match connection.calls.get_mut(&id) {
+            Some(call) => Some(call),
+            None => connection.remote_tasks.get_mut(&id).map(|remote| &mut remote.call),
+        };
         let Some(call) = call else { return };
+        let CallFor::Caller(caller) = call.whom else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
         {
@@ -193,19 +235,32 @@ impl Engine {
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         if let Some(params) = params {
-            let (caller, params) = (call.caller, params.to_owned());
+            let params = params.to_owned();
             self.out.push(Action::TellProgress { caller, params });
         }
     }
 
     /// The answer did not come in time: the peer is told that nobody waits.
     pub(super) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
-        if let Some(call) = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id)) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if let Some(call) = connection.calls.get_mut(&id) {
             call.timer = None;
         }
-        if let Some(caller) = self.take_call(conn, id) {
-            self.write_cancel(conn, id, Some("timed out"));
+        if let Some(remote) = connection.remote_tasks.get_mut(&id) {
+            remote.call.timer = None;
+        }
+        let protected = self.is_protected(conn, id);
+        let caller = if protected {
+            // CAN-04: it is not cancelled; without an answer there is no session.
+            self.take_call(conn, id)
+        } else {
+            self.cancel_call(conn, id, Some("timed out"))
+        };
+        if let Some(caller) = caller {
             self.tell(caller, Answer::TimedOut);
+        }
+        if protected {
+            self.close(conn, Closing::NoSession);
         }
     }
 
@@ -233,8 +288,21 @@ impl Engine {
             let refusal = Refusal::Protected;
             return self.out.push(Action::RefuseCancel { caller, refusal });
         }
+        if self.is_deaf(conn, call) {
+            // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
+            let refusal = Refusal::NotDeclared;
+            return self.out.push(Action::RefuseCancel { caller, refusal });
+        }
         self.cancel_call(conn, call, reason);
         self.tell(caller, Answer::Cancelled);
+    }
+
+    /// Whether a call is about a task that its peer does not let be cancelled.
+    fn is_deaf(&self, conn: ConnId, id: CallId) -> bool {
+        let Some(connection) = self.connections.get(&conn) else { return false };
+        let with_task = connection.remote_tasks.contains_key(&id)
+            || connection.calls.get(&id).is_some_and(|call| call.with_task);
+        with_task && !connection.peer.tasks.cancel
     }
 
     fn is_protected(&self, conn: ConnId, id: CallId) -> bool {
@@ -243,11 +311,27 @@ impl Engine {
         call.is_some_and(|call| connection.dialect.protected.contains(&&*call.method))
     }
 
-    /// Forgets a call and tells its peer.
-    pub(super) fn cancel_call(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
-        if self.take_call(conn, id).is_some() {
-            self.write_cancel(conn, id, reason);
+    /// Forgets a call and tells its peer; whose it was.
+    pub(super) fn cancel_call(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        reason: Option<&str>,
+    ) -> Option<Caller> {
+        let connection = self.connections.get_mut(&conn)?;
+        if connection.remote_tasks.contains_key(&id) {
+            return self.give_up_remote(conn, id);
         }
+        let call = connection.calls.get_mut(&id)?;
+        if let (true, CallFor::Caller(caller)) = (call.with_task, call.whom) {
+            // CAN-05: there may be a task already, whose id is on its way.
+            call.whom = CallFor::Nobody;
+            self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+            return Some(caller);
+        }
+        let caller = self.take_call(conn, id)?;
+        self.write_cancel(conn, id, reason);
+        Some(caller)
     }
 
     fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
@@ -267,7 +351,10 @@ impl Engine {
     fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
         let mut call = self.connections.get_mut(&conn)?.calls.remove(&id)?;
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        Some(call.caller)
+        match call.whom {
+            CallFor::Caller(caller) => Some(caller),
+            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+        }
     }
 
     /// Tells whoever made a call how it ended. A task that has nothing more to ask works on.
@@ -313,8 +400,9 @@ impl Engine {
     pub(super) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-            let Caller::Job { job, ask } = call.caller else {
-                self.tell(call.caller, Answer::Lost);
+            let CallFor::Caller(caller) = call.whom else { continue };
+            let Caller::Job { job, ask } = caller else {
+                self.tell(caller, Answer::Lost);
                 continue;
             };
             let Some(entry) = self.jobs.get_mut(&job) else { continue };
@@ -325,7 +413,7 @@ impl Engine {
                         self.offer_inputs(task);
                     }
                 }
-                Some(Asked::Sent(..) | Asked::Waiting(_)) => self.tell(call.caller, Answer::Lost),
+                Some(Asked::Sent(..) | Asked::Waiting(_)) => self.tell(caller, Answer::Lost),
                 // Its job was stopped with the connection, and told so.
                 None => {}
             }
@@ -372,4 +460,14 @@ impl Engine {
         self.announce(creator, id);
         true
     }
+}
+
+/// The params with the wish for a task (TSK-02: only where that is understood).
+fn with_task(params: &str, task: Option<AskTask>) -> Cow<'_, str> {
+    let (Some(task), Some(rest)) = (task, params.strip_prefix('{')) else {
+        return Cow::Borrowed(params);
+    };
+    let ttl = task.ttl.map_or_else(Default::default, |ttl| format!("\"ttl\":{}", ttl.as_millis()));
+    let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+    Cow::Owned(format!("{{\"task\":{{{ttl}}}{comma}{rest}"))
 }

@@ -1,4 +1,5 @@
-//! `tools/call`: from a request to a job, plain or as a task.
+//! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
+//! services of a client.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
@@ -49,12 +50,18 @@ struct CallMeta<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
-impl<'a> CallParams<'a> {
-    /// The token to report progress with, if it is one.
-    fn progress_token(&self) -> Option<&'a RawValue> {
-        let token = self.meta.as_ref()?.progress_token?;
-        RequestId::parse(token.get()).map(|_| token)
-    }
+#[derive(Deserialize, Default)]
+struct ServiceParams<'a> {
+    #[serde(borrow, default)]
+    task: Given<'a>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<CallMeta<'a>>,
+}
+
+/// The token of whoever wants to hear of progress, if it can be one.
+fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<&'a RawValue> {
+    let token = meta?.progress_token?;
+    RequestId::parse(token.get()).map(|_| token)
 }
 
 /// A call that may go ahead.
@@ -87,7 +94,8 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         if let (Some(claim), Some(state)) = (claim, params.request_state.0) {
-            let (responses, progress_token) = (params.input_responses.0, params.progress_token());
+            let (responses, progress_token) =
+                (params.input_responses.0, progress_token(params.meta.as_ref()));
             let retry = Retry { state, responses, progress_token };
             return self.retry_call(reply, &params.name, claim, &retry);
         }
@@ -95,6 +103,24 @@ impl Engine {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
+        self.accept(reply, admitted);
+    }
+
+    /// A server asks for a service of ours; with `tasks` it may be as a task (TSK-44).
+    pub(super) fn call_service(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&RawValue>,
+        tasks: bool,
+    ) {
+        match self.admit_service(&reply, method, params, tasks) {
+            Ok(admitted) => self.accept(reply, admitted),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
         if self.running + self.queue.len() >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
@@ -141,8 +167,48 @@ impl Engine {
                 None => empty_object(),
             },
             task,
-            progress_token: params.progress_token(),
+            progress_token: progress_token(params.meta.as_ref()),
             terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
+        })
+    }
+
+    /// As [`Engine::admit`], for a service: the arguments are the params.
+    fn admit_service<'a>(
+        &self,
+        reply: &Reply,
+        method: &str,
+        params: Option<&'a RawValue>,
+        tasks: bool,
+    ) -> Result<Admitted<'a>, ErrorObject> {
+        let read: ServiceParams<'a> = params::read_or_default(params)?;
+        let Some(service) = self.settings.services.get(method) else {
+            // It was declared, and a reload took it away.
+            let message = alloc::format!("there is no method {method:?}");
+            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        };
+        let task = match (tasks, service.task_support, read.task.0) {
+            // TSK-03
+            (false, ..) | (true, TaskSupport::Forbidden, _) => None,
+            (true, TaskSupport::Optional, None) => None,
+            (true, TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
+                Some(read_ttl(task)?)
+            }
+            (true, TaskSupport::Required, None) => {
+                // TSK-06
+                let message = alloc::format!("{method:?} runs as a task only: params.task is due");
+                return Err(ErrorObject::new(code::INVALID_REQUEST, message));
+            }
+        };
+        let arguments = params.map_or_else(empty_object, ToOwned::to_owned);
+        if let Some(check) = &service.check {
+            check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
+        }
+        Ok(Admitted {
+            tool: Arc::clone(service),
+            arguments,
+            task,
+            progress_token: progress_token(read.meta.as_ref()),
+            terms: Terms::Session(reply.dialect),
         })
     }
 

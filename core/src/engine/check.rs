@@ -1,9 +1,10 @@
 //! Invariants across the tables: what must hold after every event.
 
 use super::{Engine, park};
-use crate::call::{Asked, Caller};
+use crate::call::{Asked, Call, CallFor, Caller};
 use crate::claim::Terms;
-use crate::connection::{Ending, Work};
+use crate::connection::{Connection, Ending, Work};
+use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
 use crate::task::Status;
 
@@ -138,9 +139,8 @@ fn calls(engine: &Engine) {
                     assert!(job.task.is_some() || asks_by_answer, "{id} asks {ask:?} of nobody");
                 }
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
-                    let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
                     let caller = Caller::Job { job: *id, ask: *ask };
-                    assert_eq!(entry.map(|entry| entry.caller), Some(caller));
+                    assert_eq!(caller_of(engine, *conn, *call), Some(caller));
                     sent += 1;
                 }
             }
@@ -155,12 +155,53 @@ fn calls(engine: &Engine) {
         }
     }
     for (ask, (conn, call)) in &engine.host_calls {
-        let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
-        assert_eq!(entry.map(|entry| entry.caller), Some(Caller::Host(*ask)));
+        assert_eq!(caller_of(engine, *conn, *call), Some(Caller::Host(*ask)));
         sent += 1;
     }
-    let open: usize = engine.connections.values().map(|c| c.calls.len()).sum();
+    let open: usize = engine.connections.values().map(open_calls).sum();
     assert_eq!(open, sent, "a call without a caller");
+}
+
+/// Who waits for a call, or for the task that came of it.
+fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
+    let connection = engine.connections.get(&conn)?;
+    match (connection.calls.get(&id), connection.remote_tasks.get(&id)) {
+        (Some(Call { whom: CallFor::Caller(caller), .. }), None) => Some(*caller),
+        (None, Some(remote)) => Some(remote.caller),
+        (Some(_), _) | (None, None) => None,
+    }
+}
+
+/// How many callers wait on one connection; what the engine asks for itself has its remote task.
+fn open_calls(connection: &Connection) -> usize {
+    let mut open = connection.remote_tasks.len();
+    for (id, call) in &connection.calls {
+        let about = |created: &CallId| connection.remote_tasks.get(created);
+        match &call.whom {
+            CallFor::Caller(_) => open += 1,
+            CallFor::Nobody => {
+                assert!(call.with_task, "{id:?} is kept for the task it may create (CAN-05)");
+                assert_eq!(call.timer, None, "nobody waits for {id:?}");
+            }
+            CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
+            CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
+            CallFor::Cancel => {}
+        }
+    }
+    for (id, remote) in &connection.remote_tasks {
+        assert_eq!(remote.call.whom, CallFor::Caller(remote.caller));
+        for asked in [remote.poll, remote.fetch].into_iter().flatten() {
+            assert!(connection.calls.contains_key(&asked), "{id:?} waits for nothing");
+        }
+        let followed = remote.poll_timer.is_some() || remote.poll.is_some();
+        let once = !(remote.poll_timer.is_some() && remote.poll.is_some());
+        assert!(once, "{id:?} is asked about once at a time (TSK-13)");
+        assert!(
+            followed || remote.fetch.is_some() || connection.ending != Ending::Open,
+            "{id:?} is followed by nothing (TSK-13)"
+        );
+    }
+    open
 }
 
 fn timers(engine: &Engine) {
@@ -176,6 +217,12 @@ fn timers(engine: &Engine) {
             .filter(|call| call.timer.is_some())
             .count()
         + park::armed(engine)
+        + engine
+            .connections
+            .values()
+            .flat_map(|c| c.remote_tasks.values())
+            .map(|r| usize::from(r.call.timer.is_some()) + usize::from(r.poll_timer.is_some()))
+            .sum::<usize>()
         + engine.drain.as_ref().map_or(0, |drain| {
             usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())
         });

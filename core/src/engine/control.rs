@@ -10,6 +10,7 @@ use crate::event::AfterInput;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
+use crate::role::Side;
 use crate::settings::Settings;
 use crate::task::Change;
 use crate::time::Instant;
@@ -75,7 +76,11 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
-        self.lose_calls(conn, connection.calls.into_iter().collect());
+        let mut calls: alloc::vec::Vec<_> = connection.calls.into_iter().collect();
+        for (id, remote) in connection.remote_tasks {
+            calls.push(self.lose_remote(conn, id, remote));
+        }
+        self.lose_calls(conn, calls);
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
@@ -116,6 +121,7 @@ impl Engine {
             .connections
             .iter()
             .filter(|(_, connection)| connection.phase == Phase::Ready)
+            .filter(|(_, connection)| matches!(connection.side, Side::Server))
             .map(|(conn, _)| *conn)
             .collect();
         for conn in ready {
@@ -209,6 +215,7 @@ impl Engine {
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Parked(state) => self.on_parked_timer(state),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
+                Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

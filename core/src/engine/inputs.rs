@@ -13,7 +13,7 @@ use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::call::{Answer, Asked, Caller, PeerCapabilities};
+use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities};
 use crate::id::{AskId, JobId};
 use crate::job::Job;
 use crate::message::ErrorObject;
@@ -43,7 +43,8 @@ impl Engine {
 
 /// Writes an object of what a job asks, as far as the client can answer it.
 pub(super) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
-    let wanted = job.questions().filter(|(_, question)| peer.answers(&question.method));
+    let answers = |question: &Ask| question.task.is_none() && peer.answers(&question.method);
+    let wanted = job.questions().filter(|(_, question)| answers(question));
     json.raw("{");
     for (position, (ask, question)) in wanted.enumerate() {
         json.raw(if position == 0 { "\"" } else { ",\"" }).display(ask.get()).raw("\":{");

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{Engine, modern, typed};
 use crate::action::Closing;
-use crate::call::PeerCapabilities;
+use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, Results, TaskRules};
@@ -15,14 +15,24 @@ use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
 use crate::params;
+use crate::role::{Role, Side};
 
 impl Engine {
-    pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity) {
+    pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
         let before = self.connections.insert(conn, Connection::new(identity));
         assert!(before.is_none(), "a connection id is given once");
-        if full {
+        let role = match role {
+            Role::Server => None,
+            Role::Client(role) => Some(role),
+        };
+        if full && let Some(role) = role {
+            self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
+            self.close(conn, Closing::TooMany);
+        } else if let Some(role) = role {
+            self.begin_session(conn, role);
+        } else if full {
             let message = alloc::format!("the daemon serves {max} connections at most");
             let error = limit_error("connections", max, message);
             self.refuse_unreadable(conn, &error, None);
@@ -45,6 +55,10 @@ impl Engine {
                 self.settings.limits.write_buffer_bytes,
                 "bytes wait unread on this connection: read them first",
             );
+        }
+        if let Side::Client(side) = &connection.side {
+            let declared = side.declared;
+            return self.on_request_of_server(reply, method, params, declared);
         }
         match self.claims.read(params) {
             None => self.on_session_request(reply, method, params),
@@ -111,6 +125,10 @@ impl Engine {
             self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
             self.on_peer_progress(conn, params);
+        } else if method == "notifications/tasks/status" {
+            self.on_status_hint(conn, params);
+        } else if method == "notifications/tools/list_changed" {
+            self.forget_tools(conn);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
         // answered. Every other notification is for somebody else.
@@ -133,7 +151,7 @@ impl Engine {
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
-        connection.peer = PeerCapabilities::read(params.capabilities);
+        connection.peer = PeerCapabilities::read(params.capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
         let settings = alloc::sync::Arc::clone(&self.settings);

@@ -15,6 +15,7 @@ use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
+use crate::role::Side;
 use crate::task::{Change, TaskOutcome};
 use crate::timer::Timer;
 use crate::tool::Step;
@@ -336,9 +337,11 @@ impl Engine {
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
-        let least = match &job.terms {
-            Terms::Session(_) => Some(connection.log_level),
-            Terms::Claim(claim) => claim.log_level,
+        let least = match (&connection.side, &job.terms) {
+            // Servers log to clients, never the other way.
+            (Side::Client(_), _) => None,
+            (Side::Server, Terms::Session(_)) => Some(connection.log_level),
+            (Side::Server, Terms::Claim(claim)) => claim.log_level,
         };
         if least.is_none_or(|least| level < least) || crowded {
             return;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::call::{Ask, Caller, Patience};
+use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::message::ErrorObject;
+use ceased_core::role::{AsClient, Offers, Role};
 use ceased_core::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -71,6 +72,9 @@ pub(super) enum Happened {
     Opened {
         conn: u64,
         identity: Who,
+        /// How we dialled; nothing where the peer is the client.
+        #[serde(default)]
+        client: Option<Dialled>,
     },
     Frame {
         conn: u64,
@@ -169,38 +173,84 @@ pub(super) enum Ended {
 pub(super) struct Question {
     method: String,
     params: Option<Box<RawValue>>,
-    /// Timeout, whether progress extends it, cap.
-    patience: Option<(Duration, bool, Duration)>,
+    patience: Option<Wait>,
+    #[serde(default)]
+    task: Option<TaskWish>,
+}
+
+/// An [`AskTask`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+struct TaskWish {
+    ttl: Option<Duration>,
+}
+
+/// A [`Patience`] as data: timeout, whether progress extends it, cap.
+type Wait = (Duration, bool, Duration);
+
+fn wait_of(patience: Patience) -> Wait {
+    (patience.timeout, patience.extend_on_progress, patience.cap)
+}
+
+fn patience_of((timeout, extend_on_progress, cap): Wait) -> Patience {
+    Patience { timeout, extend_on_progress, cap }
+}
+
+/// An [`AsClient`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Dialled {
+    ask: u64,
+    sampling: bool,
+    elicitation: bool,
+    roots: bool,
+    patience: Option<Wait>,
+}
+
+impl Dialled {
+    fn new(role: &Role) -> Option<Self> {
+        let Role::Client(AsClient { ask, offers, patience }) = *role else { return None };
+        let Offers { sampling, elicitation, roots } = offers;
+        let (ask, patience) = (ask.get(), patience.map(wait_of));
+        Some(Self { ask, sampling, elicitation, roots, patience })
+    }
+
+    fn get(&self) -> Role {
+        let Self { ask, sampling, elicitation, roots, patience } = *self;
+        let offers = Offers { sampling, elicitation, roots };
+        Role::Client(AsClient { ask: AskId::new(ask), offers, patience: patience.map(patience_of) })
+    }
 }
 
 impl Question {
     fn new(ask: &Ask) -> Self {
-        let Ask { method, params, patience } = ask;
-        let spans =
-            |patience: Patience| (patience.timeout, patience.extend_on_progress, patience.cap);
-        Self { method: method.to_string(), params: params.clone(), patience: patience.map(spans) }
+        let Ask { method, params, patience, task } = ask;
+        Self {
+            method: method.to_string(),
+            params: params.clone(),
+            patience: patience.map(wait_of),
+            task: task.map(|AskTask { ttl }| TaskWish { ttl }),
+        }
     }
 
     fn get(&self) -> Ask {
-        let patience = self.patience.map(|(timeout, extend_on_progress, cap)| Patience {
-            timeout,
-            extend_on_progress,
-            cap,
-        });
-        Ask { method: self.method.as_str().into(), params: self.params.clone(), patience }
+        Ask {
+            method: self.method.as_str().into(),
+            params: self.params.clone(),
+            patience: self.patience.map(patience_of),
+            task: self.task.as_ref().map(|wish| AskTask { ttl: wish.ttl }),
+        }
     }
 }
 
 impl Happened {
     pub(super) fn new(event: &Event<'_>) -> Self {
         match event {
-            Event::Opened { conn, identity } => {
+            Event::Opened { conn, identity, role } => {
                 let identity = match identity {
                     Identity::User(uid) => Who::User(*uid),
                     Identity::Token(name) => Who::Token(name.to_string()),
                     Identity::Anonymous => Who::Anonymous,
                 };
-                Self::Opened { conn: conn.get(), identity }
+                Self::Opened { conn: conn.get(), identity, client: Dialled::new(role) }
             }
             Event::Frame { conn, frame } => {
                 Self::Frame { conn: conn.get(), frame: Bytes::new(frame) }
@@ -272,13 +322,14 @@ impl Happened {
     pub(super) fn get(&self) -> Result<Event<'_>, String> {
         let (conn_of, job_of) = (ConnId::new, JobId::new);
         Ok(match self {
-            Self::Opened { conn, identity } => {
+            Self::Opened { conn, identity, client } => {
                 let identity = match identity {
                     Who::User(uid) => Identity::User(*uid),
                     Who::Token(name) => Identity::Token(name.as_str().into()),
                     Who::Anonymous => Identity::Anonymous,
                 };
-                Event::Opened { conn: conn_of(*conn), identity }
+                let role = client.as_ref().map_or(Role::Server, Dialled::get);
+                Event::Opened { conn: conn_of(*conn), identity, role }
             }
             Self::Frame { conn, frame } => {
                 Event::Frame { conn: conn_of(*conn), frame: frame.get() }

@@ -18,6 +18,8 @@ pub(super) struct Recipe {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<ToolRecipe>,
+    #[serde(default)]
+    services: Vec<ToolRecipe>,
 }
 
 /// [`Tool`] as data. Its check is made anew from its schema.
@@ -36,12 +38,13 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog } = settings;
+        let Settings { server, limits, tasks, catalog, services } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             limits: *limits,
             tasks: *tasks,
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
         }
     }
 
@@ -50,13 +53,17 @@ impl Recipe {
     /// # Errors
     /// When a tool's schema cannot be read any more.
     pub(super) fn get(&self) -> Result<Settings, String> {
-        let tools: Result<Vec<Tool>, String> = self.tools.iter().map(ToolRecipe::get).collect();
+        let made = |recipes: &[ToolRecipe]| {
+            let tools: Result<Vec<Tool>, String> = recipes.iter().map(ToolRecipe::get).collect();
+            tools.map(Catalog::new)
+        };
         let (name, version) = &self.server;
         Ok(Settings {
             server: ServerInfo { name: name.as_str().into(), version: version.as_str().into() },
             limits: self.limits,
             tasks: self.tasks,
-            catalog: Catalog::new(tools?),
+            catalog: made(&self.tools)?,
+            services: made(&self.services)?,
         })
     }
 }

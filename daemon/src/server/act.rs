@@ -144,6 +144,10 @@ impl Server {
             Note::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
             }
+            Note::RemoteTask { conn, task, method, label, state } => {
+                let state = state.as_str();
+                tracing::info!(%conn, %task, %method, label, state, "task at a peer");
+            }
             Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
         }
     }

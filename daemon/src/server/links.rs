@@ -5,6 +5,7 @@ use std::io;
 use ceased_core::event::{AfterInput, Event, Identity};
 use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
+use ceased_core::role::Role;
 use ceased_core::time::Now;
 use ceased_transports::{Accept, Flow, Link, Peer as Origin, Sent, Transport};
 use mio::Token;
@@ -66,7 +67,8 @@ impl Server {
         self.next_conn += 1;
         tracing::debug!(%conn, peer = %link.peer(), %identity, "connected");
         self.links.insert(conn, Peer { link, sole, closing: false, blocked: None });
-        self.engine.handle(now, Event::Opened { conn, identity }, &mut self.actions);
+        let opened = Event::Opened { conn, identity, role: Role::Server };
+        self.engine.handle(now, opened, &mut self.actions);
         // A new link counts as readable until it was tried.
         self.ready.insert(conn);
         Ok(())

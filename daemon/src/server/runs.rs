@@ -188,7 +188,12 @@ fn question_to_ask(question: &str) -> Ask {
         "message": question,
         "requestedSchema": {"type": "object", "properties": {}},
     });
-    Ask { method: "elicitation/create".into(), params: to_raw_value(&params).ok(), patience: None }
+    Ask {
+        method: "elicitation/create".into(),
+        params: to_raw_value(&params).ok(),
+        patience: None,
+        task: None,
+    }
 }
 
 /// What an answer means for a job that waits to be confirmed.
@@ -217,7 +222,9 @@ fn verdict(answer: &Answer) -> Verdict {
             format!("not run: it needs confirmation, and the client cannot be asked: {refusal}")
                 .into(),
         ),
-        Answer::TimedOut | Answer::Lost => Verdict::No("not run: nobody confirmed it".into()),
+        Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
+            Verdict::No("not run: nobody confirmed it".into())
+        }
         Answer::Cancelled => Verdict::Stopped,
     }
 }

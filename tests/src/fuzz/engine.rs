@@ -8,6 +8,7 @@ use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl Host {
         self.conns.push(conn);
         let identity =
             if user.is_multiple_of(3) { Identity::Anonymous } else { Identity::User(user) };
-        self.feed(Event::Opened { conn, identity });
+        self.feed(Event::Opened { conn, identity, role: Role::Server });
     }
 
     /// One event; the first byte of `rest` picks the connection or the job.

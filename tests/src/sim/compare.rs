@@ -164,7 +164,7 @@ fn renamed(
         }
         Input::Lingering(id) => (Some(Input::Lingering(name(id))), of_job(id)),
         Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
-        Input::Opened(conn, _)
+        Input::Opened(conn, _, _)
         | Input::Frame(conn, _)
         | Input::Overlong(conn)
         | Input::Alien(conn, _)
@@ -292,7 +292,7 @@ fn validate_line(revision: &str, line: &str) {
         () if has("content") => ("tools/call", false),
         () => ("ping", false),
     };
-    let asked = Asked { method: method.to_owned(), with_task, claims: false };
+    let asked = Asked { method: method.to_owned(), with_task, claims: false, of_server: false };
     let checked = schema::check_message(revision, &message, Some(&asked));
     assert!(checked.is_ok(), "{line}: {checked:?}");
 }

@@ -12,6 +12,7 @@ use ceased_core::event::{AfterInput, Identity, LogLevel, Outcome};
 use ceased_core::frame::{Frame, Inbox};
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::message::ErrorObject;
+use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step as StopStep;
 use serde_json::json;
@@ -196,7 +197,7 @@ impl Judge {
         };
         self.links.insert(conn, link);
         let identity = if user < 3 { Identity::User(user) } else { Identity::Anonymous };
-        self.feed(Input::Opened(ConnId::new(conn), identity));
+        self.feed(Input::Opened(ConnId::new(conn), identity, Role::Server));
     }
 
     fn bytes(&mut self, conn: u64, text: &str) {

@@ -189,7 +189,13 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         status_notifications: !rng.once_in(4),
     };
     let server = ServerInfo { name: "simulated".into(), version: "0".into() };
-    Arc::new(Settings { server, limits, tasks, catalog: catalog(rng) })
+    Arc::new(Settings {
+        server,
+        limits,
+        tasks,
+        catalog: catalog(rng),
+        services: Catalog::default(),
+    })
 }
 
 /// The tools of the kit with other patience, and sometimes one of them missing.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ceased_core::action::Closing;
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
+use ceased_core::role::Role;
 use serde_json::{Value, json};
 
 use super::{NEWEST, World};
@@ -17,6 +18,8 @@ pub(super) struct Peer {
     pub(super) revision: &'static str,
     /// Whether a session was begun.
     pub(super) initialized: bool,
+    /// Whether we are its client.
+    pub(super) is_server: bool,
     pub(super) lines: VecDeque<String>,
     /// What was asked, by id.
     pub(super) asked: Vec<(Value, Asked)>,
@@ -45,14 +48,7 @@ impl Peer {
             return;
         }
         if message.get("method").is_some() && message.get("id").is_some() {
-            let definition = match message["method"].as_str() {
-                Some("ping") => "PingRequest",
-                Some("elicitation/create") => "ElicitRequest",
-                Some("sampling/createMessage") => "CreateMessageRequest",
-                Some("roots/list") => "ListRootsRequest",
-                other => panic!("a server does not ask for {other:?}"),
-            };
-            let valid = schema::check(self.revision, definition, message);
+            let valid = schema::check_request(self.revision, message);
             return valid.expect("what is asked is valid");
         }
         // Before a session has chosen, the engine speaks plain JSON-RPC; the initialize answer is
@@ -104,18 +100,25 @@ impl Peer {
         if claims && !self.initialized {
             self.revision = schema::MODERN;
         }
-        self.asked.push((id, Asked { method, with_task, claims }));
+        let of_server = self.is_server;
+        self.asked.push((id, Asked { method, with_task, claims, of_server }));
     }
 }
 
 impl World {
     /// A peer connects and says nothing.
     pub fn connect(&mut self, identity: Identity) -> ConnId {
+        self.connect_as(identity, Role::Server)
+    }
+
+    /// A peer connects, and this is what we are to it.
+    pub fn connect_as(&mut self, identity: Identity, role: Role) -> ConnId {
         let conn = ConnId::new(self.next_conn);
         self.next_conn += 1;
         let peer = Peer {
             revision: "2024-11-05",
             initialized: false,
+            is_server: role != Role::Server,
             lines: VecDeque::new(),
             asked: Vec::new(),
             answered: Vec::new(),
@@ -124,7 +127,7 @@ impl World {
             gone: false,
         };
         self.peers.insert(conn, peer);
-        self.feed(Input::Opened(conn, identity));
+        self.feed(Input::Opened(conn, identity, role));
         conn
     }
 

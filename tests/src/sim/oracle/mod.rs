@@ -233,7 +233,7 @@ impl Oracle {
         (self.now, self.wall) = (now, wall);
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
         match input {
-            Input::Opened(conn, identity) => self.open(conn.get(), &identity.to_string()),
+            Input::Opened(conn, identity, _) => self.open(conn.get(), &identity.to_string()),
             Input::Frame(conn, frame) => self.frame(conn.get(), frame, crowded),
             Input::Overlong(conn) => self.unreadable(conn.get(), -32600, None),
             Input::Alien(conn, bytes) => self.alien(conn.get(), bytes),
