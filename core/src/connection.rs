@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::acp::Party;
 use crate::action::Closing;
 use crate::call::{Call, PeerCapabilities};
 use crate::dialect::Dialect;
@@ -53,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) linger_timer: Option<Instant>,
     /// What the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
+    /// What we and the peer are to each other, on a connection that speaks ACP.
+    pub(crate) acp: Option<Party>,
     /// Requests of ours that wait for an answer.
     pub(crate) calls: BTreeMap<CallId, Call>,
     /// Pings sent to find out whether the peer is still there.
@@ -75,6 +78,7 @@ impl Connection {
             stall_timer: None,
             linger_timer: None,
             peer: PeerCapabilities { elicitation: false, sampling: false, roots: false },
+            acp: None,
             calls: BTreeMap::new(),
             probes: 0,
         }

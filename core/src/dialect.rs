@@ -7,12 +7,24 @@ pub struct Dialect {
     pub name: &'static str,
     /// What stands in `protocolVersion`.
     pub revision: &'static str,
-    /// The notification that cancels a request (CAN-01).
+    /// What requests there are.
+    pub methods: Methods,
+    /// The notification that cancels a request (CAN-01, ACP-01).
     pub cancel_method: &'static str,
-    /// What a cancelled request is answered with (CAN-08).
+    /// The member of its params that names the request.
+    pub cancel_id: &'static str,
+    /// The member of its params that says why, if there is one.
+    pub cancel_reason: Option<&'static str>,
+    /// Every spelling of it that is understood: method and member (ACP-01).
+    pub cancel_heard: &'static [(&'static str, &'static str)],
+    /// When one may be sent, and is heeded (ACP-02).
+    pub cancel_support: CancelSupport,
+    /// What a cancelled request is answered with (CAN-08, ACP-06).
     pub after_cancel: AfterCancel,
-    /// Requests that cannot be cancelled (CAN-04).
+    /// Requests that cannot be cancelled (CAN-04, ACP-04).
     pub protected: &'static [&'static str],
+    /// Whether `null` is the id of a request.
+    pub null_ids: bool,
     /// What an array of messages is.
     pub batch: Batch,
     /// How an error is sent whose request id could not be read (RPC-01).
@@ -30,6 +42,31 @@ pub struct Dialect {
 pub enum AfterCancel {
     /// Nothing, ever (CAN-08).
     Silence,
+    /// A result that came in time, or else this error, once (ACP-06).
+    Answer {
+        /// The error's code.
+        code: i64,
+        /// The error's message.
+        message: &'static str,
+    },
+}
+
+/// What requests there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Methods {
+    /// Those of this engine, with a host's tools behind `tools/call`.
+    Tools,
+    /// Those a host declares, each a service of its own ([`Offer`](crate::acp::Offer)).
+    Services,
+}
+
+/// When a cancel may be sent, and is heeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelSupport {
+    /// Always.
+    Assumed,
+    /// By who declared `cancellation: {request: true}` at initialize, and to such a peer (ACP-02).
+    Declared,
 }
 
 /// What an array of messages is.
@@ -76,9 +113,15 @@ pub enum TaskRules {
 const MCP: Dialect = Dialect {
     name: "mcp/2024-11-05",
     revision: "2024-11-05",
+    methods: Methods::Tools,
     cancel_method: "notifications/cancelled",
+    cancel_id: "requestId",
+    cancel_reason: Some("reason"),
+    cancel_heard: &[("notifications/cancelled", "requestId")],
+    cancel_support: CancelSupport::Assumed,
     after_cancel: AfterCancel::Silence,
     protected: &["initialize"],
+    null_ids: false,
     batch: Batch::Refuse,
     unreadable_id: UnreadableId::Null,
     progress_message: false,
@@ -118,7 +161,46 @@ pub static MCP_2025_11_25: Dialect = Dialect {
     ..MCP
 };
 
-/// Every dialect, oldest first.
+const ACP_V1: Dialect = Dialect {
+    name: "acp",
+    revision: "1",
+    methods: Methods::Services,
+    cancel_method: "$/cancel_request",
+    cancel_id: "requestId",
+    cancel_reason: None,
+    cancel_heard: &[
+        ("$/cancel_request", "requestId"),
+        ("$/cancelRequest", "requestId"),
+        ("$/cancelRequest", "id"),
+    ],
+    cancel_support: CancelSupport::Assumed,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Request cancelled" },
+    protected: &["initialize"],
+    null_ids: true,
+    batch: Batch::Refuse,
+    unreadable_id: UnreadableId::Null,
+    progress_message: false,
+    tool_members: ToolMembers::Plain,
+    tasks: TaskRules::None,
+};
+
+/// ACP version 1, request cancellation as published.
+pub static ACP: Dialect = ACP_V1;
+
+/// ACP version 1, request cancellation as first proposed.
+pub static ACP_RFD: Dialect = Dialect {
+    name: "acp-rfd",
+    cancel_method: "$/cancelRequest",
+    cancel_id: "id",
+    cancel_support: CancelSupport::Declared,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Cancelled" },
+    ..ACP_V1
+};
+
+/// Both dialects of ACP. The host chooses one when a connection is opened.
+pub static BOTH_ACP: [&Dialect; 2] = [&ACP, &ACP_RFD];
+
+/// Every dialect of MCP, oldest first.
 pub static ALL: [&Dialect; 4] =
     [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25];
 

@@ -35,6 +35,16 @@ pub(crate) struct Job {
     pub(crate) timer: Option<Instant>,
 }
 
+impl Job {
+    /// Whether its task waits for what the job asked of whoever waits for the task (TSK-28).
+    pub(crate) fn needs_input(&self) -> bool {
+        self.asks.values().any(|asked| match asked {
+            Asked::Waiting(_) | Asked::Offered(..) => true,
+            Asked::Sent(..) => false,
+        })
+    }
+}
+
 /// Whom the outcome of a job is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Purpose {

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use crate::acp::Offers;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
 
@@ -16,6 +17,8 @@ pub struct Settings {
     pub tasks: TaskPolicy,
     /// The tools on offer.
     pub catalog: Catalog,
+    /// What is offered to ACP peers.
+    pub acp: Offers,
 }
 
 /// How the server names itself.

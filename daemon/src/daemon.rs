@@ -185,6 +185,7 @@ impl Daemon {
                 limits: self.limits,
                 tasks: self.tasks,
                 catalog: Catalog::new(self.tools),
+                ..Settings::default()
             }),
             containment,
             orphans: self.orphans,
@@ -267,6 +268,7 @@ pub(crate) fn reload(path: std::path::PathBuf) -> Reload {
             limits: limits(&config),
             tasks: task_policy(&config.tasks),
             catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+            ..Settings::default()
         }))
     })
 }

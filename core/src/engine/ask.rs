@@ -8,9 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
+use super::answered::CancelWay;
 use crate::action::Action;
-use crate::call::{Answer, Ask, Asked, Call, Caller, Refusal};
+use crate::call::{Answer, Ask, Asked, Call, Caller, Refusal, Wanted};
 use crate::connection::{Ending, Phase};
+use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
 use crate::meta::{RELATED_TASK, write_with_meta};
@@ -18,10 +20,13 @@ use crate::params;
 use crate::task::Change;
 use crate::timer::Timer;
 
+/// Why what a job asked is cancelled, for a peer that wants to know.
+const PARENT_OVER: &str = "the request it was for is over";
+
 impl Engine {
-    /// A job asks its peer something. For a plain call that is whoever made it; for a task whoever
-    /// waits for its result (TSK-28, TSK-30).
-    pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, request: Ask) {
+    /// A job asks a peer something. Unless it says whom, that is whoever made the call, and for a
+    /// task whoever waits for its result (TSK-28, TSK-30).
+    pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, to: Option<ConnId>, request: Ask) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -40,9 +45,9 @@ impl Engine {
         if let Some(refusal) = refusal {
             return self.refuse_call(caller, refusal);
         }
-        match job.task {
-            None => {
-                let conn = job.conn;
+        match (to, job.task) {
+            (Some(_), _) | (None, None) => {
+                let conn = to.unwrap_or(job.conn);
                 match self.send_call(conn, caller, &request, None) {
                     Ok(call) => {
                         let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
@@ -51,7 +56,7 @@ impl Engine {
                     Err(refusal) => self.refuse_call(caller, refusal),
                 }
             }
-            Some(task) => {
+            (None, Some(task)) => {
                 job.asks.insert(ask, Asked::Waiting(request));
                 self.change_task(task, Change::InputNeeded);
                 self.offer_inputs(task);
@@ -91,7 +96,11 @@ impl Engine {
             (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
             (Ending::Open, Phase::Ready) => {}
         }
-        if !connection.peer.answers(&ask.method) {
+        let answers = match connection.dialect.methods {
+            Methods::Tools => connection.peer.answers(&ask.method),
+            Methods::Services => true,
+        };
+        if !answers {
             return Err(Refusal::NotDeclared);
         }
         if connection.calls.len() >= max {
@@ -105,12 +114,14 @@ impl Engine {
             patience: ask.patience,
             cap: ask.patience.map(|patience| self.now.at + patience.cap),
             timer: None,
+            wanted: Wanted::Yes,
         };
         if let Some(patience) = ask.patience {
             let at = self.now.at + patience.timeout.min(patience.cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         connection.calls.insert(id, call);
+        self.note_asking(conn, &ask.method, ask.params.as_deref());
         self.write_call(conn, id, ask, task);
         Ok(id)
     }
@@ -122,7 +133,8 @@ impl Engine {
         if let Some(related) = &related {
             meta.push((RELATED_TASK, related));
         }
-        if ask.patience.is_some_and(|patience| patience.extend_on_progress) {
+        let progress = ask.patience.is_some_and(|patience| patience.extend_on_progress);
+        if progress && self.dialect(conn).methods == Methods::Tools {
             meta.push(("progressToken", &number));
         }
         self.send(conn, |json| {
@@ -149,12 +161,15 @@ impl Engine {
     ) {
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
-            Some(RequestId::Text(_)) | None => None,
+            Some(RequestId::Text(_) | RequestId::Null) | None => None,
         };
         let Some(call) = call.filter(|call| call.get() < self.next_call) else {
             self.counters.unasked_responses += 1;
             return;
         };
+        if let Ok(result) = outcome {
+            self.note_answered(conn, call, result);
+        }
         let Some(caller) = self.take_call(conn, call) else {
             self.counters.late_responses += 1;
             return;
@@ -181,6 +196,7 @@ impl Engine {
         let Some(call) = call else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
+            && call.wanted == Wanted::Yes
         {
             let at = (now + patience.timeout).min(cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
@@ -193,12 +209,22 @@ impl Engine {
 
     /// The answer did not come in time: the peer is told that nobody waits.
     pub(super) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
-        if let Some(call) = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id)) {
-            call.timer = None;
+        let call = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id));
+        let Some(call) = call else { return };
+        call.timer = None;
+        let answer = match call.wanted {
+            Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
+            Wanted::Cancelled => Answer::Cancelled,
+        };
+        match self.cancel_way(conn, id) {
+            CancelWay::Await => {
+                return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
+            }
+            CancelWay::Forget => self.write_cancel(conn, id, Some("timed out")),
+            CancelWay::Refuse(_) => {}
         }
         if let Some(caller) = self.take_call(conn, id) {
-            self.write_cancel(conn, id, Some("timed out"));
-            self.tell(caller, Answer::TimedOut);
+            self.tell(caller, answer);
         }
     }
 
@@ -221,36 +247,37 @@ impl Engine {
             let refusal = Refusal::NotInProgress;
             return self.out.push(Action::RefuseCancel { caller, refusal });
         };
-        if self.is_protected(conn, call) {
-            // CAN-04
-            let refusal = Refusal::Protected;
-            return self.out.push(Action::RefuseCancel { caller, refusal });
+        match self.cancel_way(conn, call) {
+            CancelWay::Forget => {
+                self.cancel_call(conn, call, reason);
+                self.tell(caller, Answer::Cancelled);
+            }
+            CancelWay::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
+            // CAN-04, ACP-03, ACP-04
+            CancelWay::Refuse(refusal) => self.out.push(Action::RefuseCancel { caller, refusal }),
         }
-        self.cancel_call(conn, call, reason);
-        self.tell(caller, Answer::Cancelled);
     }
 
-    fn is_protected(&self, conn: ConnId, id: CallId) -> bool {
-        let Some(connection) = self.connections.get(&conn) else { return false };
-        let call = connection.calls.get(&id);
-        call.is_some_and(|call| connection.dialect.protected.contains(&&*call.method))
-    }
-
-    /// Forgets a call and tells its peer.
+    /// Forgets a call and tells its peer, if there is a way and it was not told before.
     fn cancel_call(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
+        let way = self.cancel_way(conn, id);
         if self.take_call(conn, id).is_some() {
-            self.write_cancel(conn, id, reason);
+            match way {
+                CancelWay::Forget | CancelWay::Await => self.write_cancel(conn, id, reason),
+                CancelWay::Refuse(_) => {}
+            }
         }
     }
 
-    fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
+    /// Tells a peer that a call is cancelled, in its own spelling (CAN-01, ACP-01).
+    pub(super) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
         let reason = reason.map(|reason| self.clean(reason));
-        let method = self.dialect(conn).cancel_method;
+        let dialect = self.dialect(conn);
         self.send(conn, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",").member("method", method);
-            json.raw(",\"params\":{\"requestId\":").display(id.get());
-            if let Some(reason) = &reason {
-                json.raw(",").member("reason", reason);
+            json.raw("{\"jsonrpc\":\"2.0\",").member("method", dialect.cancel_method);
+            json.raw(",\"params\":{").string(dialect.cancel_id).raw(":").display(id.get());
+            if let (Some(member), Some(reason)) = (dialect.cancel_reason, &reason) {
+                json.raw(",").member(member, reason);
             }
             json.raw("}}");
         });
@@ -272,8 +299,9 @@ impl Engine {
             }
             Caller::Job { job, ask } => {
                 let Some(job) = self.jobs.get_mut(&job) else { return };
+                let needed = job.needs_input();
                 job.asks.remove(&ask);
-                answered = job.task.filter(|_| job.asks.is_empty());
+                answered = job.task.filter(|_| needed && !job.needs_input());
             }
         }
         self.out.push(Action::Tell { caller, answer });
@@ -282,15 +310,48 @@ impl Engine {
         }
     }
 
-    /// A job is told to stop, or is over: what it asked is of no use any more (ACP-05).
+    /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
+    /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
     pub(super) fn cancel_asks(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let sent: Vec<(ConnId, CallId)> = job
+            .asks
+            .values()
+            .filter_map(|asked| match asked {
+                Asked::Sent(conn, call) => Some((*conn, *call)),
+                Asked::Waiting(_) | Asked::Offered(..) => None,
+            })
+            .collect();
+        for (conn, call) in sent {
+            match self.cancel_way(conn, call) {
+                CancelWay::Await => {
+                    self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
+                }
+                CancelWay::Forget | CancelWay::Refuse(_) => {}
+            }
+        }
+        self.drop_asks_but(id, |call| call.wanted != Wanted::Yes);
+    }
+
+    /// A job is over: nobody is left to be told an answer.
+    pub(super) fn drop_asks(&mut self, id: JobId) {
+        self.drop_asks_but(id, |_| false);
+    }
+
+    fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let task = job.task.filter(|_| !job.asks.is_empty());
+        let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in core::mem::take(&mut job.asks) {
             match asked {
                 Asked::Waiting(_) => {}
+                Asked::Sent(conn, call) if self.call(conn, call).is_some_and(keep) => {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.asks.insert(ask, asked);
+                    }
+                    continue;
+                }
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
-                    self.cancel_call(conn, call, Some("the request it was for is over"));
+                    self.cancel_call(conn, call, Some(PARENT_OVER));
                 }
             }
             let caller = Caller::Job { job: id, ask };
@@ -299,6 +360,10 @@ impl Engine {
         if let Some(task) = task {
             self.change_task(task, Change::InputArrived);
         }
+    }
+
+    fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
+        self.connections.get(&conn)?.calls.get(&id)
     }
 
     /// A connection is gone, and with it the answers that were to come on it. What tasks asked is

@@ -60,6 +60,32 @@ impl Engine {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(reply, &error),
         };
+        self.accept(reply, admitted);
+    }
+
+    /// A request for a service: its params are the arguments.
+    pub(super) fn call_service(
+        &mut self,
+        reply: Reply,
+        service: Arc<Tool>,
+        params: Option<&RawValue>,
+    ) {
+        let arguments = params.map_or("{}", RawValue::get);
+        let checked = match &service.check {
+            _ if !arguments.starts_with('{') => Err("params must be an object".into()),
+            Some(check) => check.check(arguments),
+            None => Ok(()),
+        };
+        if let Err(message) = checked {
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let arguments = params.map_or_else(empty_object, ToOwned::to_owned);
+        let admitted = Admitted { tool: service, arguments, task: None, progress_token: None };
+        self.accept(reply, admitted);
+    }
+
+    /// Makes a job of a call, if there is room for one.
+    fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
         if self.running + self.queue.len() >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(

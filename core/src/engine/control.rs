@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
 use crate::connection::{Ending, Pending, Phase, Work};
+use crate::dialect::Methods;
 use crate::event::AfterInput;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
@@ -86,7 +87,10 @@ impl Engine {
                     }
                 }
             }
-            self.forget(pending.reply);
+            match self.cut_off(conn, Why::Disconnected) {
+                Some(error) => self.fail(pending.reply, &error),
+                None => self.forget(pending.reply),
+            }
         }
     }
 
@@ -110,7 +114,7 @@ impl Engine {
         let ready: alloc::vec::Vec<_> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.phase == Phase::Ready)
+            .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
             .map(|(conn, _)| *conn)
             .collect();
         for conn in ready {
@@ -164,7 +168,11 @@ impl Engine {
                 {
                     job.purpose = Purpose::Nobody;
                 }
-                self.fail(pending.reply, &work::shutting_down());
+                let error = match self.cut_off(conn, Why::Shutdown) {
+                    Some(error) => error,
+                    None => work::shutting_down(),
+                };
+                self.fail(pending.reply, &error);
             }
             self.close_if_finished(conn);
         }

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::action::Closing;
 use crate::call::PeerCapabilities;
 use crate::connection::{Connection, Phase, Reply};
-use crate::dialect::{Dialect, TaskRules};
+use crate::dialect::{Dialect, Methods, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
@@ -17,9 +17,13 @@ use crate::params;
 
 impl Engine {
     pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity) {
+        self.admit_connection(conn, Connection::new(identity));
+    }
+
+    pub(super) fn admit_connection(&mut self, conn: ConnId, connection: Connection) {
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
-        let before = self.connections.insert(conn, Connection::new(identity));
+        let before = self.connections.insert(conn, connection);
         assert!(before.is_none(), "a connection id is given once");
         if full {
             let message = alloc::format!("the daemon serves {max} connections at most");
@@ -38,6 +42,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         let (phase, tasks) = (connection.phase, connection.dialect.tasks);
+        let methods = connection.dialect.methods;
         if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
             return self.refuse(
                 reply,
@@ -45,6 +50,10 @@ impl Engine {
                 self.settings.limits.write_buffer_bytes,
                 "bytes wait unread on this connection: read them first",
             );
+        }
+        match methods {
+            Methods::Services => return self.on_service_request(reply, method, params),
+            Methods::Tools => {}
         }
         match (method, phase) {
             ("ping", _) => self.answer(reply, |json| {
@@ -92,7 +101,10 @@ impl Engine {
         method: &str,
         params: Option<&RawValue>,
     ) {
-        if method == self.dialect(conn).cancel_method {
+        let dialect = self.dialect(conn);
+        if dialect.methods == Methods::Services {
+            self.on_service_notification(conn, method, params);
+        } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
             self.on_peer_progress(conn, params);

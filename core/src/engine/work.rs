@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::Engine;
 use crate::action::{Action, Note, Why};
 use crate::connection::Pending;
+use crate::dialect::{AfterCancel, Methods};
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, TaskId};
 use crate::job::{Job, JobState, Purpose};
@@ -73,7 +74,7 @@ impl Engine {
             }
             // It is being stopped; a requestor's word is worth more in a view than ours.
             JobState::Stopping { why: earlier, .. } => {
-                if *earlier == Why::LeftBehind {
+                if earlier.is_no_cancel() {
                     *earlier = why;
                 }
             }
@@ -103,6 +104,7 @@ impl Engine {
                 let Some((_, next)) = job.tool.ladder.after(*step) else { return };
                 *step = next;
                 let why = *why;
+                self.end_grace(id, why);
                 self.take_step(id, next, why);
                 if next == Step::Abandon {
                     self.abandon(id);
@@ -167,6 +169,11 @@ impl Engine {
                 Some(why)
             }
         };
+        self.hand_in(id, &job, outcome, why);
+    }
+
+    /// Gives what came of a job to whoever wants it.
+    pub(super) fn hand_in(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
         match &job.purpose {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Nobody => match outcome {
@@ -176,8 +183,12 @@ impl Engine {
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
-                    self.show_held_progress(job.conn, id, &job);
-                    match into_answer(outcome, why, job.tool.timeout) {
+                    self.show_held_progress(job.conn, id, job);
+                    let answer = match self.dialect(job.conn).after_cancel {
+                        AfterCancel::Silence => into_answer(outcome, why, job.tool.timeout),
+                        AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
+                    };
+                    match answer {
                         Ok(result) => self.answer(reply, |json| {
                             json.raw(result.get());
                         }),
@@ -186,7 +197,7 @@ impl Engine {
                     self.close_if_finished(job.conn);
                 }
             }
-            Purpose::Task => self.end_task_of(id, &job, outcome, why),
+            Purpose::Task => self.end_task_of(id, job, outcome, why),
         }
     }
 
@@ -203,8 +214,8 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    fn remove_job(&mut self, id: JobId) -> Option<Job> {
-        self.cancel_asks(id);
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         if let Some(connection) = self.connections.get_mut(&job.conn) {
@@ -317,6 +328,9 @@ impl Engine {
         };
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
+        if connection.dialect.methods == Methods::Services {
+            return;
+        }
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
         if level < connection.log_level || crowded {
             return;
@@ -371,7 +385,16 @@ fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) ->
         (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
         (
             Outcome::Stopped,
-            None | Some(Why::Requested | Why::Disconnected | Why::Expired | Why::LeftBehind),
+            None
+            | Some(
+                Why::Requested
+                | Why::Disconnected
+                | Why::Expired
+                | Why::LeftBehind
+                | Why::Feature
+                | Why::Limit
+                | Why::Host,
+            ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
     }
 }
