@@ -185,6 +185,15 @@ fn what_we_cancel_ourselves_is_answered_alike() {
         w.stopped(job);
         assert_eq!(w.exits, 1);
     }
+    // A peer that is asked whether it still reads is asked nothing it would have to answer.
+    let mut w = World::new();
+    let c = open_to_client(&mut w, Form::Published, false, false);
+    let job = prompt(&mut w, c, json!(1));
+    w.feed(Input::Finished(c, AfterInput::AnswerAndProbe(SECOND)));
+    w.advance(SECOND);
+    w.expect(c, json!({"jsonrpc": "2.0", "method": "_ceased/probe"}));
+    w.end(job, result_of(&json!({"stopReason": "end_turn"})));
+    assert_eq!(w.next(c)["id"], 1);
     // A peer that may only read is answered as well.
     let mut w = World::new();
     let c = open_to_client(&mut w, Form::Published, false, false);

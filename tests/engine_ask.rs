@@ -25,7 +25,7 @@ fn elicitation(message: &str) -> Ask {
     });
     Ask {
         method: "elicitation/create".into(),
-        params: Some(to_raw_value(&params).unwrap()),
+        params: Some(to_raw_value(&params).expect("params are JSON")),
         patience: None,
     }
 }

@@ -8,15 +8,12 @@ use ceased_tests::workspace;
 use serde::Deserialize;
 
 /// Rules no test names yet, and why. A rule that is named must leave this table.
-const NOT_DUE: [(&str, &str); 27] = [
-    ("CAN-13", "views of the daemon: comes with the command line"),
+const NOT_DUE: [(&str, &str); 24] = [
     ("TSK-02", "the requestor's side: comes with the client role"),
     ("TSK-04", "the requestor's side: comes with the client role"),
     ("TSK-13", "the requestor's side: comes with the client role"),
     ("TSK-37", "rate limits: later"),
     ("TSK-38", "monitoring: comes with the daemon"),
-    ("TSK-39", "two users over one socket: comes with the daemon"),
-    ("TSK-40", "anonymous peers: comes with the daemon's documents"),
     ("TSK-41", "the audit log: comes with the daemon"),
     ("TSK-42", "the requestor's side: comes with the client role"),
     ("TSK-44", "both roles: comes with the client role"),

@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     /// Batches whose answers are being collected.
     pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
     pub(crate) next_batch: u64,
+    /// Bytes of answers in `batches`.
+    pub(crate) collected: usize,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: BTreeSet<JobId>,
     pub(crate) stall_timer: Option<Instant>,
@@ -74,6 +76,7 @@ impl Connection {
             requests: BTreeMap::new(),
             batches: BTreeMap::new(),
             next_batch: 0,
+            collected: 0,
             held_progress: BTreeSet::new(),
             stall_timer: None,
             linger_timer: None,

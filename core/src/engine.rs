@@ -318,12 +318,20 @@ impl Engine {
     fn settle_in_batch(&mut self, conn: ConnId, batch: BatchId, write: impl FnOnce(&mut Vec<u8>)) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let Some(answers) = connection.batches.get_mut(&batch) else { return };
+        let before = answers.bytes.len();
         write(&mut answers.bytes);
         answers.open -= 1;
+        connection.collected += answers.bytes.len() - before;
         if answers.open > 0 {
+            // Answers that wait for their batch wait for the peer as much as those in the outbox.
+            let max = self.settings.limits.write_buffer_bytes.saturating_mul(2);
+            if connection.collected + connection.outbox.len() > max {
+                self.close(conn, Closing::Flooded);
+            }
             return;
         }
         let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
+        connection.collected -= answers.len();
         if let Some(list) = answers.strip_suffix(b",") {
             self.send_bytes(conn, |bytes| {
                 bytes.push(b'[');

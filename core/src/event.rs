@@ -94,8 +94,8 @@ impl LogLevel {
 pub enum AfterInput {
     /// They are answered: the host will learn when the peer is gone altogether.
     Answer,
-    /// They are answered, and the peer is pinged this often meanwhile: on such a transport one that
-    /// is gone shows only when it is written to.
+    /// They are answered, and the peer is pinged this often meanwhile, in ACP by a notification of
+    /// ours: on such a transport one that is gone shows only when it is written to.
     AnswerAndProbe(Duration),
     /// They are answered until then, and cancelled after.
     AnswerUntil(Instant),

@@ -151,10 +151,16 @@ impl RequestId {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl fmt::Display for RequestId {
+    /// With a precision, so many characters of a string at most.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
-            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Text(text) => {
+                let most = f.precision().unwrap_or(usize::MAX);
+                let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
+                let cut = if end < text.len() { "…" } else { "" };
+                write!(f, "{:?}{cut}", text.get(..end).unwrap_or_default())
+            }
             Self::Null => f.write_str("null"),
         }
     }
@@ -235,6 +241,14 @@ mod tests {
         {
             assert_eq!(RequestId::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn long_ids_can_be_shown_short() {
+        let id = RequestId::Text("äöü\"x".into());
+        assert_eq!(alloc::format!("{id}"), "\"äöü\\\"x\"");
+        assert_eq!(alloc::format!("{id:.2}"), "\"äö\"…");
+        assert_eq!(alloc::format!("{:.1}", RequestId::Number(77)), "77");
     }
 
     #[test]

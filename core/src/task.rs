@@ -4,9 +4,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use core::fmt;
 use core::hash::Hasher;
 use core::time::Duration;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;
 use uuid::Uuid;
@@ -30,7 +32,8 @@ use crate::write::Writer;
 ///      │     └──────── Fail ────►  failed   ◄─────────┘    │
 ///      └────────────── Complete ► completed ◄──────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The work goes on, or waits for its turn (TSK-09).
     Working,
@@ -94,6 +97,12 @@ impl Status {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
         }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

@@ -8,12 +8,15 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
+use serde::Deserialize;
+
 use crate::dialect::ToolMembers;
 use crate::write::Writer;
 use alloc::vec::Vec;
 
 /// Whether a tool may or must run as a task (`execution.taskSupport`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never; what a missing declaration means (TSK-05).
     #[default]

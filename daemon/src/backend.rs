@@ -9,7 +9,8 @@ use crate::cli::{Backend, Embedded, Exit, Failure};
 use crate::config::{Config, ConfigError, Level, Notice};
 use crate::daemon::{Daemon, Running, StartError, reload, say};
 use crate::logging;
-use crate::process::Orphans;
+use crate::process::guard::Program;
+use crate::process::{Cgroup, Containment, Orphans};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,6 +20,49 @@ pub struct InThisProcess;
 struct Found {
     config: Config,
     path: Option<PathBuf>,
+}
+
+/// The environment variable that says how processes are kept together, instead of the best way
+/// that works here: `cgroup`, `guard` or `groups`. For finding out which of them misbehaves.
+const CONTAINMENT: &str = "CEASED_CONTAINMENT";
+
+/// The containment asked for by the environment, if it asks for one.
+fn containment() -> Result<Option<Containment>, Failure> {
+    let Some(wanted) = std::env::var_os(CONTAINMENT).filter(|wanted| !wanted.is_empty()) else {
+        return Ok(None);
+    };
+    let cannot = |why: std::io::Error| {
+        let wanted = wanted.display();
+        Failure::new(Exit::Usage, format!("{CONTAINMENT}={wanted} does not work here: {why}"))
+    };
+    let program = Program::this();
+    match wanted.to_str() {
+        Some("cgroup") => {
+            let group = Cgroup::create().map_err(cannot)?;
+            Ok(Some(Containment::Cgroup { group, keeper: program }))
+        }
+        Some("guard") => match program {
+            Some(program) => {
+                program.check().map_err(cannot)?;
+                Ok(Some(Containment::Guard(program)))
+            }
+            None => Err(cannot(std::io::Error::other("this program is no guard"))),
+        },
+        Some("groups") => Ok(Some(Containment::Groups)),
+        Some(_) | None => Err(Failure::new(
+            Exit::Usage,
+            format!("{CONTAINMENT}={:?} is unknown; use cgroup, guard or groups", wanted),
+        )),
+    }
+}
+
+/// The daemon of a configuration, contained as the environment wants it.
+fn daemon(config: &Config) -> Result<Daemon, Failure> {
+    let daemon = Daemon::from_config(config);
+    Ok(match containment()? {
+        Some(containment) => daemon.containment(containment),
+        None => daemon,
+    })
 }
 
 /// The configuration to use; the default one when there is no file.
@@ -74,14 +118,14 @@ fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
 impl Backend for InThisProcess {
     fn serve(&self, config: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = Daemon::from_config(&found.config);
+            let daemon = daemon(&found.config)?;
             serve(found, daemon)
         }))
     }
 
     fn stdio(&self, config: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = Daemon::from_config(&found.config).listen_nowhere().listen(Address::Stdio);
+            let daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
             serve(found, daemon)
         }))
     }
@@ -124,7 +168,7 @@ impl Backend for InThisProcess {
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
         warn(&config.not_yet);
-        let running = Daemon::from_config(&config).listen_nowhere().start()?;
+        let running = daemon(&config)?.listen_nowhere().start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))

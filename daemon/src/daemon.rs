@@ -196,8 +196,7 @@ impl Daemon {
             match address {
                 Address::Stdio => server.serve_peer(stdio()?, true)?,
                 Address::Unix { .. } | Address::Tcp(_) => {
-                    let address = server.listen(address)?;
-                    say(format_args!("listening on {address}"));
+                    server.listen(address)?;
                 }
             }
         }

@@ -1,14 +1,15 @@
-//! Worker threads: as many as there are handlers running, kept for a while when there are fewer.
+//! Worker threads: few while calls are short, as many as there are calls when those block.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ceased_core::event::Outcome;
 use ceased_core::message::{ErrorObject, code};
+use ceased_core::time::Instant;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use crate::handler::{Handler, Job, outcome};
@@ -24,42 +25,78 @@ pub(crate) struct Work {
     pub(crate) job: Job,
 }
 
-/// The threads. How many calls run at once is bounded by the engine; here every submitted call
-/// has a thread of its own from the start, or a handler that blocks could keep another from ever
-/// starting.
+/// How long calls may wait without any getting done before there are more threads. Short calls
+/// are done by few threads, which is many times faster than handing each to its own; a handler
+/// that blocks holds up the others no longer than this.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// The threads. How many calls run at once is bounded by the engine.
 pub(crate) struct Pool {
     sender: Sender<Work>,
     receiver: Receiver<Work>,
     census: Arc<Census>,
+    /// When to look whether the waiting calls get done, and how many were done before.
+    check: Option<(Instant, u64)>,
 }
 
-/// There are never fewer threads than calls: whoever changes one number looks at the other after,
-/// in one order for everybody.
+/// Whoever changes one number looks at the other after, in one order for everybody.
 #[derive(Debug, Default)]
 struct Census {
+    /// Calls submitted and not done.
     calls: AtomicUsize,
     threads: AtomicUsize,
+    done: AtomicU64,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
         let (sender, receiver) = unbounded();
-        Self { sender, receiver, census: Arc::default() }
+        Self { sender, receiver, census: Arc::default(), check: None }
     }
 
-    /// Hands a call to a worker thread.
+    /// Hands a call to the worker threads.
     ///
     /// # Errors
-    /// When it needs a new thread and the system gives none. The call is dropped.
-    pub(crate) fn submit(&self, work: Work) -> io::Result<()> {
+    /// When there is no thread and the system gives none. The call is dropped.
+    pub(crate) fn submit(&mut self, now: Instant, work: Work) -> io::Result<()> {
         let calls = self.census.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        if calls > self.census.threads.load(Ordering::SeqCst)
+        let threads = self.census.threads.load(Ordering::SeqCst);
+        if threads == 0
             && let Err(error) = self.spawn()
         {
             self.census.calls.fetch_sub(1, Ordering::SeqCst);
             return Err(error);
         }
+        if calls > threads.max(1) && self.check.is_none() {
+            self.check = Some((now + PATIENCE, self.census.done.load(Ordering::Relaxed)));
+        }
         self.sender.send(work).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// When to call [`Pool::relieve`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.check.map(|(at, _)| at)
+    }
+
+    /// Adds threads when calls wait and none gets done.
+    pub(crate) fn relieve(&mut self, now: Instant) {
+        let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return };
+        let calls = self.census.calls.load(Ordering::SeqCst);
+        let threads = self.census.threads.load(Ordering::SeqCst);
+        let done = self.census.done.load(Ordering::Relaxed);
+        if calls <= threads {
+            return;
+        }
+        if done == before {
+            // Twice as many each time: a burst of blocking calls has its threads soon.
+            for _ in 0..(calls - threads).min(threads.max(1)) {
+                if let Err(error) = self.spawn() {
+                    tracing::warn!(%error, calls, threads, "calls wait: no thread could be started");
+                    break;
+                }
+            }
+        }
+        self.check = Some((now + PATIENCE, done));
     }
 
     fn spawn(&self) -> io::Result<()> {
@@ -85,7 +122,7 @@ fn work(receiver: &Receiver<Work>, census: &Census) {
                 if census.calls.load(Ordering::SeqCst) <= left {
                     return;
                 }
-                // A call was counted on this thread just now.
+                // A call was submitted just now.
                 census.threads.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -104,5 +141,6 @@ fn run(Work { handler, job }: &Work, census: &Census) {
     );
     // Before the report, so that the call it makes room for finds this thread free.
     census.calls.fetch_sub(1, Ordering::SeqCst);
+    census.done.fetch_add(1, Ordering::Relaxed);
     job.reports.send(Report::Done { job: job.id, outcome });
 }

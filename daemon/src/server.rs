@@ -26,6 +26,7 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::reports::{Inbound, Report, Reports};
@@ -130,8 +131,9 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    /// The engine was told that it does not take what it is sent.
-    blocked: bool,
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    blocked: Option<u64>,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
@@ -247,6 +249,8 @@ impl Server {
     pub fn run(mut self) -> io::Result<()> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
+            // Not before: whoever reads this may send signals at once.
+            say(format_args!("listening on {}", door.listener.address()));
         }
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
@@ -295,12 +299,13 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end].into_iter().flatten().min()?;
+        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         Some(first - self.clock.now().at)
     }
 
     fn take_time(&mut self, now: Now) {
+        self.pool.relieve(now.at);
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }

@@ -2,6 +2,7 @@
 
 pub mod acp;
 pub mod binary;
+pub mod daemon;
 pub mod model;
 pub mod rng;
 pub mod schema;

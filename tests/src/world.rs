@@ -27,6 +27,16 @@ use self::peer::Peer;
 use crate::tools;
 use crate::trace::{Input, Trace};
 
+/// Every revision that is negotiated, oldest first.
+pub const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+
+/// The id of an error about a request whose id could not be read. JSON-RPC says null; the newest
+/// schema forbids it and allows no id at all.
+#[must_use]
+pub fn unreadable(revision: &str) -> Option<Value> {
+    (revision != NEWEST).then_some(Value::Null)
+}
+
 /// The newest revision the engine speaks, the one with tasks.
 pub const NEWEST: &str = "2025-11-25";
 /// 2025-11-01T00:00:00Z, where every world begins.

@@ -21,6 +21,7 @@ use crate::timer::Timer;
 use crate::tool::{TaskSupport, Tool};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct CallParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -33,6 +34,7 @@ struct CallParams<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(expecting = "_meta as an object")]
 struct CallMeta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
@@ -157,12 +159,7 @@ impl Engine {
         let job = JobId::new(self.next_job);
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         if connection.requests.len() >= max {
-            return self.refuse(
-                reply,
-                "inflight_per_connection",
-                max,
-                "requests wait for an answer: let some finish or cancel them",
-            );
+            return self.refuse_inflight(reply, max);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });

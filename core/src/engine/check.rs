@@ -47,6 +47,8 @@ fn requests(engine: &Engine) {
                 }
             }
         }
+        let collected: usize = connection.batches.values().map(|batch| batch.bytes.len()).sum();
+        assert_eq!(collected, connection.collected, "collected answers are counted");
         for answers in connection.batches.values() {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");
         }

@@ -127,6 +127,8 @@ impl Engine {
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
     /// second call brings the end forward.
     pub(super) fn on_drain(&mut self, by: Instant) {
+        let earlier = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let by = earlier.map_or(by, |earlier| earlier.min(by));
         let grace = by - self.now.at;
         // The last quarter is for the SIGKILL to do its work.
         let kill_at = self.now.at + grace / 4 * 3;
@@ -232,6 +234,12 @@ impl Engine {
                 // It cannot answer any more; if it is gone, the transport will say so.
                 connection.probes += 1;
                 let probe = connection.probes;
+                if connection.dialect.methods == Methods::Services {
+                    // There is no such request in ACP, and what is unknown there is ignored.
+                    return self.send(conn, |json| {
+                        json.raw(r#"{"jsonrpc":"2.0","method":"_ceased/probe"}"#);
+                    });
+                }
                 self.send(conn, |json| {
                     json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
                     json.raw("\",\"method\":\"ping\"}");

@@ -198,6 +198,12 @@ impl Engine {
         self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
     }
 
+    /// Answers that too many requests of the connection wait already.
+    pub(super) fn refuse_inflight(&mut self, reply: Reply, max: usize) {
+        let what = "requests wait for an answer: let some finish or cancel them";
+        self.refuse(reply, "inflight_per_connection", max, what);
+    }
+
     /// Answers that a limit is reached (TSK-36).
     pub(super) fn refuse(
         &mut self,

@@ -22,6 +22,7 @@ use crate::timer::Timer;
 use crate::write::Writer;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct TaskParams<'a> {
     // TSK-31: related-task in `_meta` is not even looked at.
     #[serde(borrow, rename = "taskId")]
@@ -31,6 +32,7 @@ struct TaskParams<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(expecting = "_meta as an object")]
 struct CancelMeta<'a> {
     #[serde(borrow, default, rename = "ceased/reason")]
     reason: Given<'a>,
@@ -95,12 +97,7 @@ impl Engine {
         let max = self.settings.limits.inflight_max;
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         if connection.requests.len() >= max {
-            return self.refuse(
-                reply,
-                "inflight_per_connection",
-                max,
-                "requests wait for an answer: let some finish or cancel them",
-            );
+            return self.refuse_inflight(reply, max);
         }
         if let Some(task) = self.tasks.get_mut(id) {
             task.waiters.insert((reply.conn, reply.id.clone()));

@@ -155,6 +155,8 @@ impl Engine {
     }
 
     pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
+        let queued = self.jobs.get(&id).is_some_and(|job| matches!(job.state, JobState::Queued(_)));
+        assert!(!queued, "{id} ended before it was started");
         let Some(job) = self.remove_job(id) else {
             self.counters.late_reports += 1;
             return;

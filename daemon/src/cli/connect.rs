@@ -31,9 +31,22 @@ pub(super) fn connect(
     let endpoints = reach::endpoints(args, io, backend)?;
     let (daemon, _) = reach::first_reachable(&endpoints)?;
     match bridge(io.input, io.output, daemon.as_fd(), EOF_GRACE) {
-        Ok(()) => Ok(Exit::Done),
+        Ok(Ended::Input) => Ok(Exit::Done),
+        Ok(Ended::Daemon) => Err(Failure::new(
+            Exit::Unreachable,
+            "the daemon closed the connection before the end of the input",
+        )),
         Err(why) => Err(Failure::new(Exit::Failed, format!("the bridge broke: {why}"))),
     }
+}
+
+/// Who ended a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The input did.
+    Input,
+    /// The daemon did, or died.
+    Daemon,
 }
 
 /// Copies until the daemon closes, or until `grace` after the end of the input.
@@ -42,7 +55,7 @@ fn bridge(
     output: BorrowedFd<'_>,
     daemon: BorrowedFd<'_>,
     grace: Duration,
-) -> io::Result<()> {
+) -> io::Result<Ended> {
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
@@ -67,7 +80,7 @@ fn bridge(
             }
         }
     }
-    Ok(())
+    Ok(if leave_at.is_some() { Ended::Input } else { Ended::Daemon })
 }
 
 /// What can be done without waiting.
@@ -168,7 +181,7 @@ mod tests {
         input: Option<io::PipeWriter>,
         output: io::PipeReader,
         daemon: UnixStream,
-        thread: thread::JoinHandle<io::Result<()>>,
+        thread: thread::JoinHandle<io::Result<Ended>>,
     }
 
     fn start() -> Bridge {
@@ -195,7 +208,7 @@ mod tests {
         drop(bridge.daemon);
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "not even JSONlate answer");
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
     }
 
     #[test]
@@ -205,7 +218,7 @@ mod tests {
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "");
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
         drop(bridge.daemon);
     }
 
@@ -216,7 +229,7 @@ mod tests {
         drop(bridge.daemon);
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
-        bridge.thread.join().unwrap().unwrap();
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Daemon);
         assert_eq!(heard, "bye");
         drop(bridge.input);
     }

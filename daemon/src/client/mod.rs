@@ -42,10 +42,12 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+pub use ceased_core::task::Status as TaskStatus;
+pub use ceased_core::tool::TaskSupport;
 pub use endpoint::Endpoint;
 pub use error::{Error, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RpcError};
 pub use message::{Log, Notification, Progress};
-pub use tasks::{Task, TaskStatus, TaskSupport, Tool};
+pub use tasks::{Task, Tool};
 pub use wait::{Interrupts, Trigger};
 pub use wire::LINE_BYTES_MAX;
 

@@ -1,8 +1,9 @@
 //! Tools and tasks as a client sees them: lists, task-augmented calls, and what they return.
 
-use std::fmt;
 use std::time::Duration;
 
+use ceased_core::task::Status as TaskStatus;
+use ceased_core::tool::TaskSupport;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -29,19 +30,6 @@ pub struct Tool {
     pub raw: Box<RawValue>,
 }
 
-/// Whether calls of a tool may be tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskSupport {
-    /// Never.
-    #[default]
-    Forbidden,
-    /// If asked for.
-    Optional,
-    /// Always.
-    Required,
-}
-
 /// A task of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub struct Task {
@@ -61,63 +49,6 @@ pub struct Task {
     pub poll_interval: Option<Duration>,
     /// All of it, as the server wrote it.
     pub raw: Box<RawValue>,
-}
-
-/// How a task stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TaskStatus {
-    /// Running, or waiting to run.
-    Working,
-    /// Waiting for an answer from the client.
-    InputRequired,
-    /// Ended with a result.
-    Completed,
-    /// Ended with an error.
-    Failed,
-    /// Stopped before its end.
-    Cancelled,
-}
-
-impl TaskStatus {
-    /// True when it will never change again (TSK-10).
-    #[must_use]
-    pub const fn is_terminal(self) -> bool {
-        match self {
-            Self::Working | Self::InputRequired => false,
-            Self::Completed | Self::Failed | Self::Cancelled => true,
-        }
-    }
-
-    /// As it is on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl fmt::Display for TaskStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl TaskSupport {
-    /// As it is on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Forbidden => "forbidden",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
-    }
 }
 
 impl Client {

@@ -127,11 +127,13 @@ impl Server {
     fn log(&self, now: Now, note: &Note) {
         match note {
             Note::CallCancelled { conn, identity, request, tool, job, reason } => {
-                let job = job.map(|job| job.get());
-                tracing::info!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
+                let job = job.map(tracing::field::display);
+                // A peer chooses its ids, and how long they are.
+                let request = format!("{request:.64}");
+                tracing::info!(%conn, %identity, request, %tool, job, reason, "call cancelled");
             }
             Note::TaskCancelled { conn, identity, task, job, reason } => {
-                let job = job.map(|job| job.get());
+                let job = job.map(tracing::field::display);
                 tracing::info!(%conn, %identity, %task, job, reason, "task cancelled");
             }
             Note::CancelIgnored { conn } => {

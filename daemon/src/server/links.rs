@@ -65,7 +65,7 @@ impl Server {
         )?;
         self.next_conn += 1;
         tracing::debug!(%conn, peer = %link.peer(), %identity, "connected");
-        self.links.insert(conn, Peer { link, sole, closing: false, blocked: false });
+        self.links.insert(conn, Peer { link, sole, closing: false, blocked: None });
         self.engine.handle(now, Event::Opened { conn, identity }, &mut self.actions);
         // A new link counts as readable until it was tried.
         self.ready.insert(conn);
@@ -76,7 +76,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
             self.ready.insert(conn);
-            if peer.blocked {
+            if peer.blocked.is_some() {
                 self.unsent.push(conn);
             }
         }
@@ -124,14 +124,17 @@ impl Server {
             let Some(outbox) = self.engine.outbox(conn) else { continue };
             match peer.link.send(outbox) {
                 Sent::Everything => {
-                    if std::mem::take(&mut peer.blocked) {
+                    if peer.blocked.take().is_some() {
                         self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
                     }
                     self.drop_if_closing(now, conn);
                 }
                 Sent::Blocked => {
-                    peer.blocked = true;
-                    self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
+                    // What it says meanwhile wakes us, too, but only what it takes counts.
+                    let sent = peer.link.bytes_sent();
+                    if peer.blocked.replace(sent) != Some(sent) {
+                        self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
+                    }
                 }
                 // Reading tells how it was lost, after what the peer said before.
                 Sent::Lost => {

@@ -103,7 +103,7 @@ impl Server {
                 let handler = Arc::clone(handler);
                 let asked = AtomicU64::new(0);
                 let job = Job { id: job, task, arguments, token, reports, asked };
-                self.pool.submit(Work { handler, job }).map_err(|error| {
+                self.pool.submit(now.at, Work { handler, job }).map_err(|error| {
                     let message = format!("no thread could be started for the tool: {error}");
                     ErrorObject::new(code::INTERNAL_ERROR, message)
                 })

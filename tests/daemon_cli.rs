@@ -1,0 +1,470 @@
+//! The command line against the real daemon: what a user and a script see.
+
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Program, Ran, Signal, assert_none_left, carriers, marker, wait_until,
+};
+use serde_json::Value;
+
+fn daemon() -> Daemon {
+    Daemon::start(&Config { tcp: true, ..Config::default() })
+}
+
+/// A run that must exit like this.
+fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
+    let ran = home.run(args);
+    assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+    ran
+}
+
+/// A task that hangs, by its id.
+fn detached(home: &Home, mark: &str) -> String {
+    let ran = exits(home, 0, &["call", "--detach", "hang", &format!("t={mark}")]);
+    wait_until("it hangs", || !carriers(mark).is_empty());
+    ran.out.trim().to_owned()
+}
+
+#[test]
+fn a_call() {
+    let daemon = daemon();
+    let home = &daemon.home;
+    let ran = exits(home, 0, &["call", "echo", "text=hello"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("hello\n", ""));
+    // Typed by the schema: a number for a string is a string.
+    assert_eq!(exits(home, 0, &["call", "echo", "text=5"]).out, "5\n");
+    assert_eq!(exits(home, 0, &["call", "echo", "text:=\"j\\u00f6\""]).out, "jö\n");
+    assert_eq!(exits(home, 0, &["call", "echo", "--json", r#"{"text":"json"}"#]).out, "json\n");
+    let both = ["call", "echo", "--json", r#"{"text":"json"}"#, "text=pair"];
+    assert_eq!(exits(home, 0, &both).out, "pair\n");
+    let tcp = daemon.tcp_address().to_string();
+    assert_eq!(exits(home, 0, &["call", "--tcp", &tcp, "echo", "text=tcp"]).out, "tcp\n");
+}
+
+/// Results on standard output, progress beside it, a line each where there is no terminal.
+#[test]
+fn progress() {
+    let daemon = daemon();
+    for args in [&["call", "count", "n=3"][..], &["call", "--task", "count", "n=3"]] {
+        let ran = exits(&daemon.home, 0, args);
+        assert_eq!(ran.out, "1\n2\n3\n");
+        let shown: Vec<&str> =
+            ran.err.lines().filter(|line| line.starts_with("progress ")).collect();
+        assert_eq!(shown.last(), Some(&"progress 3/3 counting"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_tool_that_fails() {
+    let daemon = daemon();
+    for args in [&["call", "fail"][..], &["call", "--task", "fail"]] {
+        let ran = exits(&daemon.home, 1, args);
+        assert!(ran.out.starts_with("out\n"), "{ran:?}");
+        assert!(ran.out.contains("exited with code 7: err"), "{ran:?}");
+    }
+}
+
+/// Wrong use is exit 2, says what is wrong and what would be right, and calls nothing.
+#[test]
+fn wrong_use() {
+    let daemon = daemon();
+    for (args, hint) in [
+        (&["call", "ekho", "text=x"][..], "did you mean \"echo\""),
+        (&["call", "echo", "txt=x"], "did you mean \"text\""),
+        (&["call", "echo"], "needs text"),
+        (&["call", "echo", "text"], "KEY=VALUE"),
+        (&["call", "count", "n=many"], "an integer"),
+        (&["call", "echo", "text=a", "text=b"], "given twice"),
+        (&["call", "echo", "--json", "[1]"], "takes an object"),
+        (&["call", "echo", "--json", "{"], "no JSON"),
+        (&["call", "--task", "echo", "text=x"], "cannot run as a task"),
+        (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
+        (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
+        (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
+        (&["cal", "echo"], "call"),
+        (&["call", "--nonsense", "echo"], "--nonsense"),
+    ] {
+        let ran = exits(&daemon.home, 2, args);
+        assert!(ran.out.is_empty(), "{ran:?}");
+        assert!(ran.err.contains(hint), "{args:?}: {}", ran.err);
+    }
+    assert_eq!(daemon.status()["counters"]["jobsStarted"], 0);
+}
+
+/// `--timeout`: exit 124, and nothing runs on by then.
+#[test]
+fn a_timeout() {
+    let daemon = daemon();
+    for task in [false, true] {
+        let mark = marker();
+        let argument = format!("t={mark}");
+        let mut args = vec!["call", "--timeout", "500ms", "family", &argument];
+        if task {
+            args.push("--task");
+        }
+        let ran = exits(&daemon.home, 124, &args);
+        assert_none_left(&mark);
+        assert!(ran.err.contains("timed out after 500ms"), "{ran:?}");
+        assert!(ran.err.contains("processes are gone"), "{ran:?}");
+    }
+    let status = daemon.status();
+    assert_eq!(status["tasks"]["cancelled"], 1);
+}
+
+/// CAN-13: Ctrl-C is a cancel, exit 130, and the family is gone before the program is.
+#[test]
+fn ctrl_c() {
+    let daemon = daemon();
+    for (signal, task) in [(Signal::INT, false), (Signal::INT, true), (Signal::TERM, false)] {
+        let mark = marker();
+        let argument = format!("t={mark}");
+        let mut args = vec!["call", "family", &argument];
+        if task {
+            args.push("--task");
+        }
+        let call = daemon.home.start(&args);
+        wait_until("it says that it runs", || call.err().contains("progress 3"));
+        call.signal(signal);
+        let ran = call.wait();
+        assert_none_left(&mark);
+        assert_eq!(ran.code, Some(130), "{signal:?} {ran:?}");
+        assert!(ran.err.contains("cancelled by the user"), "{ran:?}");
+        assert!(ran.err.contains("processes are gone"), "{ran:?}");
+        assert!(ran.out.is_empty(), "{ran:?}");
+    }
+    assert_eq!(daemon.status()["tasks"]["cancelled"], 1);
+    daemon.wait_idle();
+}
+
+/// A second Ctrl-C leaves at once; the daemon sees to the rest.
+#[test]
+fn ctrl_c_twice() {
+    let tools = r#"
+[[tool]]
+name = "deaf"
+command = ["sh", "-c", 'trap "" TERM; echo 1 >&3; while :; do sleep "$1"; done', "deaf", "{t}"]
+kill_grace = "3s"
+[tool.input.t]
+type = "string"
+required = true
+"#;
+    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let mark = marker();
+    let call = daemon.home.start(&["call", "deaf", &format!("t={mark}")]);
+    wait_until("it says that it runs", || call.err().contains("progress 1"));
+    call.signal(Signal::INT);
+    wait_until("it says what it does", || call.err().contains("Ctrl-C again"));
+    // Pressed again by a person: echoes of the first one count as one with it.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    call.signal(Signal::INT);
+    let ran = call.wait();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.err.contains("left without waiting"), "{ran:?}");
+    wait_until("the daemon has stopped it", || carriers(&mark).is_empty());
+    daemon.wait_idle();
+}
+
+/// A client that is killed, or whose terminal is closed, is a peer that has gone: its plain call
+/// ends, its task does not.
+#[test]
+fn a_client_that_is_killed() {
+    for signal in [Signal::KILL, Signal::HUP] {
+        gone(signal);
+    }
+}
+
+fn gone(signal: Signal) {
+    let daemon = daemon();
+    let (plain, durable) = (marker(), marker());
+    let call = daemon.home.start(&["call", "family", &format!("t={plain}")]);
+    let task = daemon.home.start(&["call", "--task", "hang", &format!("t={durable}")]);
+    wait_until("both run", || carriers(&plain).len() >= 3 && !carriers(&durable).is_empty());
+    wait_until("the id is said", || task.err().contains("task "));
+    call.signal(signal);
+    task.signal(signal);
+    call.wait();
+    let said = task.wait().err;
+    wait_until("the plain one is gone", || carriers(&plain).is_empty());
+    assert_eq!(carriers(&durable).len(), 1);
+    let id = said.lines().find_map(|line| line.strip_prefix("ceased: task "));
+    let id = id.expect("the id was said");
+    exits(&daemon.home, 0, &["cancel", id]);
+    assert_none_left(&durable);
+}
+
+/// The life of a task by its id: get, result, watch, cancel.
+#[test]
+fn a_detached_task() {
+    let daemon = daemon();
+    let home = &daemon.home;
+    let mark = marker();
+    let id = detached(home, &mark);
+    let got = exits(home, 0, &["get", &id]);
+    assert!(got.out.contains(&id) && got.out.contains("working"), "{got:?}");
+    let json: Value = serde_json::from_str(&exits(home, 0, &["get", "--json", &id]).out).unwrap();
+    assert_eq!((&json["taskId"], &json["status"]), (&Value::from(id.as_str()), &"working".into()));
+    assert!(exits(home, 0, &["tasks"]).out.contains(&id));
+    let list: Value = serde_json::from_str(&exits(home, 0, &["tasks", "--json"]).out).unwrap();
+    assert_eq!(list[0]["taskId"], id.as_str());
+
+    // Not waiting for it any longer does not end it.
+    let ran = exits(home, 124, &["result", "--timeout", "200ms", &id]);
+    assert!(ran.err.contains("goes on"), "{ran:?}");
+    let mut counting = daemon.peer();
+    let mut asked = || {
+        let status = counting.result("ceased/status", "{}");
+        status["counters"]["requests"].as_u64().expect("a counter")
+    };
+    let mut before = asked();
+    let waiting = home.start(&["result", &id]);
+    wait_until("it has shaken hands and waits", || {
+        // Asking counts, too.
+        before += 1;
+        asked() >= before + 2
+    });
+    drop(counting);
+    waiting.signal(Signal::INT);
+    let ran = waiting.wait();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert_eq!(carriers(&mark).len(), 1, "a wait given up ended the task");
+
+    let mut watch = home.start(&["watch", &id]);
+    wait_until("it is watched", || watch.out().contains("working"));
+    assert!(!watch.has_ended());
+    let ran = exits(home, 0, &["cancel", "--reason", "no\nlonger", &id]);
+    assert_none_left(&mark);
+    assert!(ran.out.contains("cancelled"), "{ran:?}");
+    let watched = watch.wait();
+    assert_eq!(watched.code, Some(0), "{watched:?}");
+    assert!(watched.out.lines().last().unwrap().contains("no longer"), "{watched:?}");
+
+    let again = exits(home, 1, &["cancel", &id]);
+    assert!(again.err.contains("cancelled already"), "{again:?}");
+    let result = exits(home, 1, &["result", &id]);
+    assert!(result.err.contains("was cancelled"), "{result:?}");
+    assert!(result.out.is_empty());
+    // Control characters of a reason reach no terminal.
+    assert!(daemon.home.log().lines().all(|line| !line.contains('\u{1b}')));
+}
+
+/// The result of a task is that of the call, as often as it is fetched.
+#[test]
+fn a_detached_result() {
+    let daemon = daemon();
+    let home = &daemon.home;
+    let done = exits(home, 0, &["call", "--detach", "count", "n=2"]).out;
+    for _ in 0..2 {
+        assert_eq!(exits(home, 0, &["result", done.trim()]).out, "1\n2\n");
+    }
+    let failed = exits(home, 0, &["call", "--detach", "fail"]).out;
+    assert!(exits(home, 1, &["result", failed.trim()]).out.starts_with("out\n"));
+    assert!(exits(home, 0, &["get", failed.trim()]).out.contains("exited with code 7: err"));
+    assert_eq!(exits(home, 0, &["watch", done.trim()]).out.lines().count(), 1);
+}
+
+#[test]
+fn unknown_tasks() {
+    let daemon = daemon();
+    for id in ["00000000-0000-4000-8000-000000000000", "nonsense", "\u{1b}[2J"] {
+        for command in ["get", "result", "cancel", "watch"] {
+            let ran = exits(&daemon.home, 4, &[command, id]);
+            assert!(ran.out.is_empty(), "{ran:?}");
+            assert!(ran.err.contains("there is no task"), "{ran:?}");
+            assert!(!ran.err.contains('\u{1b}'), "a terminal is steered: {ran:?}");
+        }
+    }
+}
+
+/// TSK-39: over one socket everybody sees and touches tasks of their own only; another's are
+/// unknown, in the same words as those that never were.
+#[test]
+fn two_users() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let shared = home.config_text().replace("transport = ", "mode = \"0666\"\ntransport = ");
+    home.configure_as(&shared);
+    let daemon = Daemon::start_in(home);
+    let home = &daemon.home;
+    if home.command_as(1, &[]).is_none() {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    }
+    let other = |code, args: &[&str]| {
+        let command = home.command_as(1, args).expect("it worked before");
+        let ran = Program::start(home, command).wait();
+        assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+        ran
+    };
+    let mark = marker();
+    let id = detached(home, &mark);
+    assert!(exits(home, 0, &["tasks"]).out.contains(&id));
+    for command in ["get", "result", "cancel", "watch"] {
+        let foreign = other(4, &[command, &id]).err;
+        let nowhere = "00000000-0000-4000-8000-000000000000";
+        assert_eq!(foreign.replace(&id, nowhere), other(4, &[command, nowhere]).err);
+    }
+    assert!(other(0, &["tasks"]).out.is_empty());
+    let status: Value = serde_json::from_str(&other(0, &["status", "--json"]).out).unwrap();
+    assert_eq!(status["jobs"], Value::Array(Vec::new()));
+    assert_eq!(carriers(&mark).len(), 1);
+
+    // And the other way round.
+    let theirs = marker();
+    let their_id = other(0, &["call", "--detach", "hang", &format!("t={theirs}")]).out;
+    wait_until("it hangs", || !carriers(&theirs).is_empty());
+    exits(home, 4, &["cancel", their_id.trim()]);
+    assert!(!exits(home, 0, &["tasks"]).out.contains(their_id.trim()));
+    other(0, &["cancel", their_id.trim()]);
+    assert_none_left(&theirs);
+    exits(home, 0, &["cancel", &id]);
+    assert_none_left(&mark);
+}
+
+/// A socket of mode 0600 keeps others out, and they are told so, not that nothing is there.
+#[test]
+fn a_user_kept_out() {
+    let daemon = daemon();
+    let Some(command) = daemon.home.command_as(1, &["call", "echo", "text=x"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let ran = Program::start(&daemon.home, command).wait();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("Permission denied"), "{ran:?}");
+    assert!(ran.out.is_empty(), "{ran:?}");
+}
+
+/// Without a daemon: everything but `call` exits 3 and says what to do; `call` does without.
+#[test]
+fn no_daemon() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let task = "00000000-0000-4000-8000-000000000000";
+    for args in [
+        &["tools"][..],
+        &["tasks"],
+        &["status", "--json"],
+        &["get", task],
+        &["result", task],
+        &["cancel", task],
+        &["watch"],
+        &["call", "--detach", "sleep", "ms=1"],
+        &["call", "--tcp", "127.0.0.1:1", "echo", "text=x"],
+    ] {
+        let ran = exits(&home, 3, args);
+        assert!(ran.out.is_empty(), "{ran:?}");
+        assert!(ran.err.contains("no daemon reachable; tried "), "{ran:?}");
+        assert!(ran.err.contains("ceased serve"), "{ran:?}");
+    }
+    let ran = exits(&home, 0, &["call", "echo", "text=alone"]);
+    assert_eq!(ran.out, "alone\n");
+    assert!(ran.err.contains("running the tool in this process"), "{ran:?}");
+    assert!(exits(&home, 1, &["call", "fail"]).out.starts_with("out\n"));
+    assert_eq!(exits(&home, 0, &["call", "--task", "count", "n=1"]).out, "1\n");
+}
+
+/// STOP-01 without a daemon: the program is its own, and takes everything with it.
+#[test]
+fn cancelled_without_a_daemon() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let mark = marker();
+    let call = home.start(&["call", "family", &format!("t={mark}")]);
+    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    call.signal(Signal::INT);
+    let ran = call.wait();
+    assert_none_left(&mark);
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+
+    let argument = format!("t={mark}");
+    let ran = exits(&home, 124, &["call", "--timeout", "500ms", "family", &argument]);
+    assert_none_left(&mark);
+    assert!(ran.err.contains("timed out"), "{ran:?}");
+
+    let call = home.start(&["call", "family", &argument]);
+    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    call.signal(Signal::KILL);
+    call.wait();
+    wait_until("nobody survives it", || carriers(&mark).is_empty());
+}
+
+/// A daemon that goes while a call runs: exit 3, or 1 with its word that it shuts down.
+#[test]
+fn a_daemon_that_goes() {
+    let mark = marker();
+    let killed = daemon();
+    let call = killed.home.start(&["call", "family", &format!("t={mark}")]);
+    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    let home = killed.kill();
+    let ran = call.wait();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("closed the connection"), "{ran:?}");
+    wait_until("nobody survives it", || carriers(&mark).is_empty());
+
+    let daemon = Daemon::start_in(home);
+    let call = daemon.home.start(&["call", "family", &format!("t={mark}")]);
+    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    daemon.signal(Signal::TERM);
+    let ran = call.wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("the daemon is shutting down"), "{ran:?}");
+}
+
+#[test]
+fn status_and_tools() {
+    let daemon = daemon();
+    let home = &daemon.home;
+    let mark = marker();
+    let id = detached(home, &mark);
+    let status: Value = serde_json::from_str(&exits(home, 0, &["status", "--json"]).out).unwrap();
+    assert_eq!(status["connections"], 1);
+    assert_eq!(status["jobs"][0]["task"], id.as_str());
+    assert_eq!(status["jobs"][0]["tool"], "hang");
+    assert_eq!(status["limits"]["workers"], 64);
+    let text = exits(home, 0, &["status"]).out;
+    for word in ["connections: 1", "running: 1", &id, "hang", "jobsStarted"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let tools = exits(home, 0, &["tools"]).out;
+    assert!(tools.lines().any(|line| line.starts_with("hang ") && line.contains("optional")));
+    let list: Value = serde_json::from_str(&exits(home, 0, &["tools", "--json"]).out).unwrap();
+    assert!(list.as_array().is_some_and(|list| list.iter().any(|tool| tool["name"] == "echo")));
+    exits(home, 0, &["cancel", &id]);
+}
+
+/// `check`: what would run, or what is wrong and where.
+#[test]
+fn check() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let ran = exits(&home, 0, &["check"]);
+    assert!(ran.out.contains("config.toml: ok") && ran.out.contains("d.sock"), "{ran:?}");
+    for (text, place, hint) in [
+        ("[daemon]\nworkerz = 3\n", "config.toml:2", "did you mean `workers`?"),
+        ("[limits]\nmessage_bytes = \"3 potatoes\"\n", "config.toml:2", "message_bytes"),
+        ("[daemon]\nshutdown_grace = \"2h\"\n", "config.toml:2", "1h"),
+        ("[[tool]]\nname = \"x\"\n", "config.toml:1", "command"),
+        ("[[tool]]\nname = \"x\"\ncommand = [\"echo\", \"{y}\"]\n", "config.toml:3", "{y}"),
+        ("this is no TOML\n", "config.toml:1", ""),
+    ] {
+        home.configure_as(text);
+        let ran = exits(&home, 2, &["check"]);
+        assert!(ran.out.is_empty(), "{ran:?}");
+        assert!(ran.err.contains(place) && ran.err.contains(hint), "{ran:?}");
+        // What `check` refuses, `serve` refuses in the same words.
+        assert_eq!(exits(&home, 2, &["serve"]).err, ran.err);
+    }
+    let ran = exits(&home, 2, &["check", "--config", "nowhere.toml"]);
+    assert!(ran.err.contains("nowhere.toml"), "{ran:?}");
+}
+
+/// Help and version are results.
+#[test]
+fn help() {
+    let home = Home::new();
+    let ran = exits(&home, 0, &["--help"]);
+    for word in ["serve", "stdio", "connect", "call", "Exit codes"] {
+        assert!(ran.out.contains(word), "{word}: {}", ran.out);
+    }
+    assert!(exits(&home, 0, &["--version"]).out.starts_with("ceased "));
+    assert!(exits(&home, 0, &["call", "--help"]).out.contains("--detach"));
+    assert!(exits(&home, 2, &[]).err.contains("Usage"));
+}

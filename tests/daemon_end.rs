@@ -1,0 +1,258 @@
+//! How a daemon ends: told to, told twice, killed; and that nothing of it is left in any case.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+};
+
+const SHUTTING_DOWN: i64 = -31005;
+/// Does not end before it is killed, and says when it is there.
+const DEAF: &str = r#"
+[[tool]]
+name = "deaf"
+command = ["sh", "-c", 'trap "" TERM; echo 1 >&3; while :; do sleep "$1"; done', "deaf", "{t}"]
+task_support = "optional"
+kill_grace = "10m"
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
+fn with(mark: &str) -> String {
+    format!(r#"{{"t":"{mark}"}}"#)
+}
+
+fn task(id: &str) -> String {
+    format!(r#"{{"taskId":"{id}"}}"#)
+}
+
+/// A call of `tool` that has begun.
+fn begun(peer: &mut Peer, tool: &str, mark: &str) -> u64 {
+    let id = peer.call(tool, &with(mark));
+    peer.wait_started(&[id]);
+    id
+}
+
+/// The containments to try; a control group only where the machine gives one.
+fn tiers() -> Vec<&'static str> {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let tried = home.command(&["stdio"]).env("CEASED_CONTAINMENT", "cgroup").output();
+    let has_cgroup = tried.expect("the binary runs").status.success();
+    if !has_cgroup {
+        let is_must = std::env::var_os("CEASED_TEST_NEEDS_CGROUP").is_some();
+        assert!(!is_must, "control groups are needed");
+        eprintln!("SKIPPED, no control groups here");
+    }
+    if has_cgroup { vec!["cgroup", "guard"] } else { vec!["guard"] }
+}
+
+fn start_with(tier: &str, config: &Config<'_>) -> Daemon {
+    let home = Home::new();
+    home.configure(config);
+    let mut command = home.command(&["serve"]);
+    command.env("CEASED_CONTAINMENT", tier);
+    Daemon::start_with(home, command)
+}
+
+/// STOP-01: everybody is answered, everything is stopped, exit 0, in time.
+#[test]
+fn told_to() {
+    for tier in tiers() {
+        for signal in [Signal::TERM, Signal::INT] {
+            let config =
+                Config { daemon: "shutdown_grace = \"20s\"", tcp: true, ..Config::default() };
+            let mut daemon = start_with(tier, &config);
+            let (plain, durable) = (marker(), marker());
+            let mut peer = daemon.peer();
+            let mut calls =
+                vec![begun(&mut peer, "family", &plain), peer.call("hang", &with(&plain))];
+            calls.extend((0..3).map(|_| peer.call("sleep", r#"{"ms":86400000}"#)));
+            let mut other = daemon.tcp_peer();
+            let theirs = begun(&mut other, "family", &plain);
+            let id = peer.create_task("family", &with(&durable));
+            wait_until("the task runs", || carriers(&durable).len() >= 3);
+            calls.push(peer.request("tasks/result", &task(&id)));
+            peer.result("ping", "{}");
+            let idle = daemon.peer();
+
+            let start = Instant::now();
+            daemon.signal(signal);
+            for call in calls {
+                assert_eq!(peer.answer(call)["error"]["code"], SHUTTING_DOWN);
+            }
+            assert_eq!(other.answer(theirs)["error"]["code"], SHUTTING_DOWN);
+            for mut peer in [peer, other, idle] {
+                assert!(peer.rest().iter().all(|message| message["id"].is_null()));
+            }
+            assert_eq!(daemon.wait().code(), Some(0), "{tier}");
+            // Families are killed after 200 ms; the rest is the machine's.
+            assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+            assert_none_left(&plain);
+            assert_none_left(&durable);
+            assert!(!daemon.socket().exists(), "the socket file is left");
+            assert_nothing_beside(&daemon);
+        }
+    }
+}
+
+/// No control group is left, and no guard or keeper.
+fn assert_nothing_beside(daemon: &Daemon) {
+    let pid = daemon.pid().to_string();
+    let name = format!("ceased-{pid}-");
+    let is_ours = |dir: &Path| {
+        std::fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with(&name))
+    };
+    // Where this process is, the daemon was, too.
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for line in own.lines() {
+        let inside = line.rsplit(':').next().unwrap_or_default().trim_start_matches('/');
+        for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
+            let dir = Path::new(mount).join(inside);
+            wait_until("its control groups are gone", || !is_ours(&dir));
+        }
+    }
+}
+
+/// While it drains, nothing new is begun.
+#[test]
+fn nothing_new_while_it_drains() {
+    let config = Config { daemon: "shutdown_grace = \"8s\"", tools: DEAF, ..Config::default() };
+    let mut daemon = Daemon::start(&config);
+    let (mark, late) = (marker(), marker());
+    let mut peer = daemon.peer();
+    let deaf = begun(&mut peer, "deaf", &mark);
+    daemon.signal(Signal::TERM);
+    assert_eq!(peer.answer(deaf)["error"]["code"], SHUTTING_DOWN);
+    let call = peer.call("hang", &with(&late));
+    assert_eq!(peer.answer(call)["error"]["code"], SHUTTING_DOWN);
+    assert!(UnixStream::connect(daemon.socket()).is_err(), "a new peer was let in");
+    // A tool that ignores SIGTERM is killed in time, whatever its own kill_grace.
+    let start = Instant::now();
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    assert_none_left(&mark);
+    assert_none_left(&late);
+}
+
+/// A second signal ends it at once, and nothing survives that either.
+#[test]
+fn told_twice() {
+    for tier in tiers() {
+        let config =
+            Config { daemon: "shutdown_grace = \"10m\"", tools: DEAF, ..Config::default() };
+        let mut daemon = start_with(tier, &config);
+        let mark = marker();
+        let mut peer = daemon.peer();
+        let deaf = begun(&mut peer, "deaf", &mark);
+        daemon.signal(Signal::TERM);
+        assert_eq!(peer.answer(deaf)["error"]["code"], SHUTTING_DOWN);
+        assert!(!carriers(&mark).is_empty(), "it was to ignore SIGTERM");
+        daemon.signal(Signal::TERM);
+        // It would be ten minutes otherwise.
+        assert_eq!(daemon.wait().code(), Some(0), "{tier}");
+        assert_none_left(&mark);
+        assert!(!daemon.socket().exists(), "the socket file is left");
+        assert_nothing_beside(&daemon);
+    }
+}
+
+/// Peers that do not read cannot hold up the end.
+#[test]
+fn a_peer_that_does_not_read() {
+    let mut daemon = Daemon::start(&Config::default());
+    let mut peer = daemon.peer();
+    let text = "x".repeat(1 << 20);
+    for _ in 0..4 {
+        peer.call("echo", &format!(r#"{{"text":"{text}"}}"#));
+    }
+    wait_until("its answers wait", || daemon.status()["counters"]["answers"].as_u64() > Some(4));
+    let start = Instant::now();
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+}
+
+/// STOP-01 of a daemon that has no time for anything: its tools go with it.
+#[test]
+fn killed() {
+    for tier in tiers() {
+        let daemon = start_with(tier, &Config { tools: DEAF, ..Config::default() });
+        let (plain, durable, deaf) = (marker(), marker(), marker());
+        let mut peer = daemon.peer();
+        begun(&mut peer, "family", &plain);
+        begun(&mut peer, "deaf", &deaf);
+        peer.create_task("family", &with(&durable));
+        wait_until("all three of the task run", || carriers(&durable).len() >= 5);
+        let home = daemon.kill();
+        for mark in [plain, durable, deaf] {
+            wait_until("nobody survives the daemon", || carriers(&mark).is_empty());
+        }
+        assert!(peer.rest().iter().all(|message| message["id"].is_null()));
+        // The next one takes its place, stale socket and all.
+        assert!(home.socket().exists(), "{tier}");
+        let mut next = Daemon::start_in(home);
+        assert_eq!(next.status()["connections"], 1);
+        next.signal(Signal::TERM);
+        assert_eq!(next.wait().code(), Some(0));
+    }
+}
+
+/// A daemon that stops for a while is late, not broken.
+#[test]
+fn stopped_and_continued() {
+    let daemon = Daemon::start(&Config::default());
+    let mut peer = daemon.peer();
+    daemon.signal(Signal::STOP);
+    let sleep = peer.call("sleep", r#"{"ms":10}"#);
+    assert!(peer.is_silent());
+    daemon.signal(Signal::CONT);
+    assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 10 ms");
+}
+
+/// Nobody reads its standard error: it does not mind.
+#[test]
+fn standard_error_is_closed() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = home.command(&["serve"]).stderr(writer).spawn().unwrap();
+    wait_until("it listens", || UnixStream::connect(home.socket()).is_ok());
+    drop(reader);
+    let stream = UnixStream::connect(home.socket()).unwrap();
+    let mut peer = Peer::of_socket(stream.into());
+    peer.initialize();
+    for _ in 0..50 {
+        let sleep = peer.call("sleep", r#"{"ms":86400000}"#);
+        // Logged.
+        peer.cancel(sleep);
+    }
+    assert_eq!(peer.result("ping", "{}"), serde_json::json!({}));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    wait_until("it ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// A containment that does not exist is refused with the names of those that do.
+#[test]
+fn an_unknown_containment() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let output = home
+        .command(&["serve"])
+        .env("CEASED_CONTAINMENT", "hope")
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\"hope\"") && said.contains("cgroup, guard or groups"), "{said}");
+}

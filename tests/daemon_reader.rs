@@ -1,0 +1,178 @@
+//! Peers that do not read: refused, heard, and in the end closed; never a burden to others.
+
+use std::thread;
+
+use ceased_tests::daemon::peer::{cancel, request};
+use ceased_tests::daemon::{
+    Config, Daemon, Peer, Vitals, assert_none_left, carriers, marker, wait_until,
+};
+use serde_json::json;
+
+const LIMIT_REACHED: i64 = -31003;
+/// How much is asked for at a time.
+const TEXT_BYTES: usize = 48 * 1024;
+/// What an allocator may keep on top of what is bounded, in KiB.
+const SLACK_KIB: usize = 16 * 1024;
+
+fn refusals(daemon: &Daemon) -> u64 {
+    daemon.status()["counters"]["refused"].as_u64().expect("a counter")
+}
+
+/// Asks and does not read until something is refused; the ids of what was asked.
+fn ask_until_refused(daemon: &Daemon, peer: &mut Peer) -> Vec<u64> {
+    let text = "x".repeat(TEXT_BYTES);
+    let mut asked = Vec::new();
+    let before = refusals(daemon);
+    wait_until("a request is refused", || {
+        let arguments = format!(r#"{{"text":"{text}"}}"#);
+        asked.push(peer.call("echo", &arguments));
+        refusals(daemon) > before
+    });
+    asked
+}
+
+/// TSK-36 and the rule behind it: refused as busy, but still read, so that a cancel gets through;
+/// and served again as soon as it reads.
+#[test]
+fn refused_as_busy_and_still_heard() {
+    let daemon =
+        Daemon::start(&Config { limits: "write_buffer_bytes = \"64KiB\"", ..Config::default() });
+    let mark = marker();
+    let mut peer = daemon.peer();
+    let hang = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    peer.wait_started(&[hang]);
+    let asked = ask_until_refused(&daemon, &mut peer);
+    // Behind everything that nobody read.
+    peer.cancel(hang);
+    wait_until("the cancelled family is gone", || carriers(&mark).is_empty());
+
+    let (mut served, mut refused) = (0, 0);
+    for id in asked {
+        let answer = peer.answer(id);
+        if answer["error"].is_null() {
+            assert_eq!(answer["result"]["content"][0]["text"].as_str().unwrap().len(), TEXT_BYTES);
+            served += 1;
+        } else {
+            assert_eq!(answer["error"]["code"], LIMIT_REACHED);
+            assert_eq!(
+                answer["error"]["data"],
+                json!({"limit": "write_buffer_bytes", "max": 64 * 1024})
+            );
+            refused += 1;
+        }
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+    assert_eq!(peer.result("ping", "{}"), json!({}));
+    assert!(!peer.has_answer(hang), "a cancelled call was answered");
+    drop(peer);
+    daemon.wait_idle();
+}
+
+/// P7: past twice the buffer it is closed, whatever it asked for is stopped, and the memory that
+/// waited for it is given back; a peer beside it notices nothing.
+#[test]
+fn closed_past_twice_the_buffer() {
+    const BUFFER_KIB: usize = 1024;
+    let daemon =
+        Daemon::start(&Config { limits: "write_buffer_bytes = \"1MiB\"", ..Config::default() });
+    let mark = marker();
+    let mut bystander = daemon.peer();
+    let before = daemon.vitals();
+    let mut peer = daemon.peer();
+    peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
+    wait_until("it hangs", || !carriers(&mark).is_empty());
+    // Until the daemon is fed up; the bound is for a daemon that never is.
+    let flood = (request(900, "tools/list", "{}") + "\n").repeat(100);
+    let mut sent = 0_usize;
+    while peer.try_send(flood.as_bytes()).is_ok() {
+        sent += flood.len();
+        assert!(sent < 1 << 30, "never closed");
+        assert_eq!(bystander.result("ping", "{}"), json!({}));
+    }
+    wait_until("its call is stopped", || carriers(&mark).is_empty());
+    let grown = daemon.vitals().memory_peak_kib.saturating_sub(before.memory_peak_kib);
+    // A buffer that grows has doubled before and holds its old self while it does.
+    assert!(grown < 2 * BUFFER_KIB * 3 + SLACK_KIB, "{grown} KiB for a peer that does not read");
+    assert!(refusals(&daemon) > 0);
+    drop((peer, bystander));
+    daemon.wait_idle();
+    before.wait_back(daemon.pid());
+}
+
+/// A peer that takes nothing for `write_stall` is closed, also when it never stops talking.
+#[test]
+fn closed_after_the_stall() {
+    let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"300ms\"";
+    let daemon = Daemon::start(&Config { limits, tcp: true, ..Config::default() });
+    let before = Vitals::of(daemon.pid());
+    for (is_tcp, talks) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mark = marker();
+        let mut peer = if is_tcp { daemon.tcp_peer() } else { daemon.peer() };
+        peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
+        wait_until("it hangs", || !carriers(&mark).is_empty());
+        ask_until_refused(&daemon, &mut peer);
+        wait_until("it is closed and its call is stopped", || {
+            if talks {
+                // Nothing that earns an answer.
+                let _ = peer.try_send((cancel(77) + "\n").as_bytes());
+            }
+            carriers(&mark).is_empty()
+        });
+        drop(peer);
+        daemon.wait_idle();
+        assert_none_left(&mark);
+    }
+    before.wait_back(daemon.pid());
+}
+
+/// A slow reader is no stalled one: as long as it takes something, it is served.
+#[test]
+fn a_slow_reader_is_served() {
+    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
+    let daemon = Daemon::start(&Config { limits, ..Config::default() });
+    let mut peer = daemon.peer();
+    let text = "y".repeat(100 * 1024);
+    let ids: Vec<u64> =
+        (0..8).map(|_| peer.call("echo", &format!(r#"{{"text":"{text}"}}"#))).collect();
+    // Three stalls' worth of time in all, and something taken well within each.
+    for id in ids {
+        thread::sleep(std::time::Duration::from_millis(400));
+        let answer = peer.answer(id);
+        assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(text.len()));
+    }
+}
+
+/// Progress for a peer that does not read is coalesced: the latest is kept, and comes before the
+/// answer.
+#[test]
+fn progress_waits_for_the_reader() {
+    let tools = r#"
+[[tool]]
+name = "gate"
+max_output = "64KiB"
+command = ["sh", "-c", 'i=0; while [ ! -e go ]; do i=$((i + 1)); echo "$i waiting" >&3; sleep 0.01; done; echo "1000000 last" >&3']
+"#;
+    let daemon = Daemon::start(&Config {
+        limits: "write_buffer_bytes = \"64KiB\"",
+        tools,
+        ..Config::default()
+    });
+    let mut peer = daemon.peer();
+    let gate = peer.call("gate", "{}");
+    peer.wait_started(&[gate]);
+    let asked = ask_until_refused(&daemon, &mut peer);
+    std::fs::write(daemon.home.path().join("go"), "").unwrap();
+    wait_until("the tool ends", || daemon.status()["jobs"].as_array().is_some_and(Vec::is_empty));
+    let answer = peer.answer(gate);
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    let mut last = 0.0;
+    while last < 1_000_000.0 {
+        let note = peer.note("notifications/progress");
+        let now = note["params"]["progress"].as_f64().unwrap();
+        assert!(now > last, "progress grows");
+        last = now;
+    }
+    for id in asked {
+        peer.answer(id);
+    }
+}

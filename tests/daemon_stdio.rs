@@ -1,0 +1,319 @@
+//! `ceased stdio` and `ceased connect`: one peer on standard streams of every kind.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use ceased_tests::daemon::peer::{call, request};
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::process::{Pid, kill_process};
+
+const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"kit","version":"0"}}"#;
+
+fn home(daemon: &str) -> Home {
+    let home = Home::new();
+    home.configure(&Config { daemon, ..Config::default() });
+    home
+}
+
+fn with(mark: &str) -> String {
+    format!(r#"{{"t":"{mark}"}}"#)
+}
+
+/// A child that is killed when a test gives up on it.
+struct Served(Child);
+
+impl Served {
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("it ends", || {
+            status = self.0.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, signal).expect("it was not waited for");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The binary between two pipes, with a peer at the other ends; and, to look at their modes, our
+/// copies of the ends it got.
+struct Piped {
+    served: Served,
+    peer: Peer,
+    theirs: Vec<OwnedFd>,
+}
+
+fn piped(home: &Home, args: &[&str]) -> Piped {
+    let (stdin, input) = std::io::pipe().expect("a pipe");
+    let (output, stdout) = std::io::pipe().expect("a pipe");
+    let theirs = vec![
+        OwnedFd::from(stdin.try_clone().expect("a descriptor")),
+        OwnedFd::from(stdout.try_clone().expect("a descriptor")),
+    ];
+    let log = File::create(home.log_path()).expect("a file");
+    let child = home.command(args).stdin(stdin).stdout(stdout).stderr(log).spawn();
+    let peer = Peer::of_pipes(output.into(), input.into());
+    Piped { served: Served(child.expect("the binary starts")), peer, theirs }
+}
+
+fn is_blocking(fd: &OwnedFd) -> bool {
+    !fcntl_getfl(fd).expect("an open descriptor").contains(OFlags::NONBLOCK)
+}
+
+/// The usual way: answers, the end of input, exit 0; and nobody's pipe changes its mode.
+#[test]
+fn pipes() {
+    let home = home("");
+    let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
+    peer.initialize();
+    let tools = peer.result("tools/list", "{}");
+    assert!(tools["tools"].as_array().is_some_and(|tools| tools.len() >= 5));
+    assert!(theirs.iter().all(is_blocking), "a pipe shared with the parent became non-blocking");
+    drop(theirs);
+    // What was asked before the end is answered after it.
+    let asked: Vec<u64> =
+        (0..20).map(|n| peer.call("echo", &format!(r#"{{"text":"{n}"}}"#))).collect();
+    let last = peer.request("ping", "{}");
+    peer.finish();
+    for id in asked {
+        assert!(peer.answer(id)["result"].is_object());
+    }
+    assert!(peer.answer(last)["result"].is_object());
+    assert!(peer.rest().is_empty());
+    assert_eq!(served.wait().code(), Some(0));
+}
+
+/// One socket for both directions, as some hosts have it.
+#[test]
+fn a_socket_pair() {
+    let home = home("");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let copy = OwnedFd::from(theirs.try_clone().unwrap());
+    let child = home
+        .command(&["stdio"])
+        .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
+        .stdout(OwnedFd::from(theirs))
+        .stderr(Stdio::null())
+        .spawn();
+    let mut served = Served(child.unwrap());
+    let mut peer = Peer::of_socket(ours.into());
+    peer.initialize();
+    assert_eq!(peer.result("ping", "{}"), serde_json::json!({}));
+    assert!(is_blocking(&copy), "a socket shared with the parent became non-blocking");
+    drop(copy);
+    let count = peer.call("count", r#"{"n":5}"#);
+    peer.finish();
+    assert_eq!(peer.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n3\n4\n5\n");
+    assert!(peer.rest().iter().all(|message| message["id"].is_null()));
+    assert_eq!(served.wait().code(), Some(0));
+}
+
+/// A conversation out of a file into a file.
+#[test]
+fn files() {
+    let home = home("");
+    let (script, said) = (home.path().join("script"), home.path().join("said"));
+    let lines = [request(1, "initialize", HELLO), call(2, "echo", r#"{"text":"filed"}"#, "")];
+    fs::write(&script, lines.join("\n") + "\n").unwrap();
+    let child = home
+        .command(&["stdio"])
+        .stdin(File::open(&script).unwrap())
+        .stdout(File::create(&said).unwrap())
+        .stderr(Stdio::null())
+        .spawn();
+    assert_eq!(Served(child.unwrap()).wait().code(), Some(0));
+    let said = fs::read_to_string(&said).unwrap();
+    let answers: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 2, "{said}");
+    assert_eq!(answers[0]["id"], 1);
+    assert_eq!(answers[1]["result"]["content"][0]["text"], "filed");
+}
+
+#[test]
+fn nothing_at_all() {
+    let home = home("");
+    let output = home.command(&["stdio"]).stdout(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout.is_empty());
+}
+
+/// STOP-01 of a host that goes: what still runs after `eof_grace` is stopped for real.
+#[test]
+fn end_of_input_ends_what_runs() {
+    let home = home("eof_grace = \"100ms\"\nshutdown_grace = \"8s\"");
+    let (plain, durable) = (marker(), marker());
+    let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
+    drop(theirs);
+    peer.initialize();
+    let family = peer.call("family", &with(&plain));
+    peer.wait_started(&[family]);
+    peer.create_task("family", &with(&durable));
+    wait_until("the task runs", || !carriers(&durable).is_empty());
+    let start = Instant::now();
+    peer.finish();
+    assert_eq!(served.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    assert_none_left(&plain);
+    assert_none_left(&durable);
+}
+
+/// What ends within `eof_grace` is answered.
+#[test]
+fn end_of_input_leaves_time() {
+    let home = home("eof_grace = \"20s\"");
+    let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
+    drop(theirs);
+    peer.initialize();
+    let sleep = peer.call("sleep", r#"{"ms":300}"#);
+    let start = Instant::now();
+    peer.finish();
+    assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 300 ms");
+    assert_eq!(served.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(15), "it waited for nothing");
+}
+
+/// A host that stops reading, and keeps its end of our input open, is gone all the same.
+#[test]
+fn nobody_reads_any_more() {
+    let home = home("");
+    let mark = marker();
+    let (stdin, mut input) = std::io::pipe().unwrap();
+    let (output, stdout) = std::io::pipe().unwrap();
+    let child = home.command(&["stdio"]).stdin(stdin).stdout(stdout).stderr(Stdio::null()).spawn();
+    let mut served = Served(child.unwrap());
+    let hello = request(1, "initialize", HELLO);
+    writeln!(input, "{hello}\n{}", call(2, "family", &with(&mark), "")).unwrap();
+    wait_until("the family is there", || carriers(&mark).len() >= 3);
+    drop(output);
+    assert_eq!(served.wait().code(), Some(0));
+    assert_none_left(&mark);
+    drop(input);
+}
+
+/// SIGTERM: everything is answered, stopped, and gone.
+#[test]
+fn terminated() {
+    let home = home("shutdown_grace = \"8s\"");
+    let mark = marker();
+    let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
+    drop(theirs);
+    peer.initialize();
+    let family = peer.call("family", &with(&mark));
+    peer.wait_started(&[family]);
+    served.signal(Signal::TERM);
+    assert_eq!(peer.answer(family)["error"]["code"], -31005);
+    assert!(peer.rest().iter().all(|message| message["id"].is_null()));
+    assert_eq!(served.wait().code(), Some(0));
+    assert_none_left(&mark);
+}
+
+/// SIGKILL: the tools go, too.
+#[test]
+fn killed() {
+    let home = home("");
+    let mark = marker();
+    let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
+    drop(theirs);
+    peer.initialize();
+    let family = peer.call("family", &with(&mark));
+    peer.wait_started(&[family]);
+    served.signal(Signal::KILL);
+    served.wait();
+    wait_until("the family is gone", || carriers(&mark).is_empty());
+}
+
+/// A broken configuration is said on standard error, with its place, and nothing on output.
+#[test]
+fn broken_configuration() {
+    let home = Home::new();
+    home.configure_as("[daemon]\nworkers = 0\nshutdown_grace = \"2h\"\n");
+    let output =
+        home.command(&["stdio"]).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("config.toml:2") && said.contains("config.toml:3"), "{said}");
+    assert!(said.contains("`workers`") && said.contains("`shutdown_grace`"), "{said}");
+}
+
+/// `ceased connect` carries a conversation, and its end, both ways.
+#[test]
+fn bridged() {
+    let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
+    let address = daemon.tcp_address().to_string();
+    let socket = daemon.socket();
+    for to in [&[][..], &["--socket", socket.to_str().unwrap()], &["--tcp", &address]] {
+        let args: Vec<&str> = ["connect"].iter().chain(to).copied().collect();
+        let Piped { mut served, mut peer, theirs } = piped(&daemon.home, &args);
+        peer.initialize();
+        assert!(theirs.iter().all(is_blocking), "a pipe became non-blocking");
+        drop(theirs);
+        let sleep = peer.call("sleep", r#"{"ms":200}"#);
+        peer.finish();
+        assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 200 ms");
+        assert!(peer.rest().is_empty());
+        assert_eq!(served.wait().code(), Some(0));
+    }
+    daemon.wait_idle();
+}
+
+/// A bridge that is killed is a peer that has gone.
+#[test]
+fn a_bridge_that_is_killed() {
+    let daemon = Daemon::start(&Config::default());
+    let mark = marker();
+    let Piped { mut served, mut peer, theirs } = piped(&daemon.home, &["connect"]);
+    drop(theirs);
+    peer.initialize();
+    let family = peer.call("family", &with(&mark));
+    peer.wait_started(&[family]);
+    served.signal(Signal::KILL);
+    served.wait();
+    wait_until("the family is gone", || carriers(&mark).is_empty());
+    daemon.wait_idle();
+}
+
+#[test]
+fn a_bridge_whose_daemon_dies() {
+    let daemon = Daemon::start(&Config::default());
+    let Piped { mut served, mut peer, theirs } = piped(&daemon.home, &["connect"]);
+    drop(theirs);
+    peer.initialize();
+    let home = daemon.kill();
+    assert!(peer.rest().is_empty());
+    let status = served.wait();
+    let said = home.log();
+    // It must not look like a conversation that came to its end.
+    assert_eq!(status.code(), Some(3), "{said}");
+    assert!(said.contains("daemon"), "{said}");
+}
+
+#[test]
+fn a_bridge_to_nowhere() {
+    let home = home("");
+    let output =
+        home.command(&["connect"]).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no daemon reachable") && said.contains("ceased serve"), "{said}");
+    assert!(said.contains("d.sock"), "{said}");
+}

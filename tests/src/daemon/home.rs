@@ -1,0 +1,228 @@
+//! A directory for one daemon, its configuration, and commands that see nothing else.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::binary::ceased;
+
+/// The tools every test daemon has, besides `echo` and `sleep`. Those with `{t}` carry it as an
+/// argument of each of their processes.
+const TOOLS: &str = r#"
+[[tool]]
+name = "echo"
+builtin = "echo"
+
+[[tool]]
+name = "sleep"
+builtin = "sleep"
+task_support = "optional"
+
+# One process that does what SIGTERM says.
+[[tool]]
+name = "hang"
+max_output = "64KiB"
+command = ["sleep", "{t}"]
+task_support = "optional"
+[tool.input.t]
+type = "string"
+required = true
+
+# A family that does not: a child, a grandchild, one in a session of its own; says when it is there.
+[[tool]]
+name = "family"
+max_output = "64KiB"
+command = [
+  "sh",
+  "-c",
+  '''
+  trap "" TERM
+  sh -c 'sleep "$1" & echo 1/3 >&3; wait' child "$1" &
+  setsid sh -c 'sleep "$1" & echo 2/3 >&3; wait' far "$1" &
+  sleep "$1" &
+  echo half
+  sleep 0.05
+  echo 3/3 >&3
+  wait
+  ''',
+  "family",
+  "{t}",
+]
+task_support = "optional"
+kill_grace = "200ms"
+[tool.input.t]
+type = "string"
+required = true
+
+[[tool]]
+name = "count"
+max_output = "64KiB"
+command = [
+  "sh",
+  "-c",
+  'i=0; while [ "$i" -lt "$1" ]; do i=$((i + 1)); echo "$i"; echo "$i/$1 counting" >&3; done',
+  "count",
+  "{n}",
+]
+task_support = "optional"
+[tool.input.n]
+type = "integer"
+minimum = 1
+maximum = 1000
+default = 3
+
+[[tool]]
+name = "fail"
+max_output = "64KiB"
+command = ["sh", "-c", "echo out; echo err >&2; exit 7"]
+task_support = "optional"
+"#;
+
+/// What differs from a daemon with the usual tools, one Unix socket and the default limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Config<'a> {
+    /// Lines of `[daemon]`.
+    pub daemon: &'a str,
+    /// Lines of `[limits]`.
+    pub limits: &'a str,
+    /// Lines of `[tasks]`.
+    pub tasks: &'a str,
+    /// Further `[[tool]]` tables.
+    pub tools: &'a str,
+    /// Whether it listens on TCP, too, for everybody on this machine.
+    pub tcp: bool,
+}
+
+/// A directory that lives as long as somebody has it.
+#[derive(Debug, Clone)]
+pub struct Home {
+    dir: Arc<TempDir>,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Home {
+    /// An empty one.
+    ///
+    /// # Panics
+    ///
+    /// When no directory can be made.
+    #[must_use]
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("ceased-test-").tempdir();
+        Self { dir: Arc::new(dir.expect("a temporary directory")) }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where a daemon that lives here listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("d.sock")
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn config_path(&self) -> PathBuf {
+        self.path().join("config.toml")
+    }
+
+    /// What is in the configuration file.
+    #[must_use]
+    pub fn config_text(&self) -> String {
+        fs::read_to_string(self.config_path()).unwrap_or_default()
+    }
+
+    /// Where standard error of a daemon that lives here goes.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.path().join("stderr")
+    }
+
+    /// What daemons that lived here have said so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Writes the configuration file.
+    pub fn configure(&self, config: &Config<'_>) {
+        let Config { daemon, limits, tasks, tools, tcp } = config;
+        let socket = self.socket();
+        let tcp = if *tcp {
+            "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\nanonymous = \"allow\"\n"
+        } else {
+            ""
+        };
+        self.configure_as(&format!(
+            "[daemon]\n{daemon}\n[limits]\n{limits}\n[tasks]\n{tasks}\n\
+             [[listen]]\ntransport = \"unix\"\npath = {socket:?}\n{tcp}{TOOLS}{tools}\n"
+        ));
+    }
+
+    /// Writes any text as the configuration file.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn configure_as(&self, text: &str) {
+        fs::write(self.config_path(), text).expect("the configuration can be written");
+    }
+
+    /// The binary with these arguments, in this directory, with nothing of this process's
+    /// environment that could lead it elsewhere.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(ceased());
+        self.prepare(&mut command);
+        command.args(args);
+        command
+    }
+
+    /// The binary as [`Home::command`] has it, started by a line of `sh` that says something
+    /// before, such as `ulimit -n 40`.
+    #[must_use]
+    pub fn command_after(&self, line: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        self.prepare(&mut command);
+        command.args(["-c", &format!("{line}; exec \"$@\""), "sh"]).arg(ceased()).args(args);
+        command
+    }
+
+    /// The binary as another user, who may have twelve processes and threads and for whom this
+    /// directory is opened; `None` where we may not become somebody else. Different numbers are
+    /// different users, none of whom runs anything.
+    #[must_use]
+    pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
+        let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
+        let become_them = format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(self.path(), open).expect("a directory of our own");
+        let line = format!("exec {become_them} prlimit --nproc=12 \"$@\"");
+        let tried = self.command_after(&line, &["--version"]).stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success()).then(|| self.command_after(&line, args))
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        command.current_dir(self.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if name_text.starts_with("CEASED_") || name_text.starts_with("XDG_") {
+                command.env_remove(&name);
+            }
+        }
+    }
+}
