@@ -4,7 +4,7 @@
 //! ([generate]). A [judge] acts as an honest host and holds everything the engine does against
 //! what an [oracle], written from the ledger, says must come of it. In the end all faults stop
 //! and everything must come to rest; then the same steps run a second time and must give the same
-//! bytes (DET-01). What fails is made as short as it can be ([minimise]).
+//! bytes (DET-01). What fails is made as short as it can be ([`mod@minimise`]).
 
 pub mod dialects;
 pub mod fault;
