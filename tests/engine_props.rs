@@ -180,6 +180,10 @@ fn classified_slowly(text: &str) -> Option<String> {
             (None, ..) => invalid,
             (Some(method), false, _) => Some(format!("notification {method}")),
             (Some(method), true, Some(id)) if structured => Some(format!("request {id} {method}")),
+            // Whether null is an id is the dialect's to say.
+            (Some(method), true, None) if structured && object["id"].is_null() => {
+                Some(format!("request null {method}"))
+            }
             (Some(_), true, _) => invalid,
         },
         (false, true, false) => Some(format!("response {echo} good")),

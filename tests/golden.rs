@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use ceased_core::dialect::ALL;
+use ceased_core::dialect::{ALL, BOTH_ACP};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{ConnId, JobId};
 use ceased_tests::trace::Input;
@@ -116,11 +116,11 @@ fn transcripts() {
     }
 }
 
-/// The whole difference between the protocol revisions, as one table.
+/// The whole difference between the protocol revisions and dialects, as one table.
 #[test]
 fn dialects() {
     let mut table = String::new();
-    for dialect in ALL {
+    for dialect in ALL.into_iter().chain(BOTH_ACP) {
         let _ = writeln!(table, "{dialect:#?}");
     }
     let path = workspace::root().join("tests/golden/dialects.txt");

@@ -8,22 +8,10 @@ use ceased_tests::workspace;
 use serde::Deserialize;
 
 /// Rules no test names yet, and why. A rule that is named must leave this table.
-const NOT_DUE: [(&str, &str); 17] = [
+const NOT_DUE: [(&str, &str); 5] = [
     ("TSK-37", "rate limits: later"),
     ("TSK-38", "monitoring: comes with the daemon"),
     ("TSK-41", "the audit log: comes with the daemon"),
-    ("ACP-01", "the ACP dialects: later"),
-    ("ACP-02", "the ACP dialects: later"),
-    ("ACP-03", "the ACP dialects: later"),
-    ("ACP-04", "the ACP dialects: later"),
-    ("ACP-05", "the ACP dialects: later"),
-    ("ACP-06", "the ACP dialects: later"),
-    ("ACP-07", "the ACP dialects: later"),
-    ("ACP-08", "the ACP dialects: later"),
-    ("ACP-09", "the ACP dialects: later"),
-    ("ACP-10", "the ACP dialects: later"),
-    ("ACP-11", "the ACP dialects: later"),
-    ("ACP-12", "the ACP dialects: later"),
     ("DUR-01", "the durable store: later"),
     ("MOD-06", "the stateless revision: later"),
 ];

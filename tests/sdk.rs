@@ -1,5 +1,6 @@
-//! The official TypeScript and Python clients drive ceased, unmodified, over `ceased stdio` and
-//! over `ceased connect`.
+//! The official TypeScript and Python clients of MCP drive ceased, unmodified, over `ceased stdio`
+//! and over `ceased connect`; the official TypeScript client of ACP drives the agent of the
+//! examples.
 //!
 //! A client's script makes the checks and says how each went; what passed between the client and
 //! the server is kept and then held against the published schema here. Where there is no Node.js
@@ -13,6 +14,8 @@ use std::time::Duration;
 use ceased_tests::schema;
 use serde::{Deserialize, Serialize};
 
+#[path = "sdk/acp.rs"]
+mod acp;
 #[path = "sdk/install.rs"]
 mod install;
 #[path = "sdk/processes.rs"]

@@ -50,6 +50,15 @@ pub enum Action {
         /// The params of the peer's progress notification.
         params: Box<RawValue>,
     },
+    /// An ACP peer sent a notification the host wants to hear of.
+    Notified {
+        /// On which connection.
+        conn: ConnId,
+        /// The method.
+        method: Box<str>,
+        /// The `params` member.
+        params: Option<Box<RawValue>>,
+    },
     /// A call was not cancelled, and nothing was sent.
     RefuseCancel {
         /// Who made it.
@@ -79,7 +88,7 @@ pub enum Action {
 /// Why a job is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// `notifications/cancelled` or `tasks/cancel`.
+    /// The cancel notification of the dialect, or `tasks/cancel`.
     Requested,
     /// The peer of a plain call is gone.
     Disconnected,
@@ -91,11 +100,32 @@ pub enum Why {
     Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
+    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::Cause)).
+    Feature,
+    /// The host, for a limit of its own.
+    Limit,
+    /// The host, for a reason of its own.
+    Host,
     /// The daemon shuts down.
     Shutdown,
 }
 
 impl Why {
+    /// Whether a job that is stopped for this may still give its answer as if it were not.
+    pub(crate) const fn is_no_cancel(self) -> bool {
+        match self {
+            Self::LeftBehind | Self::Feature => true,
+            Self::Requested
+            | Self::Disconnected
+            | Self::TimedOut
+            | Self::Expired
+            | Self::Shutdown
+            | Self::Unanswered
+            | Self::Limit
+            | Self::Host => false,
+        }
+    }
+
     /// A word for logs and views.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -106,6 +136,9 @@ impl Why {
             Self::Expired => "ttl expired",
             Self::Unanswered => "unanswered",
             Self::LeftBehind => "left behind",
+            Self::Feature => "feature",
+            Self::Limit => "limit",
+            Self::Host => "host",
             Self::Shutdown => "shutdown",
         }
     }

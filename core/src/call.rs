@@ -70,7 +70,7 @@ pub enum Answer {
     Unusable(&'static str),
     /// It was not sent.
     Refused(Refusal),
-    /// The peer did not answer in time and was told that we no longer wait.
+    /// The peer did not answer in time and was told that we no longer wait, if it can be told.
     TimedOut,
     /// It was cancelled by whoever made it, or together with what it was made for (CAN-10).
     Cancelled,
@@ -83,6 +83,8 @@ pub enum Answer {
 pub enum Refusal {
     /// There is no such connection, or nothing can be sent on it.
     NoConnection,
+    /// The peer did not declare that its requests can be cancelled (ACP-03).
+    CancelNotDeclared,
     /// The session is not initialized yet.
     NotInitialized,
     /// The peer did not declare that it answers this method.
@@ -111,6 +113,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoConnection => "the peer is not connected",
+            Self::CancelNotDeclared => "the peer did not declare that requests can be cancelled",
             Self::NotInitialized => "the session is not initialized",
             Self::NotDeclared => "the peer did not declare that it answers this",
             Self::NoTasks => "the peer did not declare tasks for this",
@@ -153,6 +156,18 @@ pub(crate) struct Call {
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Instant>,
+    pub(crate) wanted: Wanted,
+}
+
+/// Whether the answer to a call is still wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// It is.
+    Yes,
+    /// The call was cancelled. Its one answer is waited for a while (ACP-03).
+    Cancelled,
+    /// It did not come in time, the call was cancelled. Its one answer is waited for a while.
+    Overdue,
 }
 
 /// Where a question of a job is.

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::acp::Party;
 use crate::action::Closing;
 use crate::call::{Call, PeerCapabilities};
 use crate::dialect::{Dialect, UnreadableId};
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) linger_timer: Option<Instant>,
     /// What the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
+    /// What we and the peer are to each other, on a connection that speaks ACP.
+    pub(crate) acp: Option<Party>,
     /// Requests of ours that wait for an answer.
     pub(crate) calls: BTreeMap<CallId, Call>,
     /// Tasks at the peer that are followed, by the call that created them.
@@ -101,6 +104,7 @@ impl Connection {
                 roots: false,
                 tasks: TaskCapabilities::NONE,
             },
+            acp: None,
             calls: BTreeMap::new(),
             remote_tasks: BTreeMap::new(),
             probes: 0,

@@ -9,12 +9,24 @@ pub struct Dialect {
     pub revision: &'static str,
     /// How a message comes to be read by this revision (MOD-01).
     pub chosen: Chosen,
-    /// The notification that cancels a request (CAN-01).
+    /// What requests there are.
+    pub methods: Methods,
+    /// The notification that cancels a request (CAN-01, ACP-01).
     pub cancel_method: &'static str,
-    /// What may still be sent for a request that was cancelled (CAN-08, MOD-04).
+    /// The member of its params that names the request.
+    pub cancel_id: &'static str,
+    /// The member of its params that says why, if there is one.
+    pub cancel_reason: Option<&'static str>,
+    /// Every spelling of it that is understood: method and member (ACP-01).
+    pub cancel_heard: &'static [(&'static str, &'static str)],
+    /// When one may be sent, and is heeded (ACP-02).
+    pub cancel_support: CancelSupport,
+    /// What may still be sent for a request that was cancelled (CAN-08, MOD-04, ACP-06).
     pub after_cancel: AfterCancel,
-    /// Requests that cannot be cancelled (CAN-04).
+    /// Requests that cannot be cancelled (CAN-04, ACP-04).
     pub protected: &'static [&'static str],
+    /// Whether `null` is the id of a request.
+    pub null_ids: bool,
     /// What an array of messages is.
     pub batch: Batch,
     /// How an error is sent whose request id could not be read (RPC-01).
@@ -36,6 +48,8 @@ pub enum Chosen {
     BySession,
     /// The message itself names it, beside what its sender is capable of (MOD-01).
     ByMessage,
+    /// The host chose it when the connection was opened.
+    ByHost,
 }
 
 /// What may still be sent for a request that was cancelled.
@@ -45,6 +59,13 @@ pub enum AfterCancel {
     Silence,
     /// Nothing whatever: what was written for it and is not sent yet is taken back (MOD-04).
     Recall,
+    /// A result that came in time, or else this error, once (ACP-06).
+    Answer {
+        /// The error's code.
+        code: i64,
+        /// The error's message.
+        message: &'static str,
+    },
 }
 
 /// What every result has besides what was asked for.
@@ -54,6 +75,24 @@ pub enum Results {
     Bare,
     /// `resultType`, and who answers in `_meta` (MOD-02).
     Typed,
+}
+
+/// What requests there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Methods {
+    /// Those of this engine, with a host's tools behind `tools/call`.
+    Tools,
+    /// Those a host declares, each a service of its own ([`Offer`](crate::acp::Offer)).
+    Services,
+}
+
+/// When a cancel may be sent, and is heeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelSupport {
+    /// Always.
+    Assumed,
+    /// By who declared `cancellation: {request: true}` at initialize, and to such a peer (ACP-02).
+    Declared,
 }
 
 /// What an array of messages is.
@@ -104,9 +143,15 @@ const MCP: Dialect = Dialect {
     name: "mcp/2024-11-05",
     revision: "2024-11-05",
     chosen: Chosen::BySession,
+    methods: Methods::Tools,
     cancel_method: "notifications/cancelled",
+    cancel_id: "requestId",
+    cancel_reason: Some("reason"),
+    cancel_heard: &[("notifications/cancelled", "requestId")],
+    cancel_support: CancelSupport::Assumed,
     after_cancel: AfterCancel::Silence,
     protected: &["initialize"],
+    null_ids: false,
     batch: Batch::Refuse,
     unreadable_id: UnreadableId::Null,
     results: Results::Bare,
@@ -162,7 +207,48 @@ pub static MCP_2026_07_28: Dialect = Dialect {
     ..MCP
 };
 
-/// Every dialect, oldest first.
+const ACP_V1: Dialect = Dialect {
+    name: "acp",
+    revision: "1",
+    chosen: Chosen::ByHost,
+    methods: Methods::Services,
+    cancel_method: "$/cancel_request",
+    cancel_id: "requestId",
+    cancel_reason: None,
+    cancel_heard: &[
+        ("$/cancel_request", "requestId"),
+        ("$/cancelRequest", "requestId"),
+        ("$/cancelRequest", "id"),
+    ],
+    cancel_support: CancelSupport::Assumed,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Request cancelled" },
+    protected: &["initialize"],
+    null_ids: true,
+    batch: Batch::Refuse,
+    unreadable_id: UnreadableId::Null,
+    results: Results::Bare,
+    progress_message: false,
+    tool_members: ToolMembers::Plain,
+    tasks: TaskRules::None,
+};
+
+/// ACP version 1, request cancellation as published.
+pub static ACP: Dialect = ACP_V1;
+
+/// ACP version 1, request cancellation as first proposed.
+pub static ACP_RFD: Dialect = Dialect {
+    name: "acp-rfd",
+    cancel_method: "$/cancelRequest",
+    cancel_id: "id",
+    cancel_support: CancelSupport::Declared,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Cancelled" },
+    ..ACP_V1
+};
+
+/// Both dialects of ACP. The host chooses one when a connection is opened.
+pub static BOTH_ACP: [&Dialect; 2] = [&ACP, &ACP_RFD];
+
+/// Every dialect of MCP, oldest first.
 pub static ALL: [&Dialect; 5] =
     [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25, &MCP_2026_07_28];
 

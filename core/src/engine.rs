@@ -3,7 +3,9 @@
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time.
 
+mod acp;
 mod answer;
+mod answered;
 mod ask;
 mod call;
 mod cancel;
@@ -38,9 +40,9 @@ use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
 use crate::event::Event;
 use crate::frame::Outbox;
-use crate::id::{AskId, CallId, ConnId, JobId, Mint};
+use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
 use crate::job::Job;
-use crate::message::{ErrorObject, Message, code};
+use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::settings::Settings;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
@@ -141,6 +143,9 @@ impl Engine {
         core::mem::swap(&mut self.out, actions);
         match event {
             Event::Opened { conn, identity, role } => self.on_opened(conn, identity, role),
+            Event::OpenedAcp { conn, identity, form, side } => {
+                self.on_opened_acp(conn, identity, form, side);
+            }
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::Overlong { conn } => self.on_overlong(conn),
             Event::Alien { conn, bytes } => self.on_alien(conn, bytes),
@@ -152,9 +157,11 @@ impl Engine {
                 self.on_progress(job, progress, total, message);
             }
             Event::Log { job, level, data } => self.on_log(job, level, data),
-            Event::Asked { job, ask, request } => self.on_asked(job, ask, request),
+            Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
             Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
             Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),
+            Event::CancelJob { job, cause } => self.withdraw(job, cause.into()),
+            Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
             Event::Configured { settings } => self.on_configured(settings),
@@ -234,6 +241,13 @@ impl Engine {
 
     fn on_message(&mut self, conn: ConnId, message: Message<'_>, batch: Option<BatchId>) {
         match message {
+            Message::Request { id, .. }
+                if id.id == RequestId::Null && !self.dialect(conn).null_ids =>
+            {
+                self.counters.invalid += 1;
+                let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);
+                return self.refuse_unreadable(conn, &error, batch);
+            }
             Message::Request { id, method, params } => {
                 let reply = Reply::new(conn, id, batch, self.dialect(conn));
                 self.on_request(reply, &method, params);

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::acp::{Cause, Form, Side, Speaker};
 use crate::call::{Ask, Caller};
 use crate::id::{AskId, ConnId, JobId};
 use crate::message::ErrorObject;
@@ -94,8 +95,8 @@ impl LogLevel {
 pub enum AfterInput {
     /// They are answered: the host will learn when the peer is gone altogether.
     Answer,
-    /// They are answered, and the peer is pinged this often meanwhile: on such a transport one that
-    /// is gone shows only when it is written to.
+    /// They are answered, and the peer is pinged this often meanwhile, in ACP by a notification of
+    /// ours: on such a transport one that is gone shows only when it is written to.
     AnswerAndProbe(Duration),
     /// They are answered until then, and cancelled after.
     AnswerUntil(Instant),
@@ -112,6 +113,17 @@ pub enum Event<'a> {
         identity: Identity,
         /// Which side we are.
         role: Role,
+    },
+    /// A peer connected that speaks ACP. It is for the host to hold it to its order of methods.
+    OpenedAcp {
+        /// A number never used before.
+        conn: ConnId,
+        /// Who it is.
+        identity: Identity,
+        /// In which form it cancels.
+        form: Form,
+        /// Which side we are.
+        side: Side,
     },
     /// One line arrived.
     Frame {
@@ -174,12 +186,14 @@ pub enum Event<'a> {
         /// Any JSON value.
         data: &'a RawValue,
     },
-    /// A job asks its peer something.
+    /// A job asks a peer something.
     Asked {
         /// Which job.
         job: JobId,
         /// Its own number for the question.
         ask: AskId,
+        /// Whom; `None` for whoever made the job's call, or waits for the result of its task.
+        conn: Option<ConnId>,
         /// What it asks.
         request: Ask,
     },
@@ -198,6 +212,22 @@ pub enum Event<'a> {
         caller: Caller,
         /// Why, for the peer.
         reason: Option<&'a str>,
+    },
+    /// The host cancels a job of its own accord. Its request is answered nevertheless.
+    CancelJob {
+        /// Which.
+        job: JobId,
+        /// Why.
+        cause: Cause,
+    },
+    /// A notification for an ACP peer. One of a job whose request was answered is dropped.
+    Notify {
+        /// Who sends it.
+        from: Speaker,
+        /// The method.
+        method: &'a str,
+        /// The `params` member.
+        params: Option<&'a RawValue>,
     },
     /// The first process of a job has exited and others of it have not: they are to be stopped.
     Lingering {

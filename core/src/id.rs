@@ -125,10 +125,13 @@ pub enum RequestId {
     Number(i64),
     /// A string, with escapes resolved.
     Text(Box<str>),
+    /// `null`, where a dialect takes it for an id.
+    Null,
 }
 
 impl RequestId {
     /// Reads one JSON token as an id; `None` for anything but an integer or a string (RPC-02).
+    /// Whoever takes `null` for an id asks for it.
     #[must_use]
     pub fn parse(token: &str) -> Option<Self> {
         if token.starts_with('"') {
@@ -158,6 +161,7 @@ impl fmt::Display for RequestId {
                 let cut = if end < text.len() { "…" } else { "" };
                 write!(f, "{:?}{cut}", text.get(..end).unwrap_or_default())
             }
+            Self::Null => f.write_str("null"),
         }
     }
 }

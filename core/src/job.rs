@@ -46,6 +46,11 @@ impl Job {
             Asked::Sent(..) => None,
         })
     }
+
+    /// Whether it waits for what it asked of whoever looks (TSK-28).
+    pub(crate) fn needs_input(&self) -> bool {
+        self.questions().next().is_some()
+    }
 }
 
 /// Whom the outcome of a job is for.

@@ -1,4 +1,4 @@
-//! Cancellation and task rules of MCP as a pure state machine: events in, actions out.
+//! Cancellation and task rules of MCP and ACP as a pure state machine: events in, actions out.
 //!
 //! The engine holds every rule about requests, cancellation and tasks, and nothing else: no clock,
 //! no randomness, no threads, no sockets (DET-01). The same events give the same actions, byte for
@@ -54,6 +54,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod acp;
 pub mod action;
 pub mod call;
 mod claim;

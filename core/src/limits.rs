@@ -63,6 +63,9 @@ pub struct Limits {
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing at all of what waits for it.
     pub write_stall: Duration,
+    /// How long the one answer to a call is waited for after the call was cancelled, where the
+    /// dialect wants it answered nevertheless (ACP-03).
+    pub cancelled_wait: Duration,
     /// Longest reason or status message kept, in bytes (CAN-12, TSK-43).
     pub text_bytes_max: usize,
 }
@@ -90,6 +93,7 @@ impl Default for Limits {
             stored_bytes_max: 256 * 1024 * 1024,
             write_buffer_bytes: 8 * 1024 * 1024,
             write_stall: Duration::from_secs(30),
+            cancelled_wait: Duration::from_secs(30),
             text_bytes_max: 512,
         }
     }

@@ -87,7 +87,7 @@ pub struct WireId<'a> {
 pub enum Message<'a> {
     /// The peer wants an answer.
     Request {
-        /// The peer's id for it.
+        /// The peer's id for it; [`RequestId::Null`] is one in some dialects only.
         id: WireId<'a>,
         /// The method's name.
         method: Cow<'a, str>,
@@ -159,6 +159,9 @@ impl<'a> Message<'a> {
     }
 }
 
+/// What is wrong with an id that is none.
+pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or a 64-bit integer";
+
 /// The members of an envelope, as raw JSON.
 #[derive(Default)]
 struct Envelope<'a> {
@@ -204,9 +207,12 @@ impl<'a> Envelope<'a> {
                         invalid(id, "the member \"params\" must be an object or an array")
                     }
                     (Some(_), Some(id)) => Message::Request { id, method, params },
-                    (Some(_), None) => {
-                        invalid(None, "the member \"id\" must be a string or a 64-bit integer")
+                    // Whether that is an id is the dialect's to say.
+                    (Some(raw), None) if raw.get() == "null" => {
+                        let id = WireId { id: RequestId::Null, token: "null" };
+                        Message::Request { id, method, params }
                     }
+                    (Some(_), None) => invalid(None, BAD_ID),
                 }
             }
             (None, Some(result), None) => {
@@ -342,7 +348,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"m","extra":[{}]}"#, "request 1 m -"),
             (r#"[{},{}]"#, "batch 2"),
             (r#"["2.0",1,"m",{},null,null]"#, "batch 6"),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, "request null m -"),
             (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, "invalid - -32600"),

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use crate::acp::Offers;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
 
@@ -20,6 +21,8 @@ pub struct Settings {
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
+    /// What is offered to ACP peers.
+    pub acp: Offers,
 }
 
 /// How the server names itself.

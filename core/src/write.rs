@@ -74,6 +74,7 @@ impl<'a> Writer<'a> {
             (Some(token), _) => self.raw(token),
             (None, RequestId::Number(number)) => self.display(number),
             (None, RequestId::Text(text)) => self.string(text),
+            (None, RequestId::Null) => self.raw("null"),
         }
     }
 

@@ -197,7 +197,7 @@ impl Daemon {
                 limits: self.limits,
                 tasks: self.tasks,
                 catalog: Catalog::new(self.tools),
-                services: Catalog::default(),
+                ..Settings::default()
             }),
             containment,
             orphans: self.orphans,
@@ -280,7 +280,7 @@ pub(crate) fn reload(path: PathBuf) -> Reload {
             limits: limits(&config),
             tasks: task_policy(&config.tasks),
             catalog: Catalog::new(config.tools.iter().map(tools::configured)),
-            services: Catalog::default(),
+            ..Settings::default()
         }))
     })
 }

@@ -23,6 +23,16 @@ pub(crate) struct Client {
 
 /// The TypeScript client; `None`, said loudly, where there is no Node.js.
 pub(crate) fn typescript() -> Option<Client> {
+    node(&["kit.mjs", "client.mjs"], "client.mjs")
+}
+
+/// The ACP client in TypeScript; `None`, said loudly, where there is no Node.js.
+pub(crate) fn acp() -> Option<Client> {
+    node(&["acp.mjs"], "acp.mjs")
+}
+
+/// A client for Node.js, of these files of ours.
+fn node(files: &[&str], script: &str) -> Option<Client> {
     for (program, least) in [("node", 18), ("npm", 9)] {
         if version(program).is_none_or(|(major, _)| major < least) {
             return missing("TypeScript", &format!("{program} {least} or newer"));
@@ -42,9 +52,10 @@ pub(crate) fn typescript() -> Option<Client> {
         stamp(&folder, &pins);
     }
     // A module is looked for beside the script that imports it.
-    place("kit.mjs", &folder);
-    place("client.mjs", &folder);
-    Some(Client { program: "node".into(), script: folder.join("client.mjs") })
+    for file in files {
+        place(file, &folder);
+    }
+    Some(Client { program: "node".into(), script: folder.join(script) })
 }
 
 /// The Python client; `None`, said loudly, where there is no Python.

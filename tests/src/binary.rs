@@ -13,33 +13,50 @@ use std::sync::OnceLock;
 #[must_use]
 pub fn ceased() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        // <target>/<profile>/deps/<test>
-        let test = env::current_exe().expect("a test knows its own path");
-        let profile_dir = test.ancestors().nth(2).expect("tests are built below a profile");
-        // Cargo tells its tests where it is; a test that is run by hand takes what is built.
-        if let Some(cargo) = env::var_os("CARGO") {
-            build(Path::new(&cargo), profile_dir);
-        }
-        let binary = profile_dir.join("ceased");
-        assert!(binary.is_file(), "{} is missing: cargo build -p ceased", binary.display());
-        binary
-    })
+    BINARY.get_or_init(|| fresh(&["-p", "ceased", "--bin", "ceased"], "ceased"))
+}
+
+/// The agent of the examples, as [`ceased`].
+///
+/// # Panics
+///
+/// When it is neither there nor can be built.
+#[must_use]
+pub fn acp_agent() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    let wanted = ["-p", "ceased-examples", "--example", "acp_agent"];
+    BINARY.get_or_init(|| fresh(&wanted, "examples/acp_agent"))
+}
+
+/// What cargo builds when this is wanted, at this place below the profile's directory.
+fn fresh(wanted: &[&str], place: &str) -> PathBuf {
+    // <target>/<profile>/deps/<test>
+    let test = env::current_exe().expect("a test knows its own path");
+    let profile_dir = test.ancestors().nth(2).expect("tests are built below a profile");
+    // Cargo tells its tests where it is; a test that is run by hand takes what is built.
+    if let Some(cargo) = env::var_os("CARGO") {
+        build(Path::new(&cargo), wanted, profile_dir);
+    }
+    let binary = profile_dir.join(place);
+    let what = wanted.join(" ");
+    assert!(binary.is_file(), "{} is missing: cargo build {what}", binary.display());
+    binary
 }
 
 /// The profile `dev` is the only one whose directory has another name.
-fn build(cargo: &Path, profile_dir: &Path) {
+fn build(cargo: &Path, wanted: &[&str], profile_dir: &Path) {
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(other) => other,
     };
     let target_dir = profile_dir.parent().expect("a profile is below a target directory");
     let status = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "ceased", "--bin", "ceased", "--profile", profile])
+        .args(["build", "--quiet", "--profile", profile])
+        .args(wanted)
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .status()
         .expect("cargo can be started");
-    assert!(status.success(), "building the ceased binary failed");
+    assert!(status.success(), "cargo build {} failed", wanted.join(" "));
 }

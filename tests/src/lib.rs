@@ -1,5 +1,6 @@
 //! The test kit: what the suites of this workspace share.
 
+pub mod acp;
 pub mod binary;
 pub mod daemon;
 pub mod fuzz;

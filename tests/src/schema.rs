@@ -1,4 +1,4 @@
-//! The published schemas of MCP: what every message the engine sends must satisfy.
+//! The published schemas of MCP and ACP: what every message the engine sends must satisfy.
 //!
 //! The schemas are not part of this repository. They are looked for in `$CEASED_SCHEMAS` and in
 //! `../shared/schemas` beside the workspace; where they are not, it is said once, loudly, and
@@ -19,6 +19,9 @@ use serde_json::{Value, json};
 use crate::workspace;
 
 pub use self::modern::{REVISION as MODERN, claims};
+
+/// What stands for a revision where the schema of ACP is meant.
+pub const ACP: &str = "acp";
 
 /// The schema documents by revision, and what was compiled of them so far.
 struct Schemas {
@@ -41,22 +44,31 @@ fn load() -> Option<Schemas> {
     let folder = env::var_os("CEASED_SCHEMAS")
         .map_or_else(|| workspace::root().join("../shared/schemas"), PathBuf::from);
     let mut documents = BTreeMap::new();
-    let revisions = ceased_core::dialect::ALL.iter().map(|dialect| dialect.revision);
-    for revision in revisions.chain([modern::TASKS]) {
-        let path = folder.join(format!("mcp-{revision}.schema.json"));
+    let mcp = ceased_core::dialect::ALL
+        .into_iter()
+        .map(|dialect| dialect.revision)
+        .chain([modern::TASKS])
+        .map(|revision| (revision, format!("mcp-{revision}.schema.json")));
+    let acp = (ACP, "acp-v1-sdk-2.4.0.schema.json".to_owned());
+    for (revision, file) in mcp.chain([acp]) {
+        let path = folder.join(file);
         let Ok(text) = fs::read_to_string(&path) else {
             // Not by `eprintln!`: the test harness would keep it to itself.
             let bar = "=".repeat(66);
             let _ = writeln!(
                 io::stderr(),
                 "{bar}\nSCHEMA VALIDATION SKIPPED: there is no {}\n\
-                 Set CEASED_SCHEMAS to the folder of the published MCP schemas.\n{bar}",
+                 Set CEASED_SCHEMAS to the folder of the published schemas of MCP and ACP.\n{bar}",
                 path.display()
             );
             return None;
         };
-        let document = serde_json::from_str(&text)
+        let mut document: Value = serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("{} is not JSON: {error}", path.display()));
+        if let Some(members) = document.as_object_mut() {
+            // One definition is meant, not the document's own.
+            members.remove("anyOf");
+        }
         documents.insert(revision.to_owned(), document);
     }
     Some(Schemas { documents, compiled: Mutex::default() })

@@ -9,6 +9,8 @@ const LEVELS_MAX: usize = 512;
 /// An id as JSON-RPC compares them: `1` and `"1"` are two.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Id {
+    /// `null`, where a dialect takes that for one.
+    Null,
     /// An integer of 64 bits.
     Number(i64),
     /// A string, with escapes resolved.
@@ -116,6 +118,10 @@ fn classify_value(json: &Json<'_>) -> Said {
             match id {
                 _ if odd => invalid(token, -32600),
                 Some((id, token)) => Said::Request { id, token: token.to_owned(), method, params },
+                // Whether that is an id is the dialect's to say.
+                None if ids.iter().all(|raw| raw.text == "null") => {
+                    Said::Request { id: Id::Null, token: "null".to_owned(), method, params }
+                }
                 None => invalid(None, -32600),
             }
         }

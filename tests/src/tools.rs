@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::acp::{Offer, Offers};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{ArgumentCheck, Catalog, Ladder, TaskSupport, Tool};
@@ -92,9 +93,34 @@ pub fn services() -> Catalog {
     ])
 }
 
+/// What every world offers to ACP peers, on either side: the methods of the protocol that the
+/// suites use.
+///
+/// | method | ladder | timeout |
+/// | --- | --- | --- |
+/// | `initialize`, `session/new`, `fs/read_text_file`, `session/request_permission` | handler | none |
+/// | `session/prompt` | handler | [`TIMEOUT`] |
+/// | `terminal/wait_for_exit` | command | none |
+#[must_use]
+pub fn offers() -> Offers {
+    let offer = |services: Vec<Tool>, notification: &str| Offer {
+        services: Catalog::new(services),
+        notifications: [notification.into()].into(),
+    };
+    let prompt = Tool { timeout: Some(TIMEOUT), ..tool("session/prompt") };
+    let ladder = Ladder::Command { kill_grace: KILL_GRACE };
+    let wait = Tool { ladder, ..tool("terminal/wait_for_exit") };
+    let ask = tool("session/request_permission");
+    Offers {
+        agent: offer(vec![tool("initialize"), tool("session/new"), prompt], "session/cancel"),
+        client: offer(vec![tool("fs/read_text_file"), ask, wait], "session/update"),
+    }
+}
+
 /// Settings with the tools above, these limits and this policy.
 #[must_use]
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
     let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
-    Arc::new(Settings { server, limits, tasks, catalog: catalog(), services: services() })
+    let (catalog, services, acp) = (catalog(), services(), offers());
+    Arc::new(Settings { server, limits, tasks, catalog, services, acp })
 }

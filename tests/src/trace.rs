@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::action::Action;
 use ceased_core::call::{Ask, Caller};
 use ceased_core::engine::Engine;
@@ -39,6 +40,14 @@ pub enum Input {
     Log(JobId, LogLevel, Box<RawValue>),
     /// See [`Event`].
     Asked(JobId, AskId, Ask),
+    /// [`Event::Asked`] of that connection.
+    AskedOf(JobId, AskId, ConnId, Ask),
+    /// See [`Event`].
+    OpenedAcp(ConnId, Identity, Form, Side),
+    /// See [`Event`].
+    CancelJob(JobId, Cause),
+    /// See [`Event`].
+    Notify(Speaker, String, Option<Box<RawValue>>),
     /// See [`Event`].
     Call(ConnId, AskId, Ask),
     /// See [`Event`].
@@ -81,7 +90,19 @@ impl Input {
             },
             Self::Log(job, level, data) => Event::Log { job: *job, level: *level, data },
             Self::Asked(job, ask, request) => {
-                Event::Asked { job: *job, ask: *ask, request: request.clone() }
+                Event::Asked { job: *job, ask: *ask, conn: None, request: request.clone() }
+            }
+            Self::AskedOf(job, ask, conn, request) => {
+                let (conn, request) = (Some(*conn), request.clone());
+                Event::Asked { job: *job, ask: *ask, conn, request }
+            }
+            Self::OpenedAcp(conn, identity, form, side) => {
+                let identity = identity.clone();
+                Event::OpenedAcp { conn: *conn, identity, form: *form, side: *side }
+            }
+            Self::CancelJob(job, cause) => Event::CancelJob { job: *job, cause: *cause },
+            Self::Notify(from, method, params) => {
+                Event::Notify { from: *from, method, params: params.as_deref() }
             }
             Self::Call(conn, ask, request) => {
                 Event::Call { conn: *conn, ask: *ask, request: request.clone() }
@@ -122,7 +143,7 @@ impl Trace {
         let mut conns = Vec::new();
         let mut said = Vec::new();
         for (now, input) in &self.inputs {
-            if let Input::Opened(conn, ..) = input {
+            if let Input::Opened(conn, ..) | Input::OpenedAcp(conn, ..) = input {
                 conns.push(*conn);
             }
             let mut actions = Vec::new();

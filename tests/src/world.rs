@@ -2,6 +2,7 @@
 //! that end when told. It acts as an honest host and watches, after every event, what must hold
 //! whatever a test is about.
 
+mod acp;
 mod job;
 mod peer;
 mod server;
@@ -98,6 +99,8 @@ pub struct World {
     pub told: Vec<(Caller, Answer)>,
     /// Whose peers told of progress.
     pub told_progress: Vec<Caller>,
+    /// What ACP peers told the host, in order: who, the method, the params.
+    pub notified: Vec<(ConnId, String, Option<String>)>,
     /// Cancels that were not sent.
     pub refused_cancels: Vec<(Caller, Refusal)>,
     /// Every note, in order.
@@ -149,6 +152,7 @@ impl World {
             stops: Vec::new(),
             told: Vec::new(),
             told_progress: Vec::new(),
+            notified: Vec::new(),
             refused_cancels: Vec::new(),
             notes: Vec::new(),
             closed: Vec::new(),
@@ -229,6 +233,9 @@ impl World {
             }
             Action::Tell { caller, answer } => self.told.push((caller, answer)),
             Action::TellProgress { caller, .. } => self.told_progress.push(caller),
+            Action::Notified { conn, method, params } => {
+                self.notified.push((conn, method.into(), params.map(|raw| raw.get().to_owned())));
+            }
             Action::RefuseCancel { caller, refusal } => {
                 self.refused_cancels.push((caller, refusal));
             }
@@ -413,6 +420,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::Stop { job, step, why } => format!("stop {job} {step:?} ({})", why.as_str()),
         Action::Tell { caller, answer } => format!("tell {caller:?} {answer:?}"),
         Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
+        Action::Notified { conn, method, params } => format!("notified {conn} {method} {params:?}"),
         Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),

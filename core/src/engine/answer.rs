@@ -108,7 +108,8 @@ impl Engine {
         // MOD-04. A task's handle stays: its request is over and the task goes on, which nobody
         // could reach without it.
         let mark = match (reply.dialect.after_cancel, kind) {
-            (AfterCancel::Silence, _) | (AfterCancel::Recall, ResultType::Task) => None,
+            (AfterCancel::Silence | AfterCancel::Answer { .. }, _)
+            | (AfterCancel::Recall, ResultType::Task) => None,
             (
                 AfterCancel::Recall,
                 ResultType::Complete | ResultType::InputRequired | ResultType::Ended,

@@ -8,11 +8,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
+use super::answered::CancelWay;
 use super::requestor::{label_of, permitted};
 use crate::action::{Action, Closing};
-use crate::call::{Answer, Ask, AskTask, Asked, Call, CallFor, Caller, Refusal};
+use crate::call::{Answer, Ask, AskTask, Asked, Call, CallFor, Caller, Refusal, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Ending, Phase};
+use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
 use crate::meta::{RELATED_TASK, write_with_meta};
@@ -20,10 +22,13 @@ use crate::params;
 use crate::task::Change;
 use crate::timer::Timer;
 
+/// Why what a job asked is cancelled, for a peer that wants to know.
+const PARENT_OVER: &str = "the request it was for is over";
+
 impl Engine {
-    /// A job asks its peer something. For a plain call that is whoever made it; for a task whoever
-    /// waits for its result (TSK-28, TSK-30).
-    pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, request: Ask) {
+    /// A job asks a peer something. Unless it says whom, that is whoever made the call, and for a
+    /// task whoever waits for its result (TSK-28, TSK-30).
+    pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, to: Option<ConnId>, request: Ask) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -38,7 +43,7 @@ impl Engine {
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
-        let by_claim = matches!(job.terms, Terms::Claim(_));
+        let by_claim = to.is_none() && matches!(job.terms, Terms::Claim(_));
         let refusal = match (wanted, job.asks.len() >= max) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),
@@ -47,10 +52,10 @@ impl Engine {
         if let Some(refusal) = refusal {
             return self.refuse_call(caller, refusal);
         }
-        match (job.task, job.terms) {
-            (None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
-            (None, Terms::Session(_)) => {
-                let conn = job.conn;
+        match (to, job.task, job.terms) {
+            (None, None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
+            (Some(_), ..) | (None, None, Terms::Session(_)) => {
+                let conn = to.unwrap_or(job.conn);
                 match self.send_call(conn, caller, &request, None) {
                     Ok(call) => {
                         let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
@@ -59,7 +64,7 @@ impl Engine {
                     Err(refusal) => self.refuse_call(caller, refusal),
                 }
             }
-            (Some(task), _) => {
+            (None, Some(task), _) => {
                 job.asks.insert(ask, Asked::Waiting(request));
                 if !self.change_task(task, Change::InputNeeded) {
                     self.tell_of_task(task);
@@ -86,7 +91,7 @@ impl Engine {
     }
 
     /// Sends a request of ours, if the rules allow it.
-    fn send_call(
+    pub(super) fn send_call(
         &mut self,
         conn: ConnId,
         caller: Caller,
@@ -101,7 +106,11 @@ impl Engine {
             (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
             (Ending::Open, Phase::Ready) => {}
         }
-        permitted(connection, ask)?;
+        match connection.dialect.methods {
+            Methods::Tools => permitted(connection, ask)?,
+            Methods::Services if ask.task.is_some() => return Err(Refusal::NoTasks),
+            Methods::Services => {}
+        }
         let full = connection.calls.len() >= max
             || (ask.task.is_some()
                 && connection.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
@@ -129,6 +138,7 @@ impl Engine {
             patience: ask.patience,
             cap: ask.patience.map(|patience| self.now.at + patience.cap),
             timer: None,
+            wanted: Wanted::Yes,
         };
         if let Some(patience) = ask.patience {
             let at = self.now.at + patience.timeout.min(patience.cap);
@@ -137,6 +147,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.calls.insert(id, call);
         }
+        self.note_asking(conn, &ask.method, ask.params.as_deref());
         self.write_call(conn, id, ask, task);
         id
     }
@@ -148,7 +159,8 @@ impl Engine {
         if let Some(related) = &related {
             meta.push((RELATED_TASK, related));
         }
-        if ask.patience.is_some_and(|patience| patience.extend_on_progress) {
+        let progress = ask.patience.is_some_and(|patience| patience.extend_on_progress);
+        if progress && self.dialect(conn).methods == Methods::Tools {
             meta.push(("progressToken", &number));
         }
         self.send(conn, |json| {
@@ -176,12 +188,15 @@ impl Engine {
     ) {
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
-            Some(RequestId::Text(_)) | None => None,
+            Some(RequestId::Text(_) | RequestId::Null) | None => None,
         };
         let Some(call) = call.filter(|call| call.get() < self.next_call) else {
             self.counters.unasked_responses += 1;
             return;
         };
+        if let Ok(result) = outcome {
+            self.note_answered(conn, call, result);
+        }
         let taken = self.connections.get_mut(&conn).and_then(|c| c.calls.remove(&call));
         let Some(mut taken) = taken else {
             self.counters.late_responses += 1;
@@ -197,9 +212,10 @@ impl Engine {
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
             CallFor::Nobody | CallFor::Cancel => return,
         };
+        let session = self.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
-            ("initialize", _) => return self.on_initialize_answered(conn, caller, outcome),
-            ("tools/list", Ok(result)) => self.learn_tools(conn, result),
+            ("initialize", _) if session => return self.on_initialize_answered(conn, caller, outcome),
+            ("tools/list", Ok(result)) if session => self.learn_tools(conn, result),
             _ => {}
         }
         let answer = match outcome {
@@ -230,6 +246,7 @@ impl Engine {
         let CallFor::Caller(caller) = call.whom else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
+            && call.wanted == Wanted::Yes
         {
             let at = (now + patience.timeout).min(cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
@@ -243,23 +260,32 @@ impl Engine {
     /// The answer did not come in time: the peer is told that nobody waits.
     pub(super) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let mut wanted = Wanted::Yes;
         if let Some(call) = connection.calls.get_mut(&id) {
             call.timer = None;
+            wanted = call.wanted;
         }
         if let Some(remote) = connection.remote_tasks.get_mut(&id) {
             remote.call.timer = None;
         }
-        let protected = self.is_protected(conn, id);
-        let caller = if protected {
-            // CAN-04: it is not cancelled; without an answer there is no session.
-            self.take_call(conn, id)
-        } else {
-            self.cancel_call(conn, id, Some("timed out"))
+        let session = connection.dialect.methods == Methods::Tools;
+        let answer = match wanted {
+            Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
+            Wanted::Cancelled => Answer::Cancelled,
+        };
+        let way = self.cancel_way(conn, id);
+        let caller = match way {
+            CancelWay::Await => {
+                return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
+            }
+            CancelWay::Forget => self.cancel_call(conn, id, Some("timed out")),
+            CancelWay::Refuse(_) => self.take_call(conn, id),
         };
         if let Some(caller) = caller {
-            self.tell(caller, Answer::TimedOut);
+            self.tell(caller, answer);
         }
-        if protected {
+        // CAN-04: it is not cancelled; without an answer there is no session.
+        if session && way == CancelWay::Refuse(Refusal::Protected) {
             self.close(conn, Closing::NoSession);
         }
     }
@@ -283,18 +309,20 @@ impl Engine {
             let refusal = Refusal::NotInProgress;
             return self.out.push(Action::RefuseCancel { caller, refusal });
         };
-        if self.is_protected(conn, call) {
-            // CAN-04
-            let refusal = Refusal::Protected;
-            return self.out.push(Action::RefuseCancel { caller, refusal });
+        match self.cancel_way(conn, call) {
+            CancelWay::Forget if self.is_deaf(conn, call) => {
+                // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
+                let refusal = Refusal::NotDeclared;
+                self.out.push(Action::RefuseCancel { caller, refusal });
+            }
+            CancelWay::Forget => {
+                self.cancel_call(conn, call, reason);
+                self.tell(caller, Answer::Cancelled);
+            }
+            CancelWay::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
+            // CAN-04, ACP-03, ACP-04
+            CancelWay::Refuse(refusal) => self.out.push(Action::RefuseCancel { caller, refusal }),
         }
-        if self.is_deaf(conn, call) {
-            // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
-            let refusal = Refusal::NotDeclared;
-            return self.out.push(Action::RefuseCancel { caller, refusal });
-        }
-        self.cancel_call(conn, call, reason);
-        self.tell(caller, Answer::Cancelled);
     }
 
     /// Whether a call is about a task that its peer does not let be cancelled.
@@ -305,19 +333,15 @@ impl Engine {
         with_task && !connection.peer.tasks.cancel
     }
 
-    fn is_protected(&self, conn: ConnId, id: CallId) -> bool {
-        let Some(connection) = self.connections.get(&conn) else { return false };
-        let call = connection.calls.get(&id);
-        call.is_some_and(|call| connection.dialect.protected.contains(&&*call.method))
-    }
-
-    /// Forgets a call and tells its peer; whose it was.
+    /// Forgets a call and tells its peer, if there is a way and it was not told before; whose it
+    /// was.
     pub(super) fn cancel_call(
         &mut self,
         conn: ConnId,
         id: CallId,
         reason: Option<&str>,
     ) -> Option<Caller> {
+        let way = self.cancel_way(conn, id);
         let connection = self.connections.get_mut(&conn)?;
         if connection.remote_tasks.contains_key(&id) {
             return self.give_up_remote(conn, id);
@@ -330,18 +354,22 @@ impl Engine {
             return Some(caller);
         }
         let caller = self.take_call(conn, id)?;
-        self.write_cancel(conn, id, reason);
+        match way {
+            CancelWay::Forget | CancelWay::Await => self.write_cancel(conn, id, reason),
+            CancelWay::Refuse(_) => {}
+        }
         Some(caller)
     }
 
-    fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
+    /// Tells a peer that a call is cancelled, in its own spelling (CAN-01, ACP-01).
+    pub(super) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
         let reason = reason.map(|reason| self.clean(reason));
-        let method = self.dialect(conn).cancel_method;
+        let dialect = self.dialect(conn);
         self.send(conn, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",").member("method", method);
-            json.raw(",\"params\":{\"requestId\":").display(id.get());
-            if let Some(reason) = &reason {
-                json.raw(",").member("reason", reason);
+            json.raw("{\"jsonrpc\":\"2.0\",").member("method", dialect.cancel_method);
+            json.raw(",\"params\":{").string(dialect.cancel_id).raw(":").display(id.get());
+            if let (Some(member), Some(reason)) = (dialect.cancel_reason, &reason) {
+                json.raw(",").member(member, reason);
             }
             json.raw("}}");
         });
@@ -366,8 +394,9 @@ impl Engine {
             }
             Caller::Job { job, ask } => {
                 let Some(job) = self.jobs.get_mut(&job) else { return };
+                let needed = job.needs_input();
                 job.asks.remove(&ask);
-                answered = job.task.filter(|_| job.asks.is_empty());
+                answered = job.task.filter(|_| needed && !job.needs_input());
             }
         }
         self.out.push(Action::Tell { caller, answer });
@@ -376,15 +405,48 @@ impl Engine {
         }
     }
 
-    /// A job is told to stop, or is over: what it asked is of no use any more (ACP-05).
+    /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
+    /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
     pub(super) fn cancel_asks(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let sent: Vec<(ConnId, CallId)> = job
+            .asks
+            .values()
+            .filter_map(|asked| match asked {
+                Asked::Sent(conn, call) => Some((*conn, *call)),
+                Asked::Waiting(_) | Asked::Offered(..) => None,
+            })
+            .collect();
+        for (conn, call) in sent {
+            match self.cancel_way(conn, call) {
+                CancelWay::Await => {
+                    self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
+                }
+                CancelWay::Forget | CancelWay::Refuse(_) => {}
+            }
+        }
+        self.drop_asks_but(id, |call| call.wanted != Wanted::Yes);
+    }
+
+    /// A job is over: nobody is left to be told an answer.
+    pub(super) fn drop_asks(&mut self, id: JobId) {
+        self.drop_asks_but(id, |_| false);
+    }
+
+    fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let task = job.task.filter(|_| !job.asks.is_empty());
+        let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in core::mem::take(&mut job.asks) {
             match asked {
                 Asked::Waiting(_) => {}
+                Asked::Sent(conn, call) if self.call(conn, call).is_some_and(keep) => {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.asks.insert(ask, asked);
+                    }
+                    continue;
+                }
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
-                    self.cancel_call(conn, call, Some("the request it was for is over"));
+                    self.cancel_call(conn, call, Some(PARENT_OVER));
                 }
             }
             let caller = Caller::Job { job: id, ask };
@@ -393,6 +455,10 @@ impl Engine {
         if let Some(task) = task {
             self.change_task(task, Change::InputArrived);
         }
+    }
+
+    fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
+        self.connections.get(&conn)?.calls.get(&id)
     }
 
     /// A connection is gone, and with it the answers that were to come on it. What tasks asked is
@@ -418,47 +484,6 @@ impl Engine {
                 None => {}
             }
         }
-    }
-
-    /// Sends what a task asks to whoever waits for its result and can answer (TSK-30).
-    pub(super) fn offer_inputs(&mut self, task: TaskId) {
-        let Some(entry) = self.tasks.get(task) else { return };
-        let (Some(id), waiters) = (entry.job, entry.waiters.iter().map(|(conn, _)| *conn)) else {
-            return;
-        };
-        let waiters: Vec<ConnId> = waiters.collect();
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let waiting: Vec<AskId> = job
-            .asks
-            .iter()
-            .filter(|(_, asked)| matches!(asked, Asked::Waiting(_)))
-            .map(|(ask, _)| *ask)
-            .collect();
-        for ask in waiting {
-            let Some(job) = self.jobs.get_mut(&id) else { return };
-            let Some(Asked::Waiting(request)) = job.asks.remove(&ask) else { continue };
-            let caller = Caller::Job { job: id, ask };
-            let sent = waiters.iter().find_map(|conn| {
-                let call = self.send_call(*conn, caller, &request, Some(task)).ok()?;
-                Some((*conn, call))
-            });
-            let asked = match sent {
-                Some((conn, call)) => Asked::Offered(conn, call, request),
-                None => Asked::Waiting(request),
-            };
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.asks.insert(ask, asked);
-            }
-        }
-    }
-
-    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
-    /// changed anything.
-    fn change_task(&mut self, id: TaskId, change: Change) -> bool {
-        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
-        let creator = task.creator;
-        self.announce(creator, id);
-        true
     }
 }
 

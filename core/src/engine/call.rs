@@ -120,6 +120,28 @@ impl Engine {
         }
     }
 
+    /// A request of an ACP peer: its params are the arguments.
+    pub(super) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&RawValue>) {
+        let arguments = params.map_or("{}", RawValue::get);
+        let checked = match &service.check {
+            _ if !arguments.starts_with('{') => Err("params must be an object".into()),
+            Some(check) => check.check(arguments),
+            None => Ok(()),
+        };
+        if let Err(message) = checked {
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let admitted = Admitted {
+            tool: service,
+            arguments: params.map_or_else(empty_object, ToOwned::to_owned),
+            task: None,
+            progress_token: None,
+            terms: Terms::Session(reply.dialect),
+        };
+        self.accept(reply, admitted);
+    }
+
+    /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
         if self.running + self.queue.len() >= limits.running_max.saturating_add(limits.queued_max) {

@@ -1,7 +1,7 @@
 //! Invariants across the tables: what must hold after every event.
 
 use super::{Engine, park};
-use crate::call::{Asked, Call, CallFor, Caller};
+use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Work};
 use crate::id::{CallId, ConnId};
@@ -132,31 +132,38 @@ fn jobs(engine: &Engine) {
 fn calls(engine: &Engine) {
     let mut sent = 0;
     for (id, job) in &engine.jobs {
+        let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
         for (ask, asked) in &job.asks {
             match asked {
                 Asked::Waiting(_) => {
                     let asks_by_answer = matches!(job.terms, Terms::Claim(_));
                     assert!(job.task.is_some() || asks_by_answer, "{id} asks {ask:?} of nobody");
+                    assert!(!stopping, "{id} is told to stop and still asks");
                 }
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
                     let caller = Caller::Job { job: *id, ask: *ask };
                     assert_eq!(caller_of(engine, *conn, *call), Some(caller));
+                    let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
+                    let wanted = entry.is_none_or(|entry| entry.wanted == Wanted::Yes);
+                    assert!(!stopping || !wanted, "{id} is told to stop and still asks");
                     sent += 1;
                 }
             }
         }
-        let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
-        assert!(!stopping || job.asks.is_empty(), "{id} is told to stop and still asks");
         if let Some(task) = job.task.and_then(|task| engine.tasks.get(task))
             && !task.status.is_terminal()
         {
             let asks = task.status == Status::InputRequired;
-            assert_eq!(asks, !job.asks.is_empty(), "input_required while it asks (TSK-28)");
+            assert_eq!(asks, job.needs_input(), "input_required while it asks (TSK-28)");
         }
     }
     for (ask, (conn, call)) in &engine.host_calls {
         assert_eq!(caller_of(engine, *conn, *call), Some(Caller::Host(*ask)));
         sent += 1;
+    }
+    for call in engine.connections.values().flat_map(|c| c.calls.values()) {
+        let bounded = call.wanted == Wanted::Yes || call.timer.is_some();
+        assert!(bounded, "the answer to a cancelled call is waited for without end (ACP-03)");
     }
     let open: usize = engine.connections.values().map(open_calls).sum();
     assert_eq!(open, sent, "a call without a caller");

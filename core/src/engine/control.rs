@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
 use crate::connection::{Ending, Pending, Phase, Work};
+use crate::dialect::Methods;
 use crate::event::AfterInput;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
@@ -95,7 +96,10 @@ impl Engine {
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
             }
-            self.forget(pending.reply);
+            match self.cut_off(conn, Why::Disconnected) {
+                Some(error) => self.fail(pending.reply, &error),
+                None => self.forget(pending.reply),
+            }
         }
     }
 
@@ -120,7 +124,7 @@ impl Engine {
         let ready: alloc::vec::Vec<_> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.phase == Phase::Ready)
+            .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
             .filter(|(_, connection)| matches!(connection.side, Side::Server))
             .map(|(conn, _)| *conn)
             .collect();
@@ -180,7 +184,11 @@ impl Engine {
                 {
                     job.purpose = Purpose::Nobody;
                 }
-                self.fail(pending.reply, &work::shutting_down());
+                let error = match self.cut_off(conn, Why::Shutdown) {
+                    Some(error) => error,
+                    None => work::shutting_down(),
+                };
+                self.fail(pending.reply, &error);
             }
             self.close_if_finished(conn);
         }
@@ -246,6 +254,12 @@ impl Engine {
                 // It cannot answer any more; if it is gone, the transport will say so.
                 connection.probes += 1;
                 let probe = connection.probes;
+                if connection.dialect.methods == Methods::Services {
+                    // There is no such request in ACP, and what is unknown there is ignored.
+                    return self.send(conn, |json| {
+                        json.raw(r#"{"jsonrpc":"2.0","method":"_ceased/probe"}"#);
+                    });
+                }
                 self.send(conn, |json| {
                     json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
                     json.raw("\",\"method\":\"ping\"}");

@@ -14,16 +14,17 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities};
-use crate::id::{AskId, JobId};
+use crate::id::{AskId, ConnId, JobId, TaskId};
 use crate::job::Job;
 use crate::message::ErrorObject;
+use crate::task::Change;
 use crate::write::Writer;
 
 impl Engine {
     /// The questions of a job that are open.
     pub(super) fn open_questions(&self, job: Option<JobId>) -> BTreeSet<AskId> {
         let job = job.and_then(|id| self.jobs.get(&id));
-        job.map(|job| job.asks.keys().copied().collect()).unwrap_or_default()
+        job.map(|job| job.questions().map(|(ask, _)| ask).collect()).unwrap_or_default()
     }
 
     /// Tells a job what it asked.
@@ -38,6 +39,47 @@ impl Engine {
             let answer = Answer::Result((*response).to_owned());
             self.tell(Caller::Job { job: id, ask: *ask }, answer);
         }
+    }
+
+    /// Sends what a task asks to whoever waits for its result and can answer (TSK-30).
+    pub(super) fn offer_inputs(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.get(task) else { return };
+        let (Some(id), waiters) = (entry.job, entry.waiters.iter().map(|(conn, _)| *conn)) else {
+            return;
+        };
+        let waiters: Vec<ConnId> = waiters.collect();
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let waiting: Vec<AskId> = job
+            .asks
+            .iter()
+            .filter(|(_, asked)| matches!(asked, Asked::Waiting(_)))
+            .map(|(ask, _)| *ask)
+            .collect();
+        for ask in waiting {
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let Some(Asked::Waiting(request)) = job.asks.remove(&ask) else { continue };
+            let caller = Caller::Job { job: id, ask };
+            let sent = waiters.iter().find_map(|conn| {
+                let call = self.send_call(*conn, caller, &request, Some(task)).ok()?;
+                Some((*conn, call))
+            });
+            let asked = match sent {
+                Some((conn, call)) => Asked::Offered(conn, call, request),
+                None => Asked::Waiting(request),
+            };
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.asks.insert(ask, asked);
+            }
+        }
+    }
+
+    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
+    /// changed anything.
+    pub(super) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
+        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
+        let creator = task.creator;
+        self.announce(creator, id);
+        true
     }
 }
 

@@ -102,7 +102,7 @@ impl Engine {
             self.refuse_undeclared(id);
             let Some(job) = self.jobs.get(&id) else { continue };
             // It may have withdrawn what it asked, or been told.
-            if !job.asks.is_empty() && matches!(job.purpose, Purpose::Answer(_)) {
+            if job.needs_input() && matches!(job.purpose, Purpose::Answer(_)) {
                 self.park(id);
             }
         }

@@ -10,7 +10,7 @@ use crate::action::Closing;
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
-use crate::dialect::{Dialect, Results, TaskRules};
+use crate::dialect::{Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
@@ -19,9 +19,13 @@ use crate::role::{Role, Side};
 
 impl Engine {
     pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
+        self.admit_connection(conn, Connection::new(identity), role);
+    }
+
+    pub(super) fn admit_connection(&mut self, conn: ConnId, connection: Connection, role: Role) {
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
-        let before = self.connections.insert(conn, Connection::new(identity));
+        let before = self.connections.insert(conn, connection);
         assert!(before.is_none(), "a connection id is given once");
         let role = match role {
             Role::Server => None,
@@ -55,6 +59,10 @@ impl Engine {
                 self.settings.limits.write_buffer_bytes,
                 "bytes wait unread on this connection: read them first",
             );
+        }
+        match connection.dialect.methods {
+            Methods::Services => return self.on_service_request(reply, method, params),
+            Methods::Tools => {}
         }
         if let Side::Client(side) = &connection.side {
             let declared = side.declared;
@@ -121,7 +129,10 @@ impl Engine {
         method: &str,
         params: Option<&RawValue>,
     ) {
-        if method == self.dialect(conn).cancel_method {
+        let dialect = self.dialect(conn);
+        if dialect.methods == Methods::Services {
+            self.on_service_notification(conn, method, params);
+        } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
             self.on_peer_progress(conn, params);

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::action::{Action, Note, Why};
 use crate::claim::Terms;
 use crate::connection::Pending;
-use crate::dialect::AfterCancel;
+use crate::dialect::{AfterCancel, Methods};
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
@@ -79,7 +79,7 @@ impl Engine {
             }
             // It is being stopped; a requestor's word is worth more in a view than ours.
             JobState::Stopping { why: earlier, .. } => {
-                if *earlier == Why::LeftBehind {
+                if earlier.is_no_cancel() {
                     *earlier = why;
                 }
             }
@@ -109,6 +109,7 @@ impl Engine {
                 let Some((_, next)) = job.tool.ladder.after(*step) else { return };
                 *step = next;
                 let why = *why;
+                self.end_grace(id, why);
                 self.take_step(id, next, why);
                 if next == Step::Abandon {
                     self.abandon(id);
@@ -175,6 +176,11 @@ impl Engine {
                 Some(why)
             }
         };
+        self.hand_in(id, &job, outcome, why);
+    }
+
+    /// Gives what came of a job to whoever wants it.
+    pub(super) fn hand_in(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
         match &job.purpose {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Nobody => match outcome {
@@ -184,12 +190,18 @@ impl Engine {
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
-                    self.show_held_progress(job.conn, id, &job);
-                    self.answer_with(reply, into_answer(outcome, why, job.tool.timeout));
+                    self.show_held_progress(job.conn, id, job);
+                    let answer = match reply.dialect.after_cancel {
+                        AfterCancel::Silence | AfterCancel::Recall => {
+                            into_answer(outcome, why, job.tool.timeout)
+                        }
+                        AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
+                    };
+                    self.answer_with(reply, answer);
                     self.close_if_finished(job.conn);
                 }
             }
-            Purpose::Task => self.end_task_of(id, &job, outcome, why),
+            Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
                 self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
             }
@@ -209,8 +221,8 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    fn remove_job(&mut self, id: JobId) -> Option<Job> {
-        self.cancel_asks(id);
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         if let Some(connection) = self.connections.get_mut(&job.conn) {
@@ -239,7 +251,7 @@ impl Engine {
             Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
             Purpose::Answer(request) => {
                 let mark = match job.terms.dialect().after_cancel {
-                    AfterCancel::Silence => None,
+                    AfterCancel::Silence | AfterCancel::Answer { .. } => None,
                     AfterCancel::Recall => Some(request.clone()),
                 };
                 Some(Audience { conn: job.conn, task: None, mark })
@@ -336,6 +348,9 @@ impl Engine {
         };
         let Some(audience) = self.audience(job) else { return };
         let Some(connection) = self.connections.get(&audience.conn) else { return };
+        if connection.dialect.methods == Methods::Services {
+            return;
+        }
         let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
         let least = match (&connection.side, &job.terms) {
             // Servers log to clients, never the other way.
@@ -402,7 +417,10 @@ fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) ->
                 | Why::Disconnected
                 | Why::Expired
                 | Why::LeftBehind
-                | Why::Unanswered,
+                | Why::Unanswered
+                | Why::Feature
+                | Why::Limit
+                | Why::Host,
             ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId};
@@ -115,6 +116,8 @@ pub(super) enum Happened {
     Asked {
         job: u64,
         ask: u64,
+        #[serde(default)]
+        conn: Option<u64>,
         request: Question,
     },
     Call {
@@ -126,6 +129,23 @@ pub(super) enum Happened {
         job: Option<u64>,
         ask: u64,
         reason: Option<String>,
+    },
+    OpenedAcp {
+        conn: u64,
+        identity: Who,
+        /// Whether it cancels as first proposed.
+        proposed: bool,
+        /// Whether we are the agent.
+        agent: bool,
+    },
+    CancelJob {
+        job: u64,
+        cause: Because,
+    },
+    Notify {
+        from: Voice,
+        method: String,
+        params: Option<Box<RawValue>>,
     },
     Lingering {
         job: u64,
@@ -166,6 +186,41 @@ pub(super) enum Ended {
     Result(Box<RawValue>),
     Error { code: i64, message: String, data: Option<String> },
     Stopped,
+}
+
+/// A [`Cause`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Because {
+    Feature,
+    Limit,
+    Host,
+}
+
+/// A [`Speaker`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Voice {
+    Job(u64),
+    Host(u64),
+}
+
+impl Who {
+    fn new(identity: &Identity) -> Self {
+        match identity {
+            Identity::User(uid) => Self::User(*uid),
+            Identity::Token(name) => Self::Token(name.to_string()),
+            Identity::Anonymous => Self::Anonymous,
+        }
+    }
+
+    fn get(&self) -> Identity {
+        match self {
+            Self::User(uid) => Identity::User(*uid),
+            Self::Token(name) => Identity::Token(name.as_str().into()),
+            Self::Anonymous => Identity::Anonymous,
+        }
+    }
 }
 
 /// An [`Ask`] as data.
@@ -245,11 +300,7 @@ impl Happened {
     pub(super) fn new(event: &Event<'_>) -> Self {
         match event {
             Event::Opened { conn, identity, role } => {
-                let identity = match identity {
-                    Identity::User(uid) => Who::User(*uid),
-                    Identity::Token(name) => Who::Token(name.to_string()),
-                    Identity::Anonymous => Who::Anonymous,
-                };
+                let identity = Who::new(identity);
                 Self::Opened { conn: conn.get(), identity, client: Dialled::new(role) }
             }
             Event::Frame { conn, frame } => {
@@ -280,8 +331,14 @@ impl Happened {
                 let level = LogLevel::ALL.iter().position(|known| known == level).unwrap_or(0);
                 Self::Log { job: job.get(), level, data: (*data).to_owned() }
             }
-            Event::Asked { job, ask, request } => {
-                Self::Asked { job: job.get(), ask: ask.get(), request: Question::new(request) }
+            Event::Asked { job, ask, conn, request } => {
+                let conn = conn.map(ConnId::get);
+                Self::Asked {
+                    job: job.get(),
+                    ask: ask.get(),
+                    conn,
+                    request: Question::new(request),
+                }
             }
             Event::Call { conn, ask, request } => {
                 Self::Call { conn: conn.get(), ask: ask.get(), request: Question::new(request) }
@@ -292,6 +349,28 @@ impl Happened {
                     Caller::Host(ask) => (None, ask.get()),
                 };
                 Self::CancelCall { job, ask, reason: reason.map(str::to_owned) }
+            }
+            Event::OpenedAcp { conn, identity, form, side } => Self::OpenedAcp {
+                conn: conn.get(),
+                identity: Who::new(identity),
+                proposed: *form == Form::Proposed,
+                agent: *side == Side::Agent,
+            },
+            Event::CancelJob { job, cause } => {
+                let cause = match cause {
+                    Cause::Feature => Because::Feature,
+                    Cause::Limit => Because::Limit,
+                    Cause::Host => Because::Host,
+                };
+                Self::CancelJob { job: job.get(), cause }
+            }
+            Event::Notify { from, method, params } => {
+                let from = match from {
+                    Speaker::Job(job) => Voice::Job(job.get()),
+                    Speaker::Host(conn) => Voice::Host(conn.get()),
+                };
+                let params = params.map(ToOwned::to_owned);
+                Self::Notify { from, method: (*method).to_owned(), params }
             }
             Event::Lingering { job } => Self::Lingering { job: job.get() },
             Event::Done { job, outcome } => {
@@ -323,11 +402,7 @@ impl Happened {
         let (conn_of, job_of) = (ConnId::new, JobId::new);
         Ok(match self {
             Self::Opened { conn, identity, client } => {
-                let identity = match identity {
-                    Who::User(uid) => Identity::User(*uid),
-                    Who::Token(name) => Identity::Token(name.as_str().into()),
-                    Who::Anonymous => Identity::Anonymous,
-                };
+                let identity = identity.get();
                 let role = client.as_ref().map_or(Role::Server, Dialled::get);
                 Event::Opened { conn: conn_of(*conn), identity, role }
             }
@@ -359,9 +434,9 @@ impl Happened {
                 let level = LogLevel::ALL.get(*level).copied().unwrap_or(LogLevel::Debug);
                 Event::Log { job: job_of(*job), level, data }
             }
-            Self::Asked { job, ask, request } => {
+            Self::Asked { job, ask, conn, request } => {
                 let (job, ask) = (job_of(*job), AskId::new(*ask));
-                Event::Asked { job, ask, request: request.get() }
+                Event::Asked { job, ask, conn: conn.map(conn_of), request: request.get() }
             }
             Self::Call { conn, ask, request } => {
                 let (conn, ask) = (conn_of(*conn), AskId::new(*ask));
@@ -372,6 +447,27 @@ impl Happened {
                 let caller =
                     job.map_or(Caller::Host(ask), |job| Caller::Job { job: job_of(job), ask });
                 Event::CancelCall { caller, reason: reason.as_deref() }
+            }
+            Self::OpenedAcp { conn, identity, proposed, agent } => Event::OpenedAcp {
+                conn: conn_of(*conn),
+                identity: identity.get(),
+                form: if *proposed { Form::Proposed } else { Form::Published },
+                side: if *agent { Side::Agent } else { Side::Client },
+            },
+            Self::CancelJob { job, cause } => {
+                let cause = match cause {
+                    Because::Feature => Cause::Feature,
+                    Because::Limit => Cause::Limit,
+                    Because::Host => Cause::Host,
+                };
+                Event::CancelJob { job: job_of(*job), cause }
+            }
+            Self::Notify { from, method, params } => {
+                let from = match from {
+                    Voice::Job(job) => Speaker::Job(job_of(*job)),
+                    Voice::Host(conn) => Speaker::Host(conn_of(*conn)),
+                };
+                Event::Notify { from, method, params: params.as_deref() }
             }
             Self::Lingering { job } => Event::Lingering { job: job_of(*job) },
             Self::Done { job, outcome } => {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ceased_core::acp::{Offer, Offers};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
@@ -20,6 +21,25 @@ pub(super) struct Recipe {
     tools: Vec<ToolRecipe>,
     #[serde(default)]
     services: Vec<ToolRecipe>,
+    #[serde(default)]
+    acp: (OfferRecipe, OfferRecipe),
+}
+
+/// [`Offer`] as data.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct OfferRecipe {
+    services: Vec<ToolRecipe>,
+    notifications: Vec<String>,
+}
+
+impl OfferRecipe {
+    fn new(offer: &Offer) -> Self {
+        let Offer { services, notifications } = offer;
+        Self {
+            services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            notifications: notifications.iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// [`Tool`] as data. Its check is made anew from its schema.
@@ -38,13 +58,14 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services } = settings;
+        let Settings { server, limits, tasks, catalog, services, acp } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             limits: *limits,
             tasks: *tasks,
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
         }
     }
 
@@ -57,6 +78,11 @@ impl Recipe {
             let tools: Result<Vec<Tool>, String> = recipes.iter().map(ToolRecipe::get).collect();
             tools.map(Catalog::new)
         };
+        let offer = |recipe: &OfferRecipe| {
+            let services = made(&recipe.services)?;
+            let notifications = recipe.notifications.iter().map(|method| method.as_str().into());
+            Ok::<_, String>(Offer { services, notifications: notifications.collect() })
+        };
         let (name, version) = &self.server;
         Ok(Settings {
             server: ServerInfo { name: name.as_str().into(), version: version.as_str().into() },
@@ -64,6 +90,7 @@ impl Recipe {
             tasks: self.tasks,
             catalog: made(&self.tools)?,
             services: made(&self.services)?,
+            acp: Offers { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
         })
     }
 }

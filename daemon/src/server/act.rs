@@ -26,7 +26,7 @@ impl Server {
                 }
                 Report::Asked { job, ask, request, answer } => {
                     self.asking.insert(Caller::Job { job, ask }, answer);
-                    let event = Event::Asked { job, ask, request };
+                    let event = Event::Asked { job, ask, conn: None, request };
                     self.engine.handle(now, event, &mut self.actions);
                 }
                 Report::Done { job, outcome } => {
@@ -83,6 +83,8 @@ impl Server {
                 },
                 // Nobody in this daemon listens to a peer's progress or cancels a single question.
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
+                // It opens no ACP connection.
+                Action::Notified { .. } => {}
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");

@@ -67,7 +67,7 @@ impl Server {
         };
         let unconfirmed = Box::new(Unconfirmed { tool, arguments, task });
         self.runs.insert(job, Run::Unconfirmed(unconfirmed));
-        let event = Event::Asked { job, ask: CONFIRM, request };
+        let event = Event::Asked { job, ask: CONFIRM, conn: None, request };
         self.engine.handle(now, event, &mut self.actions);
     }
 

@@ -65,6 +65,7 @@ impl Host {
                 Action::Stop { .. }
                 | Action::Tell { .. }
                 | Action::TellProgress { .. }
+                | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
                 | Action::Close { .. }
                 | Action::Note(_)

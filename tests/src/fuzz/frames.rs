@@ -83,6 +83,7 @@ fn id_of(id: &RequestId) -> Id {
     match id {
         RequestId::Number(number) => Id::Number(*number),
         RequestId::Text(text) => Id::Text(text.to_string()),
+        RequestId::Null => Id::Null,
     }
 }
 

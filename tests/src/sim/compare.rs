@@ -176,6 +176,9 @@ fn renamed(
         Input::Asked(..) | Input::Call(..) | Input::CancelCall(..) => {
             unreachable!("the simulator's hosts and jobs ask nobody")
         }
+        Input::OpenedAcp(..) | Input::AskedOf(..) | Input::CancelJob(..) | Input::Notify(..) => {
+            unreachable!("the simulator speaks MCP")
+        }
         Input::Configured(_) | Input::Drain(_) | Input::Turn | Input::Tick => (None, None),
     }
 }
@@ -204,9 +207,10 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         Action::Stop { job, step, why } => Some(format!("stop #{} {step:?} {why:?}", nonces[job])),
         Action::Close { conn, why } => Some(format!("close {conn} {why:?}")),
         Action::Exit => Some("exit".to_owned()),
-        Action::Tell { .. } | Action::TellProgress { .. } | Action::RefuseCancel { .. } => {
-            Some(format!("{action:?}"))
-        }
+        Action::Tell { .. }
+        | Action::TellProgress { .. }
+        | Action::Notified { .. }
+        | Action::RefuseCancel { .. } => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Note(_) => None,
     };
     actions.iter().filter_map(order).collect()

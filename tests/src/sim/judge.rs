@@ -365,6 +365,7 @@ impl Judge {
             | Action::Stop { .. }
             | Action::Tell { .. }
             | Action::TellProgress { .. }
+            | Action::Notified { .. }
             | Action::RefuseCancel { .. }
             | Action::Note(_) => {}
         }

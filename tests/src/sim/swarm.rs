@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::acp::Offers;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
@@ -195,6 +196,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         tasks,
         catalog: catalog(rng),
         services: Catalog::default(),
+        acp: Offers::default(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ceased_core::acp::Side;
 use ceased_core::action::Closing;
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
@@ -28,11 +29,16 @@ pub(super) struct Peer {
     pub(super) reads: bool,
     pub(super) closing: Option<Closing>,
     pub(super) gone: bool,
+    /// Which side we are to it, if it speaks ACP.
+    pub(super) acp: Option<Side>,
 }
 
 impl Peer {
     /// Matches an answer with its request and holds the message against its schema.
     pub(super) fn take_note_of(&mut self, message: &Value) {
+        if let Some(side) = self.acp {
+            return self.take_note_of_acp(side, message);
+        }
         if let Some(messages) = message.as_array() {
             assert_eq!(self.revision, "2025-03-26", "only one revision has batches: {message}");
             assert!(!messages.is_empty(), "an empty batch is never sent");
@@ -91,7 +97,8 @@ impl Peer {
             return;
         }
         let Some(id) = message.get("id").map(exact) else { return };
-        if !id.is_string() && !id.is_i64() {
+        let null = id.is_null() && self.acp.is_some();
+        if !id.is_string() && !id.is_i64() && !null {
             return;
         }
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -113,21 +120,28 @@ impl World {
 
     /// A peer connects, and this is what we are to it.
     pub fn connect_as(&mut self, identity: Identity, role: Role) -> ConnId {
+        let conn = self.meet(None, role != Role::Server);
+        self.feed(Input::Opened(conn, identity, role));
+        conn
+    }
+
+    /// A peer is about to connect.
+    pub(super) fn meet(&mut self, acp: Option<Side>, is_server: bool) -> ConnId {
         let conn = ConnId::new(self.next_conn);
         self.next_conn += 1;
         let peer = Peer {
             revision: "2024-11-05",
             initialized: false,
-            is_server: role != Role::Server,
+            is_server,
             lines: VecDeque::new(),
             asked: Vec::new(),
             answered: Vec::new(),
             reads: true,
             closing: None,
             gone: false,
+            acp,
         };
         self.peers.insert(conn, peer);
-        self.feed(Input::Opened(conn, identity, role));
         conn
     }
 
@@ -341,6 +355,6 @@ impl World {
 }
 
 /// An id as it is meant: `-0` is read as a float and is the integer 0.
-fn exact(id: &Value) -> Value {
+pub(super) fn exact(id: &Value) -> Value {
     if id.as_f64() == Some(0.0) { json!(0) } else { id.clone() }
 }

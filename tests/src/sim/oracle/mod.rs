@@ -256,6 +256,12 @@ impl Oracle {
             Input::Lingering(job) => self.lingering(job.get()),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
+            Input::OpenedAcp(..)
+            | Input::AskedOf(..)
+            | Input::CancelJob(..)
+            | Input::Notify(..) => {
+                unreachable!("the simulator speaks MCP")
+            }
             Input::Drain(by) => self.drain(by.as_nanos()),
             Input::Turn => self.turn(),
             Input::Tick => self.tick(),

@@ -1,0 +1,237 @@
+//! ACP: what a host offers on such connections, and what the two sides said they can do.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::action::Why;
+use crate::dialect::{ACP, ACP_RFD, CancelSupport, Dialect};
+use crate::id::{ConnId, JobId};
+use crate::tool::Catalog;
+
+/// The request that opens an ACP session.
+pub(crate) const INITIALIZE: &str = "initialize";
+
+/// Which form of request cancellation a connection speaks (ACP-01).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// As published: `$/cancel_request`, and no capability.
+    Published,
+    /// As first proposed: `$/cancelRequest`, for peers that declared it.
+    Proposed,
+}
+
+impl Form {
+    /// Its rules.
+    #[must_use]
+    pub const fn dialect(self) -> &'static Dialect {
+        match self {
+            Self::Published => &ACP,
+            Self::Proposed => &ACP_RFD,
+        }
+    }
+}
+
+/// Which of the two parties we are on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// We answer `initialize`.
+    Agent,
+    /// We send `initialize`.
+    Client,
+}
+
+/// What a host offers to ACP peers, by the side we are on.
+#[derive(Debug, Default)]
+pub struct Offers {
+    /// To clients, where we are the agent.
+    pub agent: Offer,
+    /// To agents, where we are the client.
+    pub client: Offer,
+}
+
+impl Offers {
+    /// What is offered on a connection where we are `side`.
+    #[must_use]
+    pub const fn on(&self, side: Side) -> &Offer {
+        match side {
+            Side::Agent => &self.agent,
+            Side::Client => &self.client,
+        }
+    }
+}
+
+/// What a host offers to one kind of peer.
+#[derive(Debug, Default)]
+pub struct Offer {
+    /// The requests it answers: a tool's name is the method, its arguments are the params, its
+    /// result is the answer. `initialize` is one of them.
+    pub services: Catalog,
+    /// The notifications it wants to hear of; others are dropped.
+    pub notifications: BTreeSet<Box<str>>,
+}
+
+/// Who sends a notification of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// A job, to whoever made its request, as long as that waits for an answer.
+    Job(JobId),
+    /// The host itself, on this connection.
+    Host(ConnId),
+}
+
+/// Why a host cancels a job of its own accord.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The peer asked for it by a method that has an answer of its own, as `session/cancel` has
+    /// `stopReason: "cancelled"`. The job gives that answer, however long it takes to (ACP-12).
+    Feature,
+    /// A limit of the host's (ACP-07).
+    Limit,
+    /// Anything else (ACP-07).
+    Host,
+}
+
+impl From<Cause> for Why {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Feature => Self::Feature,
+            Cause::Limit => Self::Limit,
+            Cause::Host => Self::Host,
+        }
+    }
+}
+
+/// What the two sides of a connection said about cancellation (ACP-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Party {
+    pub(crate) side: Side,
+    /// What our side declared.
+    ours: bool,
+    /// What the peer declared.
+    theirs: bool,
+    /// `initialize` was answered with a result.
+    exchanged: bool,
+}
+
+impl Party {
+    pub(crate) const fn new(side: Side) -> Self {
+        Self { side, ours: false, theirs: false, exchanged: false }
+    }
+
+    /// `initialize` was sent, with these params.
+    pub(crate) fn begin(&mut self, params: Option<&RawValue>) {
+        let declared = params.is_some_and(|params| Declaration::read(params).client);
+        (self.ours, self.theirs) = match self.side {
+            Side::Agent => (false, declared),
+            Side::Client => (declared, false),
+        };
+        self.exchanged = false;
+    }
+
+    /// `initialize` was answered, with this result.
+    pub(crate) fn complete(&mut self, result: &RawValue) {
+        let declared = Declaration::read(result).agent;
+        match self.side {
+            Side::Agent => self.ours = declared,
+            Side::Client => self.theirs = declared,
+        }
+        self.exchanged = true;
+    }
+
+    /// Whether a cancel may be sent (ACP-03). What our side declared does not matter to it.
+    pub(crate) const fn may_cancel(self, dialect: &Dialect) -> bool {
+        match dialect.cancel_support {
+            CancelSupport::Assumed => true,
+            CancelSupport::Declared => self.exchanged && self.theirs,
+        }
+    }
+
+    /// Whether a cancel is heeded (ACP-10). What the peer declared does not matter to it.
+    pub(crate) const fn heeds_cancels(self, dialect: &Dialect) -> bool {
+        match dialect.cancel_support {
+            CancelSupport::Assumed => true,
+            CancelSupport::Declared => self.exchanged && self.ours,
+        }
+    }
+}
+
+/// What an `initialize` or its result declares about cancellation.
+struct Declaration {
+    client: bool,
+    agent: bool,
+}
+
+impl Declaration {
+    /// What cannot be read was not declared.
+    fn read(raw: &RawValue) -> Self {
+        #[derive(Deserialize, Default)]
+        struct Said<'a> {
+            #[serde(borrow, default, rename = "clientCapabilities")]
+            client: Option<&'a RawValue>,
+            #[serde(borrow, default, rename = "agentCapabilities")]
+            agent: Option<&'a RawValue>,
+        }
+        let said: Said<'_> = serde_json::from_str(raw.get()).unwrap_or_default();
+        Self { client: declares(said.client), agent: declares(said.agent) }
+    }
+}
+
+/// Whether capabilities have `cancellation: {request: true}`.
+fn declares(capabilities: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Capabilities<'a> {
+        #[serde(borrow)]
+        cancellation: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Cancellation {
+        request: bool,
+    }
+    let read = |raw: &RawValue| {
+        let capabilities: Capabilities<'_> = serde_json::from_str(raw.get()).ok()?;
+        // A derived struct would take an array as well, member by member.
+        let object = capabilities.cancellation.get();
+        serde_json::from_str::<Cancellation>(object).ok().filter(|_| object.starts_with('{'))
+    };
+    capabilities.and_then(read).is_some_and(|cancellation| cancellation.request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    /// ACP-02: exactly `cancellation: {request: true}` declares it; everything else does not.
+    #[test]
+    fn declarations() {
+        let client = |capabilities: &str| {
+            let text = alloc::format!(r#"{{"clientCapabilities":{capabilities}}}"#);
+            Declaration::read(&RawValue::from_string(text).unwrap()).client
+        };
+        assert!(client(r#"{"cancellation":{"request":true}}"#));
+        assert!(client(r#"{"fs":7,"cancellation":{"other":1,"request":true}}"#));
+        for not in [
+            "null",
+            "{}",
+            "[]",
+            r#"{"cancellation":null}"#,
+            r#"{"cancellation":true}"#,
+            r#"{"cancellation":{}}"#,
+            r#"{"cancellation":[true]}"#,
+            r#"{"cancellation":{"request":false}}"#,
+            r#"{"cancellation":{"request":{}}}"#,
+            r#"{"cancellation":{"request":"true"}}"#,
+            r#"{"cancellation":{"requests":true}}"#,
+        ] {
+            assert!(!client(not), "{not}");
+        }
+        let other = r#"{"agentCapabilities":{"cancellation":{"request":true}}}"#;
+        let declared = Declaration::read(&RawValue::from_string(other.to_string()).unwrap());
+        assert!(declared.agent && !declared.client);
+        let odd = Declaration::read(&RawValue::from_string("[1]".to_string()).unwrap());
+        assert!(!odd.agent && !odd.client);
+    }
+}

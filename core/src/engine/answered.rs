@@ -1,0 +1,247 @@
+//! Cancellation where the cancelled request is answered nevertheless, exactly once: of the peer's
+//! requests by us, of ours by the peer.
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use alloc::borrow::Cow;
+use core::fmt;
+
+use super::Engine;
+use crate::action::{Note, Why};
+use crate::call::{Refusal, Wanted};
+use crate::connection::{Pending, Work};
+use crate::dialect::{AfterCancel, Dialect};
+use crate::event::Outcome;
+use crate::id::{CallId, ConnId, JobId, RequestId};
+use crate::job::{Job, JobState, Purpose};
+use crate::message::{ErrorObject, code};
+use crate::task::TaskOutcome;
+use crate::timer::Timer;
+
+/// What cancelling a call comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CancelWay {
+    /// The peer is told, and will not answer: nobody waits any more (CAN-10).
+    Forget,
+    /// The peer is told, and will answer: its answer is waited for (ACP-03).
+    Await,
+    /// Nothing goes on the wire.
+    Refuse(Refusal),
+}
+
+impl Engine {
+    /// A peer cancels a request of its own (ACP-01).
+    pub(super) fn on_service_cancelled(
+        &mut self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&RawValue>,
+    ) {
+        let dialect = self.dialect(conn);
+        let Some(request) = named_request(dialect, method, params) else {
+            // CAN-14
+            self.counters.cancels_malformed += 1;
+            return self.note(Note::CancelIgnored { conn });
+        };
+        let Some(id) = self.cancellable(conn, &request) else {
+            self.counters.cancels_ignored += 1;
+            return self.note(Note::CancelIgnored { conn });
+        };
+        self.counters.cancelled += 1;
+        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get(&id)) {
+            let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
+            let job = Some(id);
+            self.note(Note::CallCancelled { conn, identity, request, tool, job, reason: None });
+        }
+        self.withdraw(id, Why::Requested);
+    }
+
+    /// The job behind a request that its peer may cancel, and has not cancelled yet.
+    fn cancellable(&self, conn: ConnId, request: &RequestId) -> Option<JobId> {
+        let connection = self.connections.get(&conn)?;
+        // ACP-10
+        connection.acp.filter(|party| party.heeds_cancels(connection.dialect))?;
+        // ACP-08: unknown, or answered.
+        let id = match &connection.requests.get(request)?.work {
+            Work::Job(id) => *id,
+            Work::Task(_) | Work::Listen(_) => return None,
+        };
+        let job = self.jobs.get(&id)?;
+        // ACP-04
+        let protected = connection.dialect.protected.contains(&&*job.tool.name);
+        let cancelled = match job.state {
+            JobState::Queued(_) | JobState::Running | JobState::Lingering => false,
+            JobState::Stopping { why, .. } => !why.is_no_cancel(),
+        };
+        (!protected && !cancelled).then_some(id)
+    }
+
+    /// Cancels a job whose request is answered nevertheless: at once when it has not begun, else
+    /// with what it hands in while it is being stopped (ACP-06, ACP-07).
+    pub(super) fn withdraw(&mut self, id: JobId, why: Why) {
+        let Some(job) = self.jobs.get(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        match job.state {
+            JobState::Queued(_) => {
+                self.queue.remove(&id);
+                self.counters.jobs_never_started += 1;
+                if let Some(job) = self.remove_job(id) {
+                    self.hand_in(id, &job, Outcome::Stopped, Some(why));
+                }
+            }
+            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
+                self.stop(id, why);
+            }
+        }
+    }
+
+    /// The first step to stop a job was not enough: its request is answered now, while the job goes
+    /// on being stopped.
+    pub(super) fn end_grace(&mut self, id: JobId, why: Why) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let (conn, Purpose::Answer(request)) = (job.conn, &job.purpose) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let error = match connection.dialect.after_cancel {
+            AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
+            AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
+        };
+        let pending = connection.requests.remove(request);
+        job.purpose = Purpose::Nobody;
+        if let (Some(Pending { reply, .. }), Some(error)) = (pending, error) {
+            self.fail(reply, &error);
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// What a request is answered with when its service ends like this (ACP-06, ACP-07).
+    pub(super) fn answer_of_service(
+        &mut self,
+        job: &Job,
+        outcome: Outcome,
+        why: Option<Why>,
+    ) -> TaskOutcome {
+        let cancel = why.filter(|why| !why.is_no_cancel());
+        let cancelled = |why| cancelled(self.dialect(job.conn), why);
+        let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
+        match outcome {
+            Outcome::Result(result) => {
+                self.note_served(job.conn, &job.tool.name, &result);
+                Ok(result)
+            }
+            Outcome::Error(error) => Err(cancel.and_then(cancelled).unwrap_or(error)),
+            Outcome::Stopped => {
+                let why = why.filter(|why| *why != Why::LeftBehind);
+                Err(why.and_then(cancelled).unwrap_or_else(stopped))
+            }
+        }
+    }
+
+    /// What a request that is cut off is answered with; `None` where it is not answered.
+    pub(super) fn cut_off(&self, conn: ConnId, why: Why) -> Option<ErrorObject> {
+        cancelled(self.dialect(conn), why)
+    }
+
+    /// What cancelling a call of ours comes to.
+    pub(super) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelWay {
+        let Some(connection) = self.connections.get(&conn) else {
+            return CancelWay::Refuse(Refusal::NoConnection);
+        };
+        if connection.remote_tasks.contains_key(&id) {
+            return CancelWay::Forget;
+        }
+        let Some(call) = connection.calls.get(&id).filter(|call| call.wanted == Wanted::Yes) else {
+            return CancelWay::Refuse(Refusal::NotInProgress);
+        };
+        let dialect = connection.dialect;
+        if dialect.protected.contains(&&*call.method) {
+            return CancelWay::Refuse(Refusal::Protected);
+        }
+        match dialect.after_cancel {
+            AfterCancel::Silence | AfterCancel::Recall => CancelWay::Forget,
+            AfterCancel::Answer { .. } => {
+                match connection.acp.is_some_and(|party| party.may_cancel(dialect)) {
+                    true => CancelWay::Await,
+                    false => CancelWay::Refuse(Refusal::CancelNotDeclared),
+                }
+            }
+        }
+    }
+
+    /// Cancels a call whose peer will answer it nevertheless, and waits for that a while (ACP-03).
+    pub(super) fn await_cancelled(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        wanted: Wanted,
+        reason: Option<&str>,
+    ) {
+        let at = self.now.at + self.settings.limits.cancelled_wait;
+        let call = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id));
+        let Some(call) = call else { return };
+        call.wanted = wanted;
+        self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
+        self.write_cancel(conn, id, reason);
+    }
+}
+
+/// What a cancelled request is answered with; `None` where it is not answered. What the peer did
+/// not cancel says who did (ACP-07).
+fn cancelled(dialect: &Dialect, why: Why) -> Option<ErrorObject> {
+    let AfterCancel::Answer { code, message } = dialect.after_cancel else { return None };
+    let error = ErrorObject::new(code, message);
+    let source = match why {
+        Why::Requested => return Some(error),
+        Why::TimedOut => "timeout",
+        Why::Disconnected => "disconnect",
+        Why::Expired
+        | Why::LeftBehind
+        | Why::Unanswered
+        | Why::Feature
+        | Why::Limit
+        | Why::Host
+        | Why::Shutdown => why.as_str(),
+    };
+    Some(error.with_data(alloc::format!("{{\"source\":\"{source}\"}}")))
+}
+
+/// The request a cancel names, in whichever spelling (ACP-01).
+fn named_request(dialect: &Dialect, method: &str, params: Option<&RawValue>) -> Option<RequestId> {
+    let params = params?.get();
+    let mut named = None;
+    for (heard, member) in dialect.cancel_heard {
+        if *heard == method && named.is_none() {
+            named =
+                serde_json::Deserializer::from_str(params).deserialize_map(Member(member)).ok()?;
+        }
+    }
+    match named?.get() {
+        "null" => dialect.null_ids.then_some(RequestId::Null),
+        token => RequestId::parse(token),
+    }
+}
+
+/// One member of an object.
+struct Member(&'static str);
+
+impl<'de> Visitor<'de> for Member {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with a member {:?}", self.0)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}

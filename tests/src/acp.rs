@@ -1,0 +1,124 @@
+//! What the ACP suites share: peers that have initialized, and the forms of a cancel.
+
+use ceased_core::acp::{Form, Side};
+use ceased_core::call::{Answer, Ask};
+use ceased_core::id::{AskId, ConnId, JobId};
+use serde_json::{Value, json};
+
+use crate::trace::Input;
+use crate::world::{World, raw_json, result_of};
+
+/// Both dialects.
+pub const FORMS: [Form; 2] = [Form::Published, Form::Proposed];
+
+/// Capabilities that declare cancellation, or do not.
+#[must_use]
+pub fn supports(cancellation: bool) -> Value {
+    if cancellation { json!({"cancellation": {"request": true}}) } else { json!({}) }
+}
+
+/// A client connects to us, and both sides say whether they cancel.
+///
+/// # Panics
+/// When `initialize` is not answered.
+pub fn open_to_client(w: &mut World, form: Form, we: bool, it: bool) -> ConnId {
+    let c = w.open_acp(form, Side::Agent);
+    let params = json!({"protocolVersion": 1, "clientCapabilities": supports(it)});
+    let job = w.request(c, json!("init"), "initialize", params);
+    w.end(job, result_of(&json!({"protocolVersion": 1, "agentCapabilities": supports(we)})));
+    assert_eq!(w.next(c)["id"], "init");
+    c
+}
+
+/// We connect to an agent, and both sides say whether they cancel.
+///
+/// # Panics
+/// When our caller is not told of its answer.
+pub fn open_to_agent(w: &mut World, form: Form, we: bool, it: bool) -> ConnId {
+    let c = w.open_acp(form, Side::Client);
+    let params = json!({"protocolVersion": 1, "clientCapabilities": supports(we)});
+    let ask = AskId::new(1_000_000 + c.get());
+    w.feed(Input::Call(c, ask, asking("initialize", &params)));
+    let id = w.next(c)["id"].clone();
+    answer(w, c, &id, &json!({"protocolVersion": 1, "agentCapabilities": supports(it)}));
+    assert!(matches!(w.told.pop(), Some((_, Answer::Result(_)))));
+    c
+}
+
+/// A client prompts us; the job starts.
+#[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+pub fn prompt(w: &mut World, c: ConnId, id: Value) -> JobId {
+    w.request(c, id, "session/prompt", json!({"sessionId": "s", "prompt": []}))
+}
+
+/// A peer cancels its request, in the published form.
+pub fn cancel(w: &mut World, c: ConnId, id: &Value) {
+    w.tell(c, "$/cancel_request", json!({"requestId": id}));
+}
+
+/// A request to make of a peer.
+#[must_use]
+pub fn asking(method: &str, params: &Value) -> Ask {
+    Ask {
+        method: method.into(),
+        params: Some(raw_json(&params.to_string())),
+        patience: None,
+        task: None,
+    }
+}
+
+/// What an agent asks before it does something.
+#[must_use]
+pub fn permission() -> Ask {
+    let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "t"}, "options": []});
+    asking("session/request_permission", &params)
+}
+
+/// A peer answers a request of ours with this result.
+pub fn answer(w: &mut World, c: ConnId, id: &Value, result: &Value) {
+    w.send(c, &json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+}
+
+/// A peer answers a request of ours as cancelled.
+pub fn refuse(w: &mut World, c: ConnId, id: &Value) {
+    let error = json!({"code": -32800, "message": "Request cancelled"});
+    w.send(c, &json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+}
+
+/// The answer to a cancelled request; `source` is who cancelled it, if not its sender.
+#[must_use]
+pub fn cancelled(form: Form, id: &Value, source: Option<&str>) -> Value {
+    let message = match form {
+        Form::Published => "Request cancelled",
+        Form::Proposed => "Cancelled",
+    };
+    let mut error = json!({"code": -32800, "message": message});
+    if let Some(source) = source {
+        error["data"] = json!({"source": source});
+    }
+    json!({"jsonrpc": "2.0", "id": id, "error": error})
+}
+
+/// What the callers were told, as words.
+#[must_use]
+pub fn told(w: &World) -> Vec<String> {
+    let word = |answer: &Answer| match answer {
+        Answer::Result(result) => format!("result {}", result.get()),
+        Answer::Error(error) => format!("error {}", error.get()),
+        Answer::Refused(refusal) => format!("refused {refusal:?}"),
+        Answer::TimedOut => "timed out".into(),
+        Answer::Cancelled => "cancelled".into(),
+        Answer::Lost => "lost".into(),
+        Answer::Unusable(what) => format!("unusable {what}"),
+    };
+    w.told.iter().map(|(_, answer)| word(answer)).collect()
+}
+
+/// Every table is empty but for the connections.
+///
+/// # Panics
+/// When one is not.
+pub fn nothing_is_left(w: &World) {
+    let sizes = w.sizes();
+    assert_eq!((sizes.requests, sizes.jobs, sizes.timers), (0, 0, 0));
+}

@@ -1,0 +1,92 @@
+//! The ACP peers of a world: opened on either side of us, held against the published schema.
+
+use ceased_core::acp::{Form, Side, Speaker};
+use ceased_core::event::Identity;
+use ceased_core::id::{ConnId, JobId};
+use serde_json::{Value, json};
+
+use super::peer::{Peer, exact};
+use super::{World, raw_json};
+use crate::schema;
+use crate::trace::Input;
+
+impl Peer {
+    /// Matches an answer with its request and holds the message against the schema.
+    pub(super) fn take_note_of_acp(&mut self, side: Side, message: &Value) {
+        let (request, response, notification) = match side {
+            Side::Agent => ("AgentRequest", "AgentResponse", "AgentNotification"),
+            Side::Client => ("ClientRequest", "ClientResponse", "ClientNotification"),
+        };
+        assert_eq!(message["jsonrpc"], "2.0", "{message}");
+        let method = message.get("method").and_then(Value::as_str);
+        let definition = match (method, message.get("id")) {
+            (Some("$/cancel_request"), None) => {
+                let valid =
+                    schema::check(schema::ACP, "CancelRequestNotification", &message["params"]);
+                return valid.expect("a cancel is valid");
+            }
+            (Some(_), None) => notification,
+            (Some(_), Some(_)) => request,
+            (None, Some(id)) => {
+                self.take_answer(id, message);
+                response
+            }
+            (None, None) => panic!("an answer has an id: {message}"),
+        };
+        schema::check(schema::ACP, definition, message).expect("what is sent is valid");
+    }
+
+    /// There are never more answers than questions.
+    fn take_answer(&mut self, id: &Value, message: &Value) {
+        if let Some(error) = message.get("error") {
+            schema::check(schema::ACP, "Error", error).expect("an error is valid");
+        }
+        let id = exact(id);
+        let answers = self.answered.iter().filter(|answered| **answered == id).count();
+        let questions = self.asked.iter().filter(|(asked, _)| *asked == id).count();
+        // What has no readable id is answered under `null`.
+        let unreadable = [json!(-32700), json!(-32600)].contains(&message["error"]["code"]);
+        if answers >= questions && id.is_null() && unreadable {
+            return;
+        }
+        assert!(answers < questions, "nobody waits for {message}");
+        self.answered.push(id);
+    }
+}
+
+impl World {
+    /// A peer connects that speaks ACP and says nothing; we are `side`.
+    pub fn open_acp(&mut self, form: Form, side: Side) -> ConnId {
+        let conn = self.meet(Some(side), false);
+        self.feed(Input::OpenedAcp(conn, Identity::User(1000), form, side));
+        conn
+    }
+
+    /// An ACP peer makes a request; its job must start.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn request(&mut self, conn: ConnId, id: Value, method: &str, params: Value) -> JobId {
+        let before = self.started.len();
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(conn, &request.to_string());
+        assert_eq!(self.started.len(), before + 1, "{method} started one job");
+        self.last_started()
+    }
+
+    /// An ACP peer tells something.
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn tell(&mut self, conn: ConnId, method: &str, params: Value) {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.send(conn, &message.to_string());
+    }
+
+    /// A job tells its ACP peer something.
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    pub fn notify(&mut self, job: JobId, method: &str, params: Value) {
+        let params = Some(raw_json(&params.to_string()));
+        self.feed(Input::Notify(Speaker::Job(job), method.to_owned(), params));
+    }
+}
