@@ -285,6 +285,7 @@ fn turn(
         Why::Requested
         | Why::Disconnected
         | Why::TimedOut
+        | Why::Unanswered
         | Why::Expired
         | Why::LeftBehind
         | Why::Limit
@@ -296,7 +297,7 @@ fn turn(
         let call = json!({"toolCallId": "words", "title": what});
         let params = json!({"sessionId": session, "toolCall": call, "options": [option]});
         let method = "session/request_permission".into();
-        let request = Ask { method, params: Some(raw(&params)?), patience: None };
+        let request = Ask { method, params: Some(raw(&params)?), patience: None, task: None };
         let _ = reports.send(Report::Asks(job, request));
         let mut stop = None;
         // When it is stopped, the question is cancelled, and answered nevertheless.

@@ -214,7 +214,9 @@ impl Engine {
         };
         let session = self.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
-            ("initialize", _) if session => return self.on_initialize_answered(conn, caller, outcome),
+            ("initialize", _) if session => {
+                return self.on_initialize_answered(conn, caller, outcome);
+            }
             ("tools/list", Ok(result)) if session => self.learn_tools(conn, result),
             _ => {}
         }
