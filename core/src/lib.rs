@@ -61,6 +61,7 @@ mod claim;
 mod connection;
 pub mod counters;
 pub mod dialect;
+pub mod durable;
 pub mod engine;
 pub mod event;
 pub mod frame;

@@ -1,0 +1,98 @@
+//! Durable tasks: what a store keeps of a task, and how an engine and its store agree on what is
+//! on disk (DUR-01).
+
+use alloc::boxed::Box;
+use core::fmt;
+use core::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::event::Identity;
+use crate::id::TaskId;
+use crate::message::ErrorObject;
+use crate::task::Status;
+use crate::time::Wall;
+
+/// The number of a write. Counted by the engine from 1; a store carries writes out in this order.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Seq(u64);
+
+impl Seq {
+    /// The write with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The write's number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// Everything about a task that outlives the process.
+#[derive(Debug, Clone)]
+pub struct TaskRecord {
+    /// Which task.
+    pub id: TaskId,
+    /// Whose (TSK-39).
+    pub owner: Identity,
+    /// Its place in the owner's list; grows, never used twice (TSK-19).
+    pub position: u64,
+    /// The tool that was called, for views.
+    pub tool: Box<str>,
+    /// Where it stands.
+    pub status: Status,
+    /// Its `statusMessage` (TSK-43).
+    pub status_message: Option<Box<str>>,
+    /// `createdAt` (TSK-12).
+    pub created: Wall,
+    /// `lastUpdatedAt` (TSK-12).
+    pub updated: Wall,
+    /// The ttl as promised (TSK-34).
+    pub ttl: Duration,
+    /// When it may be deleted, by the wall clock (TSK-35).
+    pub expires: Wall,
+    /// What came of it: there, in one of two ways, exactly when the status is terminal.
+    pub outcome: RecordedOutcome,
+}
+
+/// What came of a recorded task.
+#[derive(Debug, Clone)]
+pub enum RecordedOutcome {
+    /// Nothing yet.
+    Open,
+    /// What its request would have been answered with (TSK-14).
+    Here(Result<Box<RawValue>, ErrorObject>),
+    /// It is in the store already, and too large to be held in memory as well. In a write: the
+    /// stored one stays.
+    Stored {
+        /// Its size in bytes.
+        bytes: usize,
+    },
+}
+
+/// One change of the store.
+#[derive(Debug, Clone)]
+pub enum StoreWrite {
+    /// The record is new, or takes the place of the one with its id.
+    Put(TaskRecord),
+    /// The record is not needed any more.
+    Delete(TaskId),
+}
+
+/// Why a write was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unstored {
+    /// There is no room for it.
+    Full,
+    /// The store answers with errors.
+    Broken,
+}
