@@ -196,6 +196,7 @@ impl Agent {
             Action::Tell { caller: Caller::Host(_), .. }
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
+            | Action::Survey { .. }
             | Action::Note(_) => {}
         }
         Ok(())

@@ -43,12 +43,18 @@ pub struct Counters {
     pub refused: u64,
     /// Task ids the generator gave twice (TSK-08).
     pub id_collisions: u64,
+    /// Requests that named a task their sender has not (TSK-41).
+    pub unknown_tasks: u64,
+    /// Requests for a task before its `pollInterval` had passed (TSK-41).
+    pub fast_polls: u64,
+    /// Warnings raised about identities (TSK-41).
+    pub suspicions: u64,
 }
 
 impl Counters {
     /// Every counter with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 20] {
+    pub const fn named(&self) -> [(&'static str, u64); 23] {
         [
             ("frames", self.frames),
             ("requests", self.requests),
@@ -70,6 +76,9 @@ impl Counters {
             ("tasksExpired", self.tasks_expired),
             ("refused", self.refused),
             ("idCollisions", self.id_collisions),
+            ("unknownTasks", self.unknown_tasks),
+            ("fastPolls", self.fast_polls),
+            ("suspicions", self.suspicions),
         ]
     }
 }

@@ -14,6 +14,7 @@ mod control;
 mod extension;
 mod inputs;
 mod modern;
+mod operate;
 mod park;
 mod remote;
 mod requestor;
@@ -22,6 +23,7 @@ mod session;
 mod status;
 mod subscribe;
 mod tasks;
+mod trail;
 mod typed;
 mod work;
 
@@ -40,10 +42,11 @@ use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
 use crate::event::Event;
 use crate::frame::Outbox;
-use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
+use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
 use crate::job::Job;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::settings::Settings;
+use crate::suspicion::Watch;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Timer, Timers};
@@ -69,6 +72,11 @@ pub struct Engine {
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
     next_call: u64,
+    /// Requests that wait for what only the host knows.
+    surveys: BTreeMap<SurveyId, (ConnId, RequestId)>,
+    next_survey: u64,
+    /// What identities did too often (TSK-41).
+    watch: Watch,
     drain: Option<Drain>,
     counters: Counters,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
@@ -127,6 +135,9 @@ impl Engine {
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
+            surveys: BTreeMap::new(),
+            next_survey: 1,
+            watch: Watch::default(),
             drain: None,
             counters: Counters::default(),
             loosest,
@@ -164,6 +175,7 @@ impl Engine {
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
+            Event::Surveyed { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -200,6 +212,29 @@ impl Engine {
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
+        }
+    }
+
+    /// How full it is. Costs nothing.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let (running, queued) = (self.running, self.queue.len());
+        Load { connections: self.connections.len(), running, queued }
+    }
+
+    /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
+    /// and jobs.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let stopping = |job: &&Job| matches!(job.state, crate::job::JobState::Stopping { .. });
+        let cancelling = self.jobs.values().filter(stopping).count();
+        Gauges {
+            connections: self.connections.len(),
+            requests: self.connections.values().map(|c| c.requests.len()).sum(),
+            running: self.running - cancelling,
+            queued: self.queue.len(),
+            cancelling,
+            tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }
     }
 
@@ -312,6 +347,34 @@ impl Engine {
     pub fn check(&self) {
         check::check(self);
     }
+}
+
+/// How full an engine is, where that is bounded for all peers together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Jobs that take up a worker, also those that are being stopped.
+    pub running: usize,
+    /// Jobs that wait for one.
+    pub queued: usize,
+}
+
+/// What monitoring asks for (TSK-38).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gauges {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Requests that wait for an answer.
+    pub requests: usize,
+    /// Jobs that run.
+    pub running: usize,
+    /// Jobs that wait for their turn.
+    pub queued: usize,
+    /// Jobs that were told to stop and have not ceased.
+    pub cancelling: usize,
+    /// Tasks by status.
+    pub tasks: Vec<(&'static str, usize)>,
 }
 
 /// How much an engine holds.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::acp::{Cause, Form, Side, Speaker};
 use crate::call::{Ask, Caller};
-use crate::id::{AskId, ConnId, JobId};
+use crate::id::{AskId, ConnId, JobId, SurveyId};
 use crate::message::ErrorObject;
 use crate::role::Role;
 use crate::settings::Settings;
@@ -240,6 +240,13 @@ pub enum Event<'a> {
         job: JobId,
         /// With what.
         outcome: Outcome,
+    },
+    /// What only the host knows, for whoever asked.
+    Surveyed {
+        /// For which [`Survey`](crate::action::Action::Survey).
+        survey: SurveyId,
+        /// The JSON text of an object.
+        host: &'a RawValue,
     },
     /// The configuration was read again. Running jobs are not touched.
     Configured {

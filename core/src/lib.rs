@@ -75,6 +75,7 @@ mod recall;
 pub mod remote_task;
 pub mod role;
 pub mod settings;
+pub mod suspicion;
 pub mod task;
 pub mod time;
 pub mod timer;

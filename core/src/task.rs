@@ -1,16 +1,16 @@
 //! Tasks: work that outlives the request that asked for it.
 
+mod cursor;
+mod survey;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
-use core::hash::Hasher;
 use core::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use siphasher::sip::SipHasher24;
 use uuid::Uuid;
 
 use crate::event::Identity;
@@ -63,6 +63,10 @@ pub enum Change {
 }
 
 impl Status {
+    /// Every status, in the order of their numbers.
+    pub const ALL: [Self; 5] =
+        [Self::Working, Self::InputRequired, Self::Completed, Self::Failed, Self::Cancelled];
+
     /// The state after `change`; `None` when nothing changes (TSK-10).
     #[must_use]
     pub const fn after(self, change: Change) -> Option<Self> {
@@ -113,6 +117,10 @@ pub(crate) type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) owner: Identity,
+    /// What was called, for views and records.
+    pub(crate) tool: Box<str>,
+    /// When it was last asked for, since it can be asked for too often (TSK-41).
+    pub(crate) polled: Option<Instant>,
     /// Its place in the owner's list; grows, never reused.
     pub(crate) position: u64,
     pub(crate) status: Status,
@@ -166,6 +174,8 @@ impl Task {
 pub(crate) struct Tasks {
     by_id: BTreeMap<TaskId, Task>,
     owners: BTreeMap<Identity, Owner>,
+    /// How many there are in each status.
+    counts: [usize; Status::ALL.len()],
     next_position: u64,
     /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
     cursor_key: [u8; 16],
@@ -196,6 +206,7 @@ impl Tasks {
         Self {
             by_id: BTreeMap::new(),
             owners: BTreeMap::new(),
+            counts: [0; Status::ALL.len()],
             next_position: 0,
             cursor_key: cursor_key.into_bytes(),
         }
@@ -243,8 +254,11 @@ impl Tasks {
         let entry = self.owners.entry(owner.clone()).or_default();
         entry.order.insert(position, id);
         entry.live += 1;
+        self.counts[Status::Working as usize] += 1;
         self.by_id.entry(id).or_insert(Task {
             owner: owner.clone(),
+            tool: Box::default(),
+            polled: None,
             position,
             status: Status::Working,
             status_message: None,
@@ -281,6 +295,8 @@ impl Tasks {
         let task = self.by_id.get_mut(&id)?;
         let status = task.status.after(change)?;
         assert!(!status.is_terminal(), "an end has an outcome");
+        self.counts[task.status as usize] -= 1;
+        self.counts[status as usize] += 1;
         task.status = status;
         task.updated = task.updated.max(wall);
         Some(task)
@@ -298,6 +314,8 @@ impl Tasks {
         let Some(task) = self.by_id.get_mut(&id) else { return false };
         let Some(status) = task.status.after(change) else { return false };
         assert!(status.is_terminal(), "only an end has an outcome");
+        self.counts[task.status as usize] -= 1;
+        self.counts[status as usize] += 1;
         task.status = status;
         task.status_message = message;
         // The wall clock may step back; a task's stamps do not (TSK-34).
@@ -312,6 +330,7 @@ impl Tasks {
     /// Deletes a task.
     pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
         let task = self.by_id.remove(&id)?;
+        self.counts[task.status as usize] -= 1;
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
         owner.order.remove(&task.position);
         if task.status.is_terminal() {
@@ -351,26 +370,6 @@ impl Tasks {
         Some(page)
     }
 
-    fn write_cursor(&self, viewer: &Identity, after: u64) -> String {
-        format!("{after:016x}{:016x}", self.seal(viewer, after))
-    }
-
-    fn read_cursor(&self, viewer: &Identity, cursor: &str) -> Option<u64> {
-        if cursor.len() != 32 || !cursor.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        let after = u64::from_str_radix(cursor.get(..16)?, 16).ok()?;
-        (self.write_cursor(viewer, after) == cursor).then_some(after)
-    }
-
-    /// Ties a cursor to its owner and to this run of the engine.
-    fn seal(&self, viewer: &Identity, after: u64) -> u64 {
-        let mut hasher = SipHasher24::new_with_key(&self.cursor_key);
-        hasher.write_u64(after);
-        hasher.write(format!("{viewer}").as_bytes());
-        hasher.finish()
-    }
-
     /// Every agreement between the tables, for tests and the simulator.
     ///
     /// # Panics
@@ -387,6 +386,10 @@ impl Tasks {
             listed += owner.order.len();
         }
         assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
+        for (status, count) in self.counts() {
+            let found = self.by_id.values().filter(|task| task.status == status).count();
+            assert_eq!(found, count, "tasks that are {status} are counted");
+        }
         for (id, task) in &self.by_id {
             assert!(task.updated >= task.created, "{id} was changed before it was made");
             assert_eq!(

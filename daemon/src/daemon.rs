@@ -9,12 +9,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ceased_core::event::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::suspicion::SuspicionPolicy;
 use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, SocketMode, Transport};
+use rustix::process::getuid;
 
+use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
+use crate::metrics::Thresholds;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
@@ -42,6 +47,9 @@ pub struct Daemon {
     shutdown_grace: Duration,
     eof_grace: Duration,
     record: Option<PathBuf>,
+    audit: Option<PathBuf>,
+    metrics: Option<Address>,
+    thresholds: Thresholds,
 }
 
 impl Default for Daemon {
@@ -97,6 +105,9 @@ impl Daemon {
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
             record: None,
+            audit: None,
+            metrics: None,
+            thresholds: Thresholds::default(),
         }
     }
 
@@ -114,6 +125,12 @@ impl Daemon {
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
             record: None,
+            audit: config.log.audit.clone(),
+            metrics: config.metrics.listen.clone(),
+            thresholds: Thresholds {
+                high_water: config.alerts.high_water,
+                slow_stop: config.alerts.slow_stop,
+            },
         }
     }
 
@@ -183,6 +200,20 @@ impl Daemon {
         self
     }
 
+    /// Writes an audit log to this file, one JSON object a line; without it, to the log.
+    #[must_use]
+    pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
+        self.audit = Some(path.into());
+        self
+    }
+
+    /// Serves metrics for Prometheus at this address.
+    #[must_use]
+    pub fn metrics(mut self, address: Address) -> Self {
+        self.metrics = Some(address);
+        self
+    }
+
     /// Makes the server and listens. It runs when [`Server::run`] is called.
     ///
     /// # Errors
@@ -197,6 +228,7 @@ impl Daemon {
                 limits: self.limits,
                 tasks: self.tasks,
                 catalog: Catalog::new(self.tools),
+                operators: operators(),
                 ..Settings::default()
             }),
             containment,
@@ -204,6 +236,9 @@ impl Daemon {
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
             record: self.record.as_deref().map(record::create).transpose()?,
+            audit: Audit::start(self.audit)?,
+            thresholds: self.thresholds,
+            metrics: self.metrics,
         })?;
         for address in &self.listen {
             match address {
@@ -280,9 +315,15 @@ pub(crate) fn reload(path: PathBuf) -> Reload {
             limits: limits(&config),
             tasks: task_policy(&config.tasks),
             catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+            operators: operators(),
             ..Settings::default()
         }))
     })
+}
+
+/// Who may see and stop everything: the administrator, and the user this runs as.
+fn operators() -> Vec<Identity> {
+    vec![Identity::User(0), Identity::User(getuid().as_raw())]
 }
 
 fn stdio() -> io::Result<Box<dyn Transport>> {
@@ -314,6 +355,11 @@ fn limits(config: &Config) -> Limits {
         stored_bytes_max: limits.stored_bytes_per_identity,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
+        suspicion: SuspicionPolicy {
+            window: config.alerts.window,
+            unknown_tasks: config.alerts.unknown_tasks,
+            fast_polls: config.alerts.fast_polls,
+        },
         ..Limits::default()
     }
 }

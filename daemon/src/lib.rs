@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 pub mod arguments;
+mod audit;
 mod backend;
 mod builtin;
 pub mod cli;
@@ -19,6 +20,7 @@ pub mod config;
 mod daemon;
 mod handler;
 pub mod logging;
+mod metrics;
 mod pool;
 pub mod process;
 pub mod record;

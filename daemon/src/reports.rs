@@ -32,6 +32,8 @@ pub(crate) enum Report {
     Process(process::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
+    /// Say what there is to measure, as Prometheus reads it.
+    Scrape(Sender<String>),
     /// Shut down.
     ShutDown,
 }
@@ -73,6 +75,15 @@ impl Reports {
             // Fails only when the loop's descriptors are gone, and then nobody waits.
             let _ = self.wake.waker.wake();
         }
+    }
+
+    /// As [`Reports::send`], unless that would have to wait; false when it would.
+    pub(crate) fn try_send(&self, report: Report) -> bool {
+        let sent = self.channel.try_send(report).is_ok();
+        if sent && !self.wake.woken.swap(true, Ordering::AcqRel) {
+            let _ = self.wake.waker.wake();
+        }
+        sent
     }
 }
 

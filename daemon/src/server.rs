@@ -7,6 +7,7 @@
 mod act;
 mod links;
 mod runs;
+mod trail;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,7 +27,9 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-use crate::daemon::say;
+use crate::audit::Audit;
+use crate::daemon::{StartError, say};
+use crate::metrics::{Endpoint, Thresholds};
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
@@ -69,6 +72,12 @@ pub(crate) struct Options {
     pub eof_grace: Duration,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Who did what.
+    pub audit: Audit,
+    /// When to warn.
+    pub thresholds: Thresholds,
+    /// Where the metrics are served, if they are.
+    pub metrics: Option<Address>,
 }
 
 /// One daemon. Made on the thread that runs it.
@@ -97,6 +106,9 @@ pub struct Server {
     shutdown_grace: Duration,
     eof_grace: Duration,
     stopping: Stopping,
+    trail: trail::Trail,
+    /// Served while this lives.
+    _metrics: Option<Endpoint>,
 }
 
 /// How far the end is.
@@ -167,13 +179,23 @@ impl Server {
     ///
     /// # Errors
     /// When the system gives no poll, no waker or no thread for the processes.
-    pub(crate) fn new(options: Options) -> io::Result<Self> {
+    pub(crate) fn new(options: Options) -> Result<Self, StartError> {
+        let trail =
+            trail::Trail::new(options.audit, options.thresholds, options.containment.name());
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
+        let metrics = match &options.metrics {
+            None => None,
+            Some(address) => {
+                let (endpoint, address) = Endpoint::start(address, reports.clone())?;
+                say(format_args!("metrics on {address}"));
+                Some(endpoint)
+            }
+        };
         Ok(Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
@@ -196,6 +218,8 @@ impl Server {
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
             stopping: Stopping::No,
+            trail,
+            _metrics: metrics,
         })
     }
 
@@ -288,6 +312,7 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now);
+        self.look_how_full();
         Ok(())
     }
 
@@ -317,6 +342,9 @@ impl Server {
     fn take_signals(&mut self, now: Now) {
         let Some((signals, reload)) = &mut self.signals else { return };
         let taken = signals.take();
+        if taken.reload {
+            self.trail.audit.reopen();
+        }
         if taken.reload
             && let Some(reload) = reload
         {
@@ -392,11 +420,16 @@ impl Clock {
         Self { zero: std::time::Instant::now() }
     }
 
+    /// A moment of the system as the engine counts.
+    fn at(&self, moment: std::time::Instant) -> Instant {
+        let nanos = moment.saturating_duration_since(self.zero).as_nanos();
+        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     fn now(&self) -> Now {
-        let nanos = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
-            at: Instant::from_nanos(nanos),
+            at: self.at(std::time::Instant::now()),
             wall: Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         }
     }

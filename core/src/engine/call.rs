@@ -269,12 +269,14 @@ impl Engine {
             }
         };
         let ttl = self.grant_ttl(&owner, ttl);
+        let tool = admitted.tool.name.clone();
         // TSK-09: it begins as working even where it has to wait its turn.
         let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
         self.counters.tasks_created += 1;
         let (now, poll_interval) = (self.now, self.settings.tasks.poll_interval);
         let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
+        task.tool = tool.clone();
         task.status_message = queued.then(|| "queued".into());
         self.timers.arm(&mut task.timer, Timer::Task(id), now.at + ttl);
         // TSK-07. Written before the job can start, so that nothing of the task comes earlier.
@@ -287,6 +289,7 @@ impl Engine {
                 json.raw("}");
             }
         }
+        self.note_creation(conn, owner, id, job, tool);
         match dialect.tasks {
             TaskRules::None | TaskRules::Core => self.answer(reply, |json| {
                 json.raw("{\"task\":").bytes(&object).raw("}");
@@ -349,6 +352,7 @@ impl Engine {
                     ..Progress::default()
                 },
                 asks: BTreeMap::new(),
+                cancel: None,
                 timer: None,
             },
         );

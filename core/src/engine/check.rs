@@ -63,6 +63,10 @@ fn requests(engine: &Engine) {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
                 }
+                Work::Survey(survey) => {
+                    let of = engine.surveys.get(survey);
+                    assert_eq!(of, Some(&(*conn, id.clone())), "a survey knows its request");
+                }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
                         let task = engine.tasks.get(*task).expect("what is listened to exists");

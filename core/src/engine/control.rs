@@ -95,6 +95,7 @@ impl Engine {
                     }
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
+                Work::Survey(_) => {}
             }
             match self.cut_off(conn, Why::Disconnected) {
                 Some(error) => self.fail(pending.reply, &error),

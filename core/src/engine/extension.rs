@@ -27,6 +27,10 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
+        self.note_poll(reply.conn, id);
+        if self.tasks.get(id).is_some_and(|task| task.outcome.is_some()) {
+            self.note_retrieval(reply.conn, id, "tasks/get");
+        }
         let mut detailed = alloc::vec::Vec::new();
         self.write_detailed(&mut Writer::new(&mut detailed), id, &claim.peer);
         self.answer(reply, |json| {

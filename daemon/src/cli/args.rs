@@ -47,6 +47,10 @@ pub(super) enum Command {
     Watch(WatchArgs),
     /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
     Status(ListArgs),
+    /// Print once what runs, for whom, since when, and whether cancels are done
+    Ps(ListArgs),
+    /// Show that live, full screen; jobs can be inspected and cancelled
+    Top(TopArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
 }
@@ -93,6 +97,16 @@ pub(super) struct ListArgs {
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `top`.
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// How often to look, such as "500ms" [default: 1s]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) every: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

@@ -9,10 +9,13 @@ mod call;
 mod connect;
 mod display;
 mod format;
+mod ps;
 mod reach;
 mod status;
 mod stop;
 mod tasks;
+mod top;
+mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -251,6 +254,8 @@ pub fn run(
         Command::Call(args) => call::call(args, io, backend),
         Command::Tools(args) => status::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
+        Command::Ps(args) => ps::ps(args, io, backend),
+        Command::Top(args) => top::top(args, io, backend),
         Command::Tasks(args) => tasks::tasks(args, io, backend),
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),

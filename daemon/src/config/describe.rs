@@ -69,6 +69,18 @@ impl Config {
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
         row("log level", self.log.level.name().into());
+        row(
+            "audit",
+            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+        );
+        if let Some(listen) = &self.metrics.listen {
+            row("metrics", listen.to_string());
+        }
+        let alerts = &self.alerts;
+        let (slow, window) = (show_duration(alerts.slow_stop), show_duration(alerts.window));
+        row("alerts", format!("{} % of a limit, stops slower than {slow}", alerts.high_water));
+        let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
+        row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         for tool in &self.tools {
             rows.extend(describe_tool(tool));
         }

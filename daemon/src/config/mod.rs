@@ -10,6 +10,7 @@ mod find;
 mod input;
 mod json;
 mod listen;
+mod monitoring;
 mod raw;
 mod sections;
 mod tool;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
 use ceased_core::tool::TaskSupport;
+use ceased_transports::Address;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
@@ -45,6 +47,10 @@ pub struct Config {
     pub tasks: Tasks,
     /// `[log]`
     pub log: Log,
+    /// `[metrics]`
+    pub metrics: Metrics,
+    /// `[alerts]`
+    pub alerts: Alerts,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
     /// Keys that are set and have no effect in this version; to be shown as warnings.
@@ -134,8 +140,30 @@ pub struct Tasks {
 pub struct Log {
     /// What is logged.
     pub level: Level,
-    /// Where audit records go; None: to the log. Without effect yet.
+    /// Where audit records go; None: to the log.
     pub audit: Option<PathBuf>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// Where Prometheus reads them: a Unix socket or a loopback address; None: nowhere.
+    pub listen: Option<Address>,
+}
+
+/// `[alerts]`: what raises a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alerts {
+    /// Percent of a limit that what it bounds may reach; 0: no warnings.
+    pub high_water: u8,
+    /// How long a job that was told to stop may take.
+    pub slow_stop: Duration,
+    /// How long the next two are counted.
+    pub window: Duration,
+    /// Requests of one identity for tasks it has not; 0: no warnings.
+    pub unknown_tasks: u32,
+    /// Requests of one identity for a task before `poll_interval` has passed; 0: no warnings.
+    pub fast_polls: u32,
 }
 
 /// What is logged: this and what is worse.
@@ -213,6 +241,8 @@ impl Config {
             limits: Limits::default(),
             tasks: Tasks::default(),
             log: Log::default(),
+            metrics: Metrics::default(),
+            alerts: Alerts::default(),
             tools: Vec::new(),
             not_yet: Vec::new(),
         }
@@ -310,6 +340,8 @@ impl Config {
             listen: listen::listeners(&raw.listen, &mut check),
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
+            metrics: monitoring::metrics(&raw.metrics, &mut check),
+            alerts: monitoring::alerts(&raw.alerts, &mut check),
             tools: tool::tools(raw.tools, &limits, &mut check),
             limits,
             not_yet: Vec::new(),

@@ -27,6 +27,8 @@ pub(super) struct Raw {
     pub(super) limits: Limits,
     pub(super) tasks: Tasks,
     pub(super) log: Log,
+    pub(super) metrics: Metrics,
+    pub(super) alerts: Alerts,
     pub(super) tools: Vec<(usize, Tool)>,
 }
 
@@ -88,6 +90,24 @@ pub(super) struct Tasks {
 pub(super) struct Log {
     pub(super) level: Option<Text>,
     pub(super) audit: Option<Text>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metrics {
+    pub(super) listen: Option<Text>,
+}
+
+/// `[alerts]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Alerts {
+    pub(super) high_water: Option<Whole>,
+    pub(super) slow_stop: Option<Spanned<Span>>,
+    pub(super) window: Option<Spanned<Span>>,
+    pub(super) unknown_tasks: Option<Whole>,
+    pub(super) fast_polls: Option<Whole>,
 }
 
 /// `[[tool]]`
@@ -195,7 +215,8 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 6] = ["daemon", "listen", "limits", "tasks", "log", "tool"];
+const TABLES: [&str; 8] =
+    ["daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "tool"];
 
 /// Reads every table that can be read and notes what is wrong with the others.
 pub(super) fn read(check: &mut Checker<'_>) -> Raw {
@@ -214,6 +235,8 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "limits" => raw.limits = table(&root, value, check).unwrap_or_default(),
             "tasks" => raw.tasks = table(&root, value, check).unwrap_or_default(),
             "log" => raw.log = table(&root, value, check).unwrap_or_default(),
+            "metrics" => raw.metrics = table(&root, value, check).unwrap_or_default(),
+            "alerts" => raw.alerts = table(&root, value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),
             _ => check.problem(

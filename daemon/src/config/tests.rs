@@ -84,6 +84,14 @@ fn every_key_is_taken() {
         [log]
         level = "trace"
         audit = "~/audit.jsonl"
+        [metrics]
+        listen = "unix:~/metrics.sock"
+        [alerts]
+        high_water = 0
+        slow_stop = "1s"
+        window = "1h"
+        unknown_tasks = 7
+        fast_polls = 8
         "#,
     );
     let secs = Duration::from_secs;
@@ -126,6 +134,18 @@ fn every_key_is_taken() {
     );
     let audit = Some("/home/u/audit.jsonl".into());
     assert_eq!(config.log, Log { level: Level::Trace, audit });
+    let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
+    assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
+    assert_eq!(
+        config.alerts,
+        Alerts {
+            high_water: 0,
+            slow_stop: secs(1),
+            window: secs(3600),
+            unknown_tasks: 7,
+            fast_polls: 8,
+        }
+    );
     let notices: Vec<String> = config.not_yet.iter().map(ToString::to_string).collect();
     assert_eq!(
         notices,
@@ -134,8 +154,6 @@ fn every_key_is_taken() {
              memory and end with the daemon",
             "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:29 has no effect yet: no audit records are \
-             written",
         ]
     );
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
+use ceased_core::id::{JobId, SurveyId};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -282,6 +282,7 @@ impl State {
                 Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, w| j.terminate(w)),
                 Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, w| j.kill(w)),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
+                Ok(Message::Order(Order::Survey(survey, jobs))) => self.survey(survey, &jobs),
                 Ok(Message::Stop(until)) => {
                     self.stopping = Some(until);
                     self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
@@ -298,6 +299,16 @@ impl State {
             act(job, &mut self.world);
             self.touched.insert(*slot);
         }
+    }
+
+    fn survey(&mut self, survey: SurveyId, jobs: &[JobId]) {
+        let mut processes = Vec::new();
+        for id in jobs {
+            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
+                processes.push((*id, job.processes(&mut self.world)));
+            }
+        }
+        (self.world.report)(Report::Surveyed { survey, processes });
     }
 
     fn launch(&mut self, launch: Launch) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::id::{AskId, ConnId, JobId, SurveyId};
 use ceased_core::message::ErrorObject;
 use ceased_core::role::{AsClient, Offers, Role};
 use ceased_core::time::Instant;
@@ -160,6 +160,7 @@ pub(super) enum Happened {
     Drain {
         by: u64,
     },
+    Surveyed(u64, Box<RawValue>),
     Turn,
     Tick,
 }
@@ -206,7 +207,7 @@ pub(super) enum Voice {
 }
 
 impl Who {
-    fn new(identity: &Identity) -> Self {
+    pub(super) fn new(identity: &Identity) -> Self {
         match identity {
             Identity::User(uid) => Self::User(*uid),
             Identity::Token(name) => Self::Token(name.to_string()),
@@ -214,7 +215,7 @@ impl Who {
         }
     }
 
-    fn get(&self) -> Identity {
+    pub(super) fn get(&self) -> Identity {
         match self {
             Self::User(uid) => Identity::User(*uid),
             Self::Token(name) => Identity::Token(name.as_str().into()),
@@ -388,6 +389,7 @@ impl Happened {
             Event::Configured { settings } => {
                 Self::Configured { settings: Box::new(Recipe::new(settings)) }
             }
+            Event::Surveyed { survey, host } => Self::Surveyed(survey.get(), (*host).to_owned()),
             Event::Drain { by } => Self::Drain { by: by.as_nanos() },
             Event::Turn => Self::Turn,
             Event::Tick => Self::Tick,
@@ -486,6 +488,9 @@ impl Happened {
             }
             Self::Configured { settings } => {
                 Event::Configured { settings: Arc::new(settings.get()?) }
+            }
+            Self::Surveyed(survey, host) => {
+                Event::Surveyed { survey: SurveyId::new(*survey), host }
             }
             Self::Drain { by } => Event::Drain { by: Instant::from_nanos(*by) },
             Self::Turn => Event::Turn,

@@ -68,6 +68,11 @@ impl Recorded {
         }
     }
 
+    /// The engine, to look at.
+    pub(crate) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// See [`Engine::deadline`].
     pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
         self.engine.deadline()

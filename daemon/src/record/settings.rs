@@ -9,6 +9,7 @@ use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
+use super::format::Who;
 use crate::arguments::Arguments;
 use crate::tools;
 
@@ -23,6 +24,8 @@ pub(super) struct Recipe {
     services: Vec<ToolRecipe>,
     #[serde(default)]
     acp: (OfferRecipe, OfferRecipe),
+    #[serde(default)]
+    operators: Vec<Who>,
 }
 
 /// [`Offer`] as data.
@@ -58,7 +61,7 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services, acp } = settings;
+        let Settings { server, limits, tasks, catalog, services, acp, operators } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             limits: *limits,
@@ -66,6 +69,7 @@ impl Recipe {
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
+            operators: operators.iter().map(Who::new).collect(),
         }
     }
 
@@ -91,6 +95,7 @@ impl Recipe {
             catalog: made(&self.tools)?,
             services: made(&self.services)?,
             acp: Offers { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
+            operators: self.operators.iter().map(Who::get).collect(),
         })
     }
 }

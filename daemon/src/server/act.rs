@@ -1,6 +1,6 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
-use ceased_core::action::{Action, Note};
+use ceased_core::action::{Action, Note, Receipt};
 use ceased_core::call::Caller;
 use ceased_core::event::Event;
 use ceased_core::time::Now;
@@ -31,6 +31,7 @@ impl Server {
                 }
                 Report::Done { job, outcome } => {
                     self.runs.remove(&job);
+                    self.trail.abandoned.remove(&job);
                     self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
                 }
                 Report::Process(report) => self.take_process_report(now, report),
@@ -42,6 +43,8 @@ impl Server {
                         tracing::warn!(%error, "an embedded peer could not be served");
                     }
                 }
+                // Whoever asked may have given up.
+                Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
                 Report::ShutDown => self.shut_down(now),
             }
         }
@@ -59,8 +62,12 @@ impl Server {
             process::Report::Lingering { job } => {
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
+            process::Report::Surveyed { survey, processes } => {
+                self.answer_survey(now, survey, processes);
+            }
             process::Report::Ended { job, ending } => {
                 let run = self.runs.remove(&job);
+                self.trail.note_end(job, &ending);
                 let outcome = super::runs::command_outcome(run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
@@ -97,7 +104,11 @@ impl Server {
                         None => {}
                     }
                 }
-                Action::Note(note) => self.log(now, &note),
+                Action::Survey { survey, jobs, viewer } => self.survey(now, survey, jobs, viewer),
+                Action::Note(note) => {
+                    self.log(now, &note);
+                    self.record_note(now, &note);
+                }
                 Action::Exit => {
                     if self.stopping == Stopping::Draining {
                         self.stopping = Stopping::Flushing(now.at + LAST_FLUSH);
@@ -106,6 +117,7 @@ impl Server {
                 }
             }
         }
+        self.trail.forget_ends();
         // What carrying out brought up waits for the next turn, in the old one's buffer.
         actions.append(&mut self.actions);
         self.actions = actions;
@@ -139,9 +151,13 @@ impl Server {
             Note::CancelIgnored { conn } => {
                 tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
             }
-            Note::Ceased { job, why, since } => {
+            Note::JobCancelled { conn, identity, job, tool, reason } => {
+                tracing::info!(%conn, %identity, %job, %tool, reason, "job cancelled");
+            }
+            Note::Ceased(receipt) => {
+                let Receipt { job, tool, why, since, .. } = &**receipt;
                 let took = now.at - *since;
-                tracing::info!(%job, why = why.as_str(), ?took, "ceased");
+                tracing::info!(%job, %tool, why = why.as_str(), ?took, "ceased");
             }
             Note::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
@@ -150,7 +166,18 @@ impl Server {
                 let state = state.as_str();
                 tracing::info!(%conn, %task, %method, label, state, "task at a peer");
             }
-            Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
+            Note::Refused { conn, identity, limit } => {
+                tracing::debug!(%conn, %identity, limit, "refused by a limit");
+            }
+            // TSK-41
+            Note::Suspicious { conn, identity, pattern, count, window } => {
+                let pattern = pattern.as_str();
+                tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
+            }
+            Note::TaskCreated { .. }
+            | Note::TaskEnded { .. }
+            | Note::TaskRetrieved { .. }
+            | Note::TaskExpired { .. } => {}
         }
     }
 }

@@ -66,6 +66,7 @@ impl Server {
         )?;
         self.next_conn += 1;
         tracing::debug!(%conn, peer = %link.peer(), %identity, "connected");
+        self.record_connect(now, conn, &identity, link.peer());
         self.links.insert(conn, Peer { link, sole, closing: false, blocked: None });
         let opened = Event::Opened { conn, identity, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
@@ -160,6 +161,7 @@ impl Server {
         let _ = peer.link.deregister(self.poll.registry());
         self.ready.remove(&conn);
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
+        self.record_close(now, conn, &peer.link);
         self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         if peer.sole && self.stopping == super::Stopping::No {
             self.shut_down(now);

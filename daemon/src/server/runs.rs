@@ -157,6 +157,7 @@ impl Server {
             }
             (Some(Run::Handler(_)), Step::Abandon) => {
                 self.runs.remove(&job);
+                self.trail.abandoned.insert(job);
             }
             (Some(Run::Command(stopped)), Step::Flag | Step::Terminate) => {
                 *stopped = Some(why);
@@ -175,7 +176,7 @@ impl Server {
 }
 
 impl Server {
-    fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: Order) {
         if let Err(gone) = self.supervisor.order(order) {
             tracing::error!("{gone}");
         }

@@ -67,6 +67,7 @@ impl Host {
                 | Action::TellProgress { .. }
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
+                | Action::Survey { .. }
                 | Action::Close { .. }
                 | Action::Note(_)
                 | Action::Exit => {}

@@ -210,6 +210,7 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         Action::Tell { .. }
         | Action::TellProgress { .. }
         | Action::Notified { .. }
+        | Action::Survey { .. }
         | Action::RefuseCancel { .. } => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Note(_) => None,
     };

@@ -367,6 +367,7 @@ impl Judge {
             | Action::TellProgress { .. }
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
+            | Action::Survey { .. }
             | Action::Note(_) => {}
         }
     }

@@ -197,6 +197,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         catalog: catalog(rng),
         services: Catalog::default(),
         acp: Offers::default(),
+        operators: Vec::new(),
     })
 }
 
