@@ -32,19 +32,17 @@ fn operated() -> World {
 }
 
 fn receipts(w: &World) -> Vec<Receipt> {
-    let ceased = |note: &Note| match note {
-        Note::Ceased(receipt) => Some((**receipt).clone()),
-        _ => None,
+    let ceased = |note: &Note| {
+        let Note::Ceased(receipt) = note else { return None };
+        Some((**receipt).clone())
     };
     w.notes.iter().filter_map(ceased).collect()
 }
 
 fn suspicions(w: &World) -> Vec<(Identity, Suspicion, u32)> {
-    let suspicious = |note: &Note| match note {
-        Note::Suspicious { identity, pattern, count, .. } => {
-            Some((identity.clone(), *pattern, *count))
-        }
-        _ => None,
+    let suspicious = |note: &Note| {
+        let Note::Suspicious { identity, pattern, count, .. } = note else { return None };
+        Some((identity.clone(), *pattern, *count))
     };
     w.notes.iter().filter_map(suspicious).collect()
 }
@@ -81,14 +79,17 @@ fn a_task_leaves_a_trail() {
     w.done(job, "slept");
     let _ = w.ask(c, "tasks/result", json!({"taskId": task}));
     w.advance(Duration::from_secs(2 * 3600));
-    let id = |note: &Note| match note {
-        Note::TaskCreated { task, .. }
-        | Note::TaskEnded { task, .. }
-        | Note::TaskRetrieved { task, .. }
-        | Note::TaskExpired { task, .. } => task.to_string(),
-        other => panic!("{other:?} was not to be noted"),
+    let is_of_task = |note: &Note| {
+        let (Note::TaskCreated { task: of, .. }
+        | Note::TaskEnded { task: of, .. }
+        | Note::TaskRetrieved { task: of, .. }
+        | Note::TaskExpired { task: of, .. }) = note
+        else {
+            return false;
+        };
+        of.to_string() == task
     };
-    assert!(w.notes.iter().all(|note| id(note) == task));
+    assert!(w.notes.iter().all(is_of_task), "{:?}", w.notes);
     let tool = || Box::from("sleep");
     let identity = || Identity::User(7);
     let [
@@ -137,7 +138,7 @@ fn enumeration_is_noticed() {
         let _ = w.refusal(attacker, "tasks/get", json!({"taskId": "guess"}));
     }
     let warned = (Identity::User(666), Suspicion::UnknownTasks, 5);
-    assert_eq!(suspicions(&w), [warned.clone()]);
+    assert_eq!(suspicions(&w), std::slice::from_ref(&warned));
     assert_eq!((w.counters().unknown_tasks, w.counters().suspicions), (24, 1));
     w.advance(policy.window);
     for _ in 0..5 {

@@ -161,7 +161,7 @@ impl Asked<'_> {
         self,
         request: Option<&RequestId>,
         task: Option<TaskId>,
-        tool: Option<&Box<str>>,
+        tool: Option<&str>,
     ) -> Happening {
         Happening::CancelRequested {
             identity: self.identity.to_string(),
@@ -170,7 +170,7 @@ impl Asked<'_> {
             request: request.map(request_text),
             task: task.map(|task| task.to_string()),
             job: self.job.map(JobId::get),
-            tool: tool.cloned(),
+            tool: tool.map(Into::into),
             reason: self.reason.clone(),
         }
     }
@@ -185,7 +185,7 @@ impl Happening {
             Note::CallCancelled { conn, identity, request, tool, job, reason } => {
                 let method = "notifications/cancelled";
                 let asked = Asked { conn: *conn, identity, method, job: *job, reason };
-                asked.of(Some(request), None, Some(tool))
+                asked.of(Some(request), None, Some(&**tool))
             }
             Note::TaskCancelled { conn, identity, task, job, reason } => {
                 let method = "tasks/cancel";
@@ -195,7 +195,7 @@ impl Happening {
             Note::JobCancelled { conn, identity, job, tool, reason } => {
                 let method = "ceased/cancel";
                 let asked = Asked { conn: *conn, identity, method, job: Some(*job), reason };
-                asked.of(None, None, Some(tool))
+                asked.of(None, None, Some(&**tool))
             }
             Note::TaskCreated { conn, identity, task, job, tool, live: _ } => Self::Create {
                 identity: who(identity),

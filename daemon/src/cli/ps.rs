@@ -4,7 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::args::ListArgs;
-use super::view::{Sort, Status};
+use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, format, reach};
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
@@ -20,7 +20,7 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     for (_, line) in status.summary() {
         writeln!(io.out, "{line}")?;
     }
-    for row in status.rows("", Sort::State) {
+    for row in status.rows("", Sort::State, Trees::Whole) {
         writeln!(io.out, "{}", row.text)?;
     }
     Ok(Exit::Done)

@@ -1,124 +1,14 @@
 //! What the daemon tells of itself, as something a person can read: one list for `ps` and `top`.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
+mod model;
 
 use super::format::clean;
+pub(super) use model::{Job, Peer, Process, Receipt, Status, Task};
 
 /// Processes of one job that are shown at most.
 const TREE_MAX: usize = 8;
 /// Cells of a progress bar.
 const BAR: usize = 10;
-
-/// The detailed status. Whatever a daemon leaves out is empty.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Status {
-    pub(super) server: String,
-    pub(super) version: String,
-    pub(super) identity: String,
-    pub(super) operator: bool,
-    pub(super) draining: bool,
-    pub(super) connections: u64,
-    pub(super) running: u64,
-    pub(super) queued: u64,
-    pub(super) cancelling: u64,
-    pub(super) jobs: Vec<Job>,
-    pub(super) tasks: BTreeMap<String, u64>,
-    pub(super) task_list: Vec<Task>,
-    pub(super) peers: Vec<Peer>,
-    pub(super) host: Host,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Job {
-    pub(super) job: u64,
-    pub(super) tool: String,
-    pub(super) identity: String,
-    pub(super) connection: u64,
-    pub(super) state: String,
-    pub(super) reason: String,
-    pub(super) by: Option<String>,
-    pub(super) said: Option<String>,
-    pub(super) step: String,
-    pub(super) cancelling_ms: u64,
-    pub(super) elapsed_ms: u64,
-    pub(super) progress: Option<f64>,
-    pub(super) total: Option<f64>,
-    pub(super) message: Option<String>,
-    pub(super) task: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Task {
-    pub(super) task: String,
-    pub(super) tool: String,
-    pub(super) identity: String,
-    pub(super) status: String,
-    pub(super) status_message: Option<String>,
-    pub(super) age_ms: u64,
-    pub(super) ttl_left_ms: Option<u64>,
-    pub(super) job: Option<u64>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Peer {
-    pub(super) connection: u64,
-    pub(super) identity: String,
-    pub(super) protocol: String,
-    pub(super) elapsed_ms: u64,
-    pub(super) requests: u64,
-    pub(super) in_flight: u64,
-    pub(super) unsent_bytes: u64,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Host {
-    pub(super) pid: u32,
-    pub(super) uptime_ms: u64,
-    pub(super) containment: String,
-    pub(super) survivors: u64,
-    pub(super) abandoned_threads: u64,
-    pub(super) audit_dropped: u64,
-    pub(super) cancel_to_death: Deaths,
-    pub(super) receipts: Vec<Receipt>,
-    pub(super) processes: BTreeMap<u64, Vec<Process>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Deaths {
-    pub(super) count: u64,
-    pub(super) longest_ms: f64,
-}
-
-/// As in the audit log.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Receipt {
-    pub(super) identity: String,
-    pub(super) by: String,
-    pub(super) job: u64,
-    pub(super) tool: String,
-    pub(super) why: String,
-    pub(super) reason: Option<String>,
-    pub(super) stage: String,
-    pub(super) processes_ended: u64,
-    pub(super) died_after_ms: f64,
-    pub(super) survivors: u64,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct Process {
-    pub(super) pid: i32,
-    pub(super) parent: i32,
-    pub(super) name: String,
-}
 
 /// What a row is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,6 +41,15 @@ pub(super) struct Row {
     pub(super) key: Option<Key>,
     pub(super) tone: Tone,
     pub(super) text: String,
+}
+
+/// Which jobs show all of their processes, besides those that are being cancelled.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trees<'a> {
+    /// All of them.
+    Whole,
+    /// The selected one.
+    Of(Option<&'a Key>),
 }
 
 /// The order of jobs and tasks.
@@ -229,16 +128,16 @@ impl Status {
     }
 
     /// Everything, a line each, of what has `filter` in it.
-    pub(super) fn rows(&self, filter: &str, sort: Sort) -> Vec<Row> {
+    pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
-        self.job_rows(filter, sort, &mut rows);
+        self.job_rows(filter, sort, trees, &mut rows);
         self.receipt_rows(filter, &mut rows);
         self.task_rows(filter, sort, &mut rows);
         self.peer_rows(filter, &mut rows);
         rows
     }
 
-    fn job_rows(&self, filter: &str, sort: Sort, rows: &mut Vec<Row>) {
+    fn job_rows(&self, filter: &str, sort: Sort, trees: Trees<'_>, rows: &mut Vec<Row>) {
         let mut jobs: Vec<&Job> = self.jobs.iter().collect();
         let rank = |job: &Job| match job.state.as_str() {
             "cancelling" => 0,
@@ -256,8 +155,12 @@ impl Status {
         for job in jobs {
             let row = job.row();
             if matches(&row.text, filter) {
+                let whole = match trees {
+                    Trees::Whole => true,
+                    Trees::Of(selected) => selected == row.key.as_ref(),
+                };
                 rows.push(row);
-                rows.extend(self.tree(job.job));
+                rows.extend(self.tree(job.job, whole || job.state == "cancelling"));
             }
         }
         if rows.len() == before {
@@ -265,14 +168,22 @@ impl Status {
         }
     }
 
-    /// The processes of a job, children below their parents.
-    fn tree(&self, job: u64) -> Vec<Row> {
+    /// The processes of a job, children below their parents; or only the first, and how many
+    /// others there are.
+    fn tree(&self, job: u64, whole: bool) -> Vec<Row> {
         let Some(processes) = self.host.processes.get(&job) else { return Vec::new() };
         let mut lines = Vec::new();
         let is_listed = |pid: i32| processes.iter().any(|process| process.pid == pid);
         let roots: Vec<&Process> =
             processes.iter().filter(|process| !is_listed(process.parent)).collect();
         grow(processes, &roots, "", &mut lines);
+        if let (false, [first, rest @ ..]) = (whole, lines.as_slice()) {
+            let others = match rest.len() {
+                0 => String::new(),
+                others => format!(", and {others} more"),
+            };
+            return vec![quiet(&format!("{first}{others}"))];
+        }
         let more = lines.len().saturating_sub(TREE_MAX);
         lines.truncate(TREE_MAX);
         if more > 0 {

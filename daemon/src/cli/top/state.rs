@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::format::clean;
-use super::super::view::{Key, Row, Sort, Status};
+use super::super::view::{Key, Row, Sort, Status, Trees};
 
 /// Characters of a filter.
 const FILTER_MAX: usize = 40;
@@ -58,13 +58,19 @@ impl State {
 
     fn list(&mut self) {
         let before = self.position();
-        self.rows = self.status.rows(&self.filter, self.sort);
+        self.arrange();
         if self.position().is_none() {
             let near = before.unwrap_or(0).min(self.rows.len().saturating_sub(1));
             let (above, below) = self.rows.split_at(near);
             let next = below.iter().chain(above.iter().rev()).find_map(|row| row.key.clone());
             self.selected = next;
+            self.arrange();
         }
+    }
+
+    fn arrange(&mut self) {
+        let trees = Trees::Of(self.selected.as_ref());
+        self.rows = self.status.rows(&self.filter, self.sort, trees);
     }
 
     /// Which row is selected.
@@ -98,6 +104,7 @@ impl State {
         Wish::Nothing
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "there are keys that mean nothing")]
     fn command(&mut self, key: KeyCode) -> Wish {
         match key {
             KeyCode::Char('q') => return Wish::Leave,
@@ -124,6 +131,7 @@ impl State {
         Wish::Nothing
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "there are keys that mean nothing")]
     fn edit(&mut self, key: KeyCode) {
         match key {
             KeyCode::Enter => self.mode = Mode::Browse,
@@ -146,6 +154,7 @@ impl State {
         let at = keys.iter().position(|key| Some(*key) == self.selected.as_ref()).unwrap_or(0);
         let to = at.saturating_add_signed(by).min(keys.len().saturating_sub(1));
         self.selected = keys.get(to).map(|key| (*key).clone());
+        self.arrange();
     }
 
     fn ask_to_cancel(&mut self) {

@@ -40,7 +40,7 @@ fn status() -> Status {
 /// cancelled says what is left of it.
 #[test]
 fn the_whole_list() {
-    let rows = status().rows("", Sort::State);
+    let rows = status().rows("", Sort::State, Trees::Whole);
     let text: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
     assert_eq!(
         text,
@@ -70,13 +70,13 @@ fn the_whole_list() {
 #[test]
 fn filtered_and_sorted() {
     let ids = |filter, sort| -> Vec<Key> {
-        status().rows(filter, sort).into_iter().filter_map(|row| row.key).collect()
+        status().rows(filter, sort, Trees::Of(None)).into_iter().filter_map(|row| row.key).collect()
     };
     assert_eq!(ids("UID:8", Sort::State), [Key::Job(2)]);
     let age = ids("", Sort::Age);
     assert_eq!(age[..3], [Key::Job(1), Key::Job(2), Key::Job(3)]);
     assert_eq!(ids("", Sort::Who)[2], Key::Job(2));
-    let nothing = status().rows("nowhere", Sort::State);
+    let nothing = status().rows("nowhere", Sort::State, Trees::Whole);
     assert_eq!(nothing.len(), 2, "{nothing:?}");
 }
 
@@ -87,7 +87,7 @@ fn a_circle_of_processes() {
     let circle = [(1, 2), (2, 1), (3, 3)];
     let processes = circle.map(|(pid, parent)| Process { pid, parent, name: "x".into() });
     status.host.processes.insert(3, processes.to_vec());
-    assert!(status.rows("", Sort::State).len() < 20);
+    assert!(status.rows("", Sort::State, Trees::Whole).len() < 20);
 }
 
 #[test]
@@ -102,4 +102,19 @@ fn times() {
     ] {
         assert_eq!(span(millis), text);
     }
+}
+
+/// A job that is not looked at shows its first process and how many more there are; one that is
+/// being cancelled shows what is left of it.
+#[test]
+fn trees_fold() {
+    let mut status = status();
+    let mut trees = |state: &str, selected: Option<&Key>| -> Vec<String> {
+        status.jobs[2].state = state.into();
+        let rows = status.rows("", Sort::State, Trees::Of(selected));
+        rows.into_iter().filter(|row| row.text.contains('└')).map(|row| row.text).collect()
+    };
+    assert_eq!(trees("running", None), ["         └ 10 sh, and 3 more"]);
+    assert_eq!(trees("running", Some(&Key::Job(3))).len(), 3);
+    assert_eq!(trees("cancelling", None).len(), 3);
 }
