@@ -20,6 +20,7 @@ mod requestor;
 mod result;
 mod session;
 mod status;
+mod store;
 mod subscribe;
 mod tasks;
 mod typed;
@@ -164,6 +165,10 @@ impl Engine {
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
+            Event::Restored { record } => self.on_restored(record),
+            Event::Durable { upto } => self.on_durable(upto),
+            Event::Unstored { seq, why } => self.on_unstored(seq, why),
+            Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),

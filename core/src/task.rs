@@ -9,14 +9,13 @@ use core::hash::Hasher;
 use core::time::Duration;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;
 use uuid::Uuid;
 
+use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::limits::Limits;
-use crate::message::ErrorObject;
 use crate::time::{Instant, Now, Wall};
 use crate::write::Writer;
 
@@ -100,14 +99,23 @@ impl Status {
     }
 }
 
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Self; 5] =
+        [Self::Working, Self::InputRequired, Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// The status this word on the wire means.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
-
-/// What the request behind a task would have been answered with (TSK-14).
-pub(crate) type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
 
 /// One task.
 #[derive(Debug)]

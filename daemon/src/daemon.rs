@@ -328,6 +328,7 @@ fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
+        ..TaskPolicy::default()
     }
 }
 

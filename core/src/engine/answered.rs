@@ -12,11 +12,11 @@ use crate::action::{Note, Why};
 use crate::call::{Refusal, Wanted};
 use crate::connection::{Pending, Work};
 use crate::dialect::{AfterCancel, Dialect};
+use crate::durable::TaskOutcome;
 use crate::event::Outcome;
 use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
-use crate::task::TaskOutcome;
 use crate::timer::Timer;
 
 /// What cancelling a call comes to.

@@ -11,13 +11,14 @@ use serde_json::value::RawValue;
 use super::Engine;
 use crate::action::{Note, Why};
 use crate::connection::{Pending, Reply, Work};
+use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
 use crate::meta::{RELATED_TASK, write_with_meta};
 use crate::params::{self, Given};
-use crate::task::{Change, Task, TaskOutcome};
+use crate::task::{Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 

@@ -85,6 +85,14 @@ impl Server {
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
                 // It opens no ACP connection.
                 Action::Notified { .. } => {}
+                Action::Store { seq, .. } => {
+                    tracing::error!(?seq, "a write without a store: its task stays held");
+                }
+                Action::Load { load, task } => {
+                    tracing::error!(%task, "a load without a store: nothing is there");
+                    let event = Event::Loaded { load, outcome: None };
+                    self.engine.handle(now, event, &mut self.actions);
+                }
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
@@ -150,6 +158,11 @@ impl Server {
                 let state = state.as_str();
                 tracing::info!(%conn, %task, %method, label, state, "task at a peer");
             }
+            Note::StoreFailed { why } => {
+                let why = why.as_str();
+                tracing::error!(why, "the store does not take writes: no tasks until it does");
+            }
+            Note::StoreRecovered => tracing::info!("the store takes writes again"),
             Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
         }
     }
