@@ -12,6 +12,8 @@ mod record;
 #[cfg(feature = "sqlite")]
 mod reserve;
 #[cfg(feature = "sqlite")]
+mod rows;
+#[cfg(feature = "sqlite")]
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -26,7 +28,7 @@ use ceased_core::id::TaskId;
 
 /// The engine's types that a store deals in.
 pub use ceased_core::durable;
-pub use dir::{Lock, StateDir, StateDirError};
+
 pub use faulty::{Fault, Faults, Faulty};
 pub use memory::Memory;
 #[cfg(feature = "sqlite")]
