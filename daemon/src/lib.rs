@@ -25,7 +25,7 @@ pub mod record;
 mod reports;
 mod server;
 mod signals;
-mod store;
+pub mod store;
 mod sys;
 mod token;
 mod tools;

@@ -28,6 +28,7 @@ use ceased_core::id::TaskId;
 
 /// The engine's types that a store deals in.
 pub use ceased_core::durable;
+pub use dir::{StateDir, StateDirError};
 
 pub use faulty::{Fault, Faults, Faulty};
 pub use memory::Memory;

@@ -62,7 +62,8 @@ impl Reserve {
         let chunk = vec![0; CHUNK_BYTES];
         self.file.seek(SeekFrom::Start(0))?;
         let mut left = self.bytes;
-        while let Some(part) = chunk.get(..usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES))
+        while let Some(part) =
+            chunk.get(..usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES))
             && !part.is_empty()
         {
             self.file.write_all(part)?;

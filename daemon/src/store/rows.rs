@@ -165,7 +165,9 @@ pub(super) fn put(connection: &Connection, record: &TaskRecord) -> Result<usize,
 
 /// Removes a record, if it is there.
 pub(super) fn delete(connection: &Connection, task: TaskId) -> Result<usize, Unwritten> {
-    connection.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([task.uuid().as_bytes()])?;
+    connection
+        .prepare_cached("DELETE FROM task WHERE id = ?1")?
+        .execute([task.uuid().as_bytes()])?;
     Ok(0)
 }
 

@@ -43,9 +43,8 @@ pub(super) enum Format {
 
 /// What this file is.
 pub(super) fn format(connection: &Connection) -> rusqlite::Result<Format> {
-    let number = |pragma: &str| {
-        connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0))
-    };
+    let number =
+        |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     Ok(match number("application_id")? {
         APPLICATION_ID => Format::Ours(usize::try_from(number("user_version")?).unwrap_or(0)),
         other => Format::Alien(other),
@@ -55,8 +54,7 @@ pub(super) fn format(connection: &Connection) -> rusqlite::Result<Format> {
 /// Brings a file of ours from `version` to [`VERSION`], a step a transaction.
 pub(super) fn migrate(connection: &mut Connection, version: usize) -> rusqlite::Result<()> {
     for (number, step) in STEPS.iter().enumerate().skip(version) {
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(step)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         let next = i64::try_from(number + 1).unwrap_or(i64::MAX);

@@ -65,7 +65,12 @@ impl Sqlite {
         let connection = connect(dir)?;
         let reserve = Reserve::open(&reserve_path, reserve_bytes)
             .map_err(|error| failed(&reserve_path, &error))?;
-        Ok(Self { dir: dir.to_owned(), connection: Some(connection), reserve, log_pages: LOG_PAGES })
+        Ok(Self {
+            dir: dir.to_owned(),
+            connection: Some(connection),
+            reserve,
+            log_pages: LOG_PAGES,
+        })
     }
 
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
