@@ -7,6 +7,7 @@
 
 mod dir;
 mod faulty;
+pub(crate) mod kept;
 mod memory;
 mod record;
 #[cfg(feature = "sqlite")]
@@ -31,6 +32,7 @@ pub use ceased_core::durable;
 pub use dir::{StateDir, StateDirError};
 
 pub use faulty::{Fault, Faults, Faulty};
+pub use kept::Damaged;
 pub use memory::Memory;
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
