@@ -109,6 +109,27 @@ pub enum RecordedOutcome {
     },
 }
 
+impl RecordedOutcome {
+    /// How much of its owner's room for results it takes (TSK-36), in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Open => 0,
+            Self::Here(Ok(result)) => result.get().len(),
+            Self::Here(Err(error)) => {
+                error.message.len() + error.data.as_ref().map_or(0, |data| data.len())
+            }
+            Self::Stored { bytes } => *bytes,
+        }
+    }
+
+    /// True while nothing came of it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+}
+
 /// One change of the store.
 #[derive(Debug, Clone)]
 pub enum StoreWrite {

@@ -18,6 +18,7 @@ mod park;
 mod remote;
 mod requestor;
 mod result;
+mod reveal;
 mod session;
 mod status;
 mod store;
@@ -43,6 +44,7 @@ use crate::event::Event;
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
 use crate::job::Job;
+use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::settings::Settings;
 use crate::task::Tasks;
@@ -66,6 +68,7 @@ pub struct Engine {
     /// Jobs that wait for a retry.
     parked: park::Parked,
     tasks: Tasks,
+    journal: Journal,
     timers: Timers,
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
@@ -112,6 +115,7 @@ impl Engine {
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
         let loosest = Admitted::of(&settings);
+        let journal = Journal::new(settings.tasks.durable);
         Self {
             settings,
             mint,
@@ -125,6 +129,7 @@ impl Engine {
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
+            journal,
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
@@ -205,6 +210,8 @@ impl Engine {
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
+            held: self.held(),
+            owed: self.journal.owed.len(),
         }
     }
 
@@ -332,4 +339,8 @@ pub struct Sizes {
     pub tasks: usize,
     /// Timers armed.
     pub timers: usize,
+    /// Of the requests, those that wait for the store (DUR-01).
+    pub held: usize,
+    /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
+    pub owed: usize,
 }
