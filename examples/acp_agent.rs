@@ -197,6 +197,9 @@ impl Agent {
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
             | Action::Survey { .. }
+            // It has no durable tasks.
+            | Action::Store { .. }
+            | Action::Load { .. }
             | Action::Note(_) => {}
         }
         Ok(())

@@ -43,6 +43,8 @@ pub struct Counters {
     pub refused: u64,
     /// Task ids the generator gave twice (TSK-08).
     pub id_collisions: u64,
+    /// Writes the store did not carry out (DUR-01).
+    pub unstored: u64,
     /// Requests that named a task their sender has not (TSK-41).
     pub unknown_tasks: u64,
     /// Requests for a task before its `pollInterval` had passed (TSK-41).
@@ -54,7 +56,7 @@ pub struct Counters {
 impl Counters {
     /// Every counter with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 23] {
+    pub const fn named(&self) -> [(&'static str, u64); 24] {
         [
             ("frames", self.frames),
             ("requests", self.requests),
@@ -76,6 +78,7 @@ impl Counters {
             ("tasksExpired", self.tasks_expired),
             ("refused", self.refused),
             ("idCollisions", self.id_collisions),
+            ("unstored", self.unstored),
             ("unknownTasks", self.unknown_tasks),
             ("fastPolls", self.fast_polls),
             ("suspicions", self.suspicions),

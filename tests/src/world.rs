@@ -14,6 +14,7 @@ use std::time::Duration;
 use ceased_core::action::{Action, Closing, Note, Why};
 use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
+use ceased_core::durable::{LoadId, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint, SurveyId, TaskId};
@@ -107,6 +108,10 @@ pub struct World {
     pub refused_cancels: Vec<(Caller, Refusal)>,
     /// Every survey, in order, until it is answered by [`World::surveyed`].
     pub surveys: Vec<(SurveyId, Vec<JobId>, Option<Identity>)>,
+    /// Every write the engine wanted, in order.
+    pub stored: Vec<(Seq, StoreWrite)>,
+    /// Every load the engine wanted, in order.
+    pub loads: Vec<(LoadId, TaskId)>,
     /// Every note, in order.
     pub notes: Vec<Note>,
     /// Every connection the engine closed, in order.
@@ -159,6 +164,8 @@ impl World {
             notified: Vec::new(),
             refused_cancels: Vec::new(),
             surveys: Vec::new(),
+            stored: Vec::new(),
+            loads: Vec::new(),
             notes: Vec::new(),
             closed: Vec::new(),
             exits: 0,
@@ -259,6 +266,8 @@ impl World {
             Action::RefuseCancel { caller, refusal } => {
                 self.refused_cancels.push((caller, refusal));
             }
+            Action::Store { seq, write } => self.stored.push((seq, write)),
+            Action::Load { load, task } => self.loads.push((load, task)),
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
@@ -443,6 +452,8 @@ fn describe(action: &Action) -> Option<String> {
         Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
         Action::Notified { conn, method, params } => format!("notified {conn} {method} {params:?}"),
         Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
+        Action::Store { seq, write } => format!("store {seq:?} {write:?}"),
+        Action::Load { load, task } => format!("load {load:?} {task}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
         Action::Survey { survey, jobs, viewer } => format!("survey {survey:?} {jobs:?} {viewer:?}"),

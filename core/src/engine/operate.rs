@@ -11,7 +11,7 @@ use crate::action::{Cancel, Why};
 use crate::connection::Reply;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId};
-use crate::job::{Job, Purpose};
+use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, text};
 use crate::params::{self, Given};
 
@@ -29,7 +29,9 @@ impl Engine {
             Some(Identity::Anonymous) => job.conn == conn,
             Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
         };
-        own || self.is_operator(conn)
+        // Nobody may know of a task that is only being created (DUR-01).
+        let exists = !matches!(job.state, JobState::Held(_));
+        exists && (own || self.is_operator(conn))
     }
 
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:

@@ -143,10 +143,11 @@ impl Engine {
     }
 
     fn write_task(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
+        let view = task.view();
         json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
         json.raw(",").member("identity", &alloc::format!("{}", task.owner));
-        json.raw(",").member("status", task.status.as_str());
-        if let Some(message) = &task.status_message {
+        json.raw(",").member("status", view.status.as_str());
+        if let Some(message) = view.status_message {
             json.raw(",").member("statusMessage", message);
         }
         json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
@@ -185,7 +186,7 @@ impl Engine {
         json.raw(",").member("identity", &alloc::format!("{}", job.owner));
         json.raw(",\"connection\":").display(job.conn.get());
         match &job.state {
-            JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
+            JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {

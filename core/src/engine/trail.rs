@@ -1,31 +1,37 @@
 //! The trail: what is told of tasks for the audit, and what identities do too often (TSK-41).
 
-use alloc::boxed::Box;
-
 use super::Engine;
 use crate::action::Note;
-use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
 use crate::suspicion::Suspicion;
 
 impl Engine {
-    /// A task was created.
-    pub(super) fn note_creation(
-        &mut self,
-        conn: ConnId,
-        identity: Identity,
-        task: TaskId,
-        job: JobId,
-        tool: Box<str>,
-    ) {
+    /// A task was created, and will not be undone.
+    pub(super) fn note_creation(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let Some((job, conn)) =
+            task.job.and_then(|id| self.jobs.get(&id).map(|job| (id, job.conn)))
+        else {
+            return;
+        };
+        let (identity, tool) = (task.owner.clone(), task.tool.clone());
         let live = self.tasks.live(&identity);
-        self.note(Note::TaskCreated { conn, identity, task, job, tool, live });
+        self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 
-    /// What came of a task is about to be handed out.
-    pub(super) fn note_retrieval(&mut self, conn: ConnId, task: TaskId, method: &'static str) {
+    /// A task has ended, and will not be undone.
+    pub(super) fn note_end(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let (identity, tool, status) = (task.owner.clone(), task.tool.clone(), task.status);
+        self.note(Note::TaskEnded { identity, task: id, tool, status });
+    }
+
+    /// What came of a task is about to be handed out, if anything has come of it.
+    pub(super) fn note_retrieval(&mut self, conn: ConnId, id: TaskId, method: &'static str) {
         let Some(identity) = self.identity(conn).cloned() else { return };
-        let tool = self.tasks.get(task).map(|task| task.tool.clone()).unwrap_or_default();
+        let ended = self.tasks.get(id).filter(|task| task.view().status.is_terminal());
+        let Some(tool) = ended.map(|task| task.tool.clone()) else { return };
+        let task = id;
         self.note(Note::TaskRetrieved { conn, identity, task, tool, method });
     }
 

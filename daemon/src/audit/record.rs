@@ -234,7 +234,11 @@ impl Happening {
                 count: *count,
                 window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
             },
-            Note::Ceased(_) | Note::CancelIgnored { .. } | Note::RemoteTask { .. } => return None,
+            Note::Ceased(_)
+            | Note::CancelIgnored { .. }
+            | Note::RemoteTask { .. }
+            | Note::StoreFailed { .. }
+            | Note::StoreRecovered => return None,
         })
     }
 }

@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 use ceased_core::id::{JobId, SurveyId};
 
 pub use cgroup::Cgroup;
+pub(crate) use cgroup::end_left_behind;
 pub use containment::Containment;
 pub use launch::Launch;
 pub use output::Captured;

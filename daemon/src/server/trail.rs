@@ -8,13 +8,15 @@ use ceased_core::action::{Note, Receipt};
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, SurveyId};
 use ceased_core::time::Now;
-use ceased_transports::{Link, Peer as Origin};
+use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
 
 use super::Server;
 use crate::audit::{Audit, CancelRecord, Happening, Record};
-use crate::metrics::{Alerts, Metrics, Snapshot, Thresholds};
+use crate::daemon::say;
+use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
 use crate::process::{Ending, Order, Process, Stopped};
+use crate::reports::Reports;
 
 /// What the loop knows of what happened, beside the engine.
 pub(super) struct Trail {
@@ -71,6 +73,17 @@ impl Trail {
     }
 }
 
+/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
+pub(super) fn serve_metrics(
+    address: Option<&Address>,
+    reports: &Reports,
+) -> Result<Option<Endpoint>, ListenError> {
+    let Some(address) = address else { return Ok(None) };
+    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
+    say(format_args!("metrics on {address}"));
+    Ok(Some(endpoint))
+}
+
 impl Server {
     fn audit(&self, now: Now, happening: Happening) {
         self.trail.audit.record(Record { time: now.wall, happening });
@@ -112,6 +125,8 @@ impl Server {
             | Note::CancelIgnored { .. }
             | Note::Abandoned { .. }
             | Note::RemoteTask { .. }
+            | Note::StoreFailed { .. }
+            | Note::StoreRecovered
             | Note::TaskEnded { .. }
             | Note::TaskRetrieved { .. }
             | Note::TaskExpired { .. }

@@ -68,6 +68,8 @@ impl Host {
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
                 | Action::Survey { .. }
+                | Action::Store { .. }
+                | Action::Load { .. }
                 | Action::Close { .. }
                 | Action::Note(_)
                 | Action::Exit => {}

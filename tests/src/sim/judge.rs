@@ -368,6 +368,8 @@ impl Judge {
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
             | Action::Survey { .. }
+            | Action::Store { .. }
+            | Action::Load { .. }
             | Action::Note(_) => {}
         }
     }
