@@ -229,7 +229,7 @@ impl Engine {
 
     /// How full it is. Costs nothing.
     #[must_use]
-    pub fn load(&self) -> Load {
+    pub fn occupancy(&self) -> Load {
         let (running, queued) = (self.running, self.queue.len());
         Load { connections: self.connections.len(), running, queued }
     }

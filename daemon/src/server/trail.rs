@@ -163,7 +163,7 @@ impl Server {
 
     /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self) {
-        self.trail.alerts.look(self.engine.engine().load(), &self.settings.limits);
+        self.trail.alerts.look(self.engine.engine().occupancy(), &self.settings.limits);
     }
 
     /// Everything there is to tell.
