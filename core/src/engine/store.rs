@@ -259,15 +259,15 @@ impl Engine {
 
     // --------------------------------------------------------------------- results
 
-    /// Gives up the copy of a large result that is in the store as well, unless somebody who reads
-    /// slowly is still to be told it.
+    /// Gives up the copy of a large result that is in the store as well, unless somebody is still
+    /// to be told it: who waits, or listens and reads slowly.
     pub(super) fn drop_copy(&mut self, id: TaskId) {
         let max = self.settings.limits.resident_result_bytes;
         let Some(task) = self.tasks.get(id) else { return };
         let bytes = task.outcome.bytes();
         let large = bytes > max && matches!(task.outcome, RecordedOutcome::Here(_));
         let stored = self.journal.is_on() && matches!(task.disk, Disk::Settled);
-        if !large || !stored || self.somebody_is_behind(id, task) {
+        if !large || !stored || !task.waiters.is_empty() || self.somebody_is_behind(id, task) {
             return;
         }
         if let Some(task) = self.tasks.get_mut(id) {
