@@ -13,9 +13,9 @@ use crate::action::{Action, Note};
 use crate::durable::{LoadId, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored};
 use crate::id::TaskId;
 use crate::job::JobState;
-use crate::journal::{Phase, Trouble};
+use crate::journal::{Disk, Phase, Told, Trouble};
 use crate::message::{ErrorObject, code};
-use crate::task::{Change, Disk, Task, Told};
+use crate::task::{Change, Task};
 use crate::timer::Timer;
 
 /// What a task says that ran when the process went down.
