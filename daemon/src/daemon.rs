@@ -18,7 +18,9 @@ use crate::config::{self, Config, Listen};
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Remote, Server};
+use crate::server::{Options, Reload, Remote, RunError, Server};
+use crate::store::kept::{Keep, OnDisk};
+use crate::store::{StateDirError, Store, StoreError};
 use crate::tools;
 
 /// What a daemon is made of.
@@ -42,6 +44,7 @@ pub struct Daemon {
     shutdown_grace: Duration,
     eof_grace: Duration,
     record: Option<PathBuf>,
+    keep: Keep,
 }
 
 impl Default for Daemon {
@@ -57,6 +60,10 @@ pub enum StartError {
     Listen(ListenError),
     /// Something the system did not give.
     Io(io::Error),
+    /// The state directory cannot be used.
+    StateDir(StateDirError),
+    /// The store in it cannot be used.
+    Store(StoreError),
 }
 
 impl fmt::Display for StartError {
@@ -64,6 +71,8 @@ impl fmt::Display for StartError {
         match self {
             Self::Listen(error) => error.fmt(f),
             Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::StateDir(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
     }
 }
@@ -76,6 +85,18 @@ impl From<io::Error> for StartError {
     }
 }
 
+impl From<StateDirError> for StartError {
+    fn from(error: StateDirError) -> Self {
+        Self::StateDir(error)
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl From<ListenError> for StartError {
     fn from(error: ListenError) -> Self {
         Self::Listen(error)
@@ -83,7 +104,7 @@ impl From<ListenError> for StartError {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with the default limits.
+    /// A daemon without tools or listeners, with the default limits, that keeps tasks in memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -97,15 +118,17 @@ impl Daemon {
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
             record: None,
+            keep: Keep::Memory,
         }
     }
 
-    /// The daemon a configuration describes.
+    /// The daemon a configuration describes. It keeps tasks in the state directory unless that says
+    /// `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
             limits: limits(config),
-            tasks: task_policy(&config.tasks),
+            tasks: task_policy(config),
             tools: config.tools.iter().map(tools::configured).collect(),
             listen: config.listen.iter().map(address).collect(),
             containment: None,
@@ -114,6 +137,7 @@ impl Daemon {
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
             record: None,
+            keep: keep(&config.daemon),
         }
     }
 
@@ -183,19 +207,51 @@ impl Daemon {
         self
     }
 
+    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
+    /// is not there, must not be open to other users, and is one daemon's at a time.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        let defaults = config::Daemon::default();
+        self.keep = Keep::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
+        self
+    }
+
+    /// Keeps tasks in a store of the caller's; what is in it is restored.
+    #[must_use]
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.keep = Keep::In(Box::new(store));
+        self
+    }
+
+    /// Keeps tasks in memory, whatever the configuration says: they end with the daemon.
+    #[must_use]
+    pub fn keep_in_memory(mut self) -> Self {
+        self.keep = Keep::Memory;
+        self
+    }
+
     /// Makes the server and listens. It runs when [`Server::run`] is called.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn build(self) -> Result<Server, StartError> {
-        let containment = self
+        // First of all: what the last daemon left must be gone before anything is accepted.
+        let kept = self.keep.open(self.limits.resident_result_bytes)?;
+        let mut containment = self
             .containment
             .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+            containment = containment.leased(dir.lease()?);
+            if let Some(group) = containment.group() {
+                dir.note_group(group)?;
+            }
+        }
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: self.limits,
-                tasks: self.tasks,
+                tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog: Catalog::new(self.tools),
                 ..Settings::default()
             }),
@@ -204,6 +260,7 @@ impl Daemon {
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
             record: self.record.as_deref().map(record::create).transpose()?,
+            kept,
         })?;
         for address in &self.listen {
             match address {
@@ -236,7 +293,7 @@ impl Daemon {
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Running {
@@ -252,14 +309,15 @@ impl Running {
     ///
     /// # Errors
     /// When its loop failed.
-    pub fn shut_down(mut self) -> io::Result<()> {
+    pub fn shut_down(mut self) -> Result<(), RunError> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.remote.shut_down();
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the daemon's loop panicked")))
+        let panicked = || Err(io::Error::other("its loop panicked").into());
+        thread.join().unwrap_or_else(|_| panicked())
     }
 }
 
@@ -278,7 +336,7 @@ pub(crate) fn reload(path: PathBuf) -> Reload {
         Ok(Arc::new(Settings {
             server: ServerInfo::default(),
             limits: limits(&config),
-            tasks: task_policy(&config.tasks),
+            tasks: task_policy(&config),
             catalog: Catalog::new(config.tools.iter().map(tools::configured)),
             ..Settings::default()
         }))
@@ -301,6 +359,22 @@ fn address(listen: &Listen) -> Address {
     }
 }
 
+/// Where a configured daemon keeps its tasks.
+fn keep(daemon: &config::Daemon) -> Keep {
+    match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
+        config::Keeping::Memory => Keep::Memory,
+    }
+}
+
+fn on_disk(daemon: &config::Daemon) -> OnDisk {
+    OnDisk {
+        dir: daemon.state_dir.clone(),
+        reserve: daemon.store_reserve as u64,
+        damaged: daemon.damaged_store,
+    }
+}
+
 fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     Limits {
@@ -312,14 +386,19 @@ fn limits(config: &Config) -> Limits {
         live_tasks_max: limits.tasks_per_identity,
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
+        resident_result_bytes: limits.resident_result_bytes,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         ..Limits::default()
     }
 }
 
-fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
+fn task_policy(config: &Config) -> TaskPolicy {
+    let tasks = &config.tasks;
     TaskPolicy {
+        // A server has a store or not; see [`Daemon::build`].
+        durable: false,
+        store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,
         max_ttl: tasks.max_ttl,
         anonymous_ttl: tasks.anonymous_ttl,

@@ -25,6 +25,7 @@ pub mod record;
 mod reports;
 mod server;
 mod signals;
+pub mod store;
 mod sys;
 mod token;
 mod tools;
@@ -33,7 +34,7 @@ pub use backend::InThisProcess;
 pub use builtin::Builtin;
 pub use daemon::{Daemon, Running, StartError};
 pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
-pub use server::{Remote, Server};
+pub use server::{Remote, RunError, Server};
 pub use token::{CancelToken, Cancelled};
 pub use tools::{BadTool, HandlerTool, PATIENCE};
 

@@ -7,8 +7,10 @@
 mod act;
 mod links;
 mod runs;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -32,6 +34,9 @@ use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
+use crate::store::kept::Kept;
+use crate::store::thread::StoreThread;
+use crate::store::{StateDir, StoreError};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -51,6 +56,8 @@ const READ_BUDGET: usize = 256 * 1024;
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
+/// How long the store may take to write what it was told, at the very end.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// Loads the settings that are to hold from now on, for a reload.
 pub(crate) type Reload = Box<dyn FnMut() -> Result<Arc<Settings>, String> + Send>;
@@ -69,6 +76,35 @@ pub(crate) struct Options {
     pub eof_grace: Duration,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Where tasks are kept; `None`: in memory alone. The settings must agree.
+    pub kept: Option<Kept>,
+}
+
+/// Why a server ended that was not asked to.
+#[derive(Debug)]
+pub enum RunError {
+    /// The poll failed.
+    Io(io::Error),
+    /// The store cannot be used any more, and a new process might: nothing more may be promised
+    /// by this one (DUR-01).
+    Store(StoreError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
+            Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// One daemon. Made on the thread that runs it.
@@ -97,6 +133,11 @@ pub struct Server {
     shutdown_grace: Duration,
     eof_grace: Duration,
     stopping: Stopping,
+    store: Option<StoreThread>,
+    /// The store failed for good.
+    failed: Option<StoreError>,
+    /// Held for life.
+    _state_dir: Option<StateDir>,
 }
 
 /// How far the end is.
@@ -166,7 +207,7 @@ impl Server {
     /// A server without listeners or peers.
     ///
     /// # Errors
-    /// When the system gives no poll, no waker or no thread for the processes.
+    /// When the system gives no poll, no waker or no thread for the processes or the store.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
@@ -174,7 +215,11 @@ impl Server {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        Ok(Self {
+        let (kept, state_dir) =
+            options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
+        let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
+        let store = store.map(|store| stored::start(store, &reports)).transpose()?;
+        let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
@@ -196,7 +241,12 @@ impl Server {
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
             stopping: Stopping::No,
-        })
+            store,
+            failed: None,
+            _state_dir: state_dir,
+        };
+        server.restore(records);
+        Ok(server)
     }
 
     /// Reaches into this server from other threads.
@@ -248,8 +298,8 @@ impl Server {
     /// Runs until it was asked to shut down and has.
     ///
     /// # Errors
-    /// When the poll itself fails.
-    pub fn run(mut self) -> io::Result<()> {
+    /// [`RunError`]. What it started is gone then, too.
+    pub fn run(mut self) -> Result<(), RunError> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
             // Not before: whoever reads this may send signals at once.
@@ -259,8 +309,9 @@ impl Server {
         while !self.is_over() {
             self.turn(&mut events)?;
         }
+        let failed = self.failed.take();
         self.end();
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(RunError::Store(error)))
     }
 
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
@@ -302,13 +353,18 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
+        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
-        Some(first - self.clock.now().at)
+        let first = first.map(|at| at - self.clock.now().at);
+        let store = self.store.as_ref().and_then(StoreThread::slow_in);
+        [first, store].into_iter().flatten().min()
     }
 
     fn take_time(&mut self, now: Now) {
         self.pool.relieve(now.at);
+        if let Some(store) = &mut self.store {
+            store.watch();
+        }
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }
@@ -359,20 +415,26 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
+        if self.failed.is_some() {
+            return true;
+        }
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
         }
     }
 
-    /// Ends what may be left: processes are killed and waited for.
+    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
     fn end(self) {
-        let Self { supervisor, inbound, links, .. } = self;
+        let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
         drop(links);
         if !supervisor.shutdown(LAST_KILL) {
             tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        }
+        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
+            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }
