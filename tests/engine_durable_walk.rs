@@ -1,0 +1,3 @@
+//! Walks.
+#[test]
+fn w() {}
