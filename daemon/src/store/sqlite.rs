@@ -174,9 +174,11 @@ impl Store for Sqlite {
             Due::New => self.write(writes),
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
+                    // The log is not cut: its room is ours, and is written over next.
                     self.reserve.release();
-                    self.shorten_log("TRUNCATE")?;
-                    self.write(writes)
+                    let done = self.shorten_log("PASSIVE").and_then(|()| self.write(writes));
+                    self.reserve.hold();
+                    done
                 }
                 other => other,
             },
@@ -200,7 +202,8 @@ impl Store for Sqlite {
             Err(StoreError::Full) => false,
             other => other?,
         };
-        self.shorten_log("TRUNCATE")?;
+        let mode = if self.reserve.hold() { "TRUNCATE" } else { "PASSIVE" };
+        self.shorten_log(mode)?;
         Ok(is_more)
     }
 
