@@ -207,6 +207,44 @@ fn in_memory_nothing_is_written() {
     assert!(!home.path().join("state").exists());
 }
 
+/// Bytes of the store's files, without the reserve.
+fn store_bytes(home: &Home) -> u64 {
+    let tasks = home.path().join("state/ceased/tasks");
+    let len = |name: &str| fs::metadata(tasks.join(name)).map_or(0, |found| found.len());
+    len("tasks.db") + len("tasks.db-wal")
+}
+
+/// DUR-01, TSK-35: what has expired leaves the files, which are as large as what is kept and not as
+/// what ever was.
+#[test]
+fn the_files_level_off() {
+    let tasks = "late_result = \"1ms\"";
+    let daemon = Daemon::start(&Config { tools: LARGE, tasks, ..Config::default() });
+    let mut peer = daemon.peer();
+    let mut sizes = Vec::new();
+    for _ in 0..6 {
+        let calls: Vec<u64> = (0..20)
+            .map(|_| {
+                let params = r#"{"name":"large","arguments":{},"task":{"ttl":1}}"#;
+                peer.request("tools/call", params)
+            })
+            .collect();
+        for call in calls {
+            assert!(peer.answer(call)["result"]["task"].is_object());
+        }
+        wait_until("every task has expired", || {
+            let list = peer.result("tasks/list", "{}");
+            list["tasks"].as_array().is_some_and(Vec::is_empty)
+        });
+        sizes.push(store_bytes(&daemon.home));
+    }
+    // 120 results of twice 200 KB are 48 MB.
+    assert!(sizes.iter().all(|size| *size < 24 << 20), "{sizes:?}");
+    wait_until("the files are small again", || store_bytes(&daemon.home) < 2 << 20);
+    let daemon = Daemon::start_in(daemon.kill());
+    assert_eq!(daemon.peer().result("tasks/list", "{}")["tasks"], serde_json::json!([]));
+}
+
 /// DUR-01: on a full disk new tasks are refused, plain calls go on, what was begun ends and is
 /// kept, and it goes on by itself.
 #[test]

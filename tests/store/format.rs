@@ -39,7 +39,9 @@ fn as_contents(writes: Vec<StoreWrite>) -> Contents {
 /// DUR-01: a file of each version is read whole, and can be written to.
 #[test]
 fn files_of_every_version_are_read() {
-    for (version, writes) in [(1, first())] {
+    let every: Vec<(u32, Vec<StoreWrite>)> = vec![(1, first())];
+    assert_eq!(every.len(), usize::try_from(VERSION).unwrap());
+    for (version, writes) in every {
         let dir = tempfile::tempdir().unwrap();
         fs::copy(file(version), dir.path().join("tasks.db")).unwrap();
         let mut store = open(dir.path());

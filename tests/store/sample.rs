@@ -27,7 +27,7 @@ pub(crate) fn working(number: u64) -> TaskRecord {
         position: number * 7,
         tool: format!("tool-{}", number % 5).into(),
         status: if number % 4 == 3 { Status::InputRequired } else { Status::Working },
-        status_message: (number % 2 == 0).then(|| "it goes \"on\"\n\u{1f600}".into()),
+        status_message: number.is_multiple_of(2).then(|| "it goes \"on\"\n\u{1f600}".into()),
         created: Wall::from_millis(1_763_700_000_000 + number),
         updated: Wall::from_millis(1_763_700_000_001 + number),
         ttl: Duration::from_nanos(1_500_000 + number),
@@ -49,9 +49,9 @@ pub(crate) fn completed(number: u64, bytes: usize) -> TaskRecord {
 /// A task that has ended with an error.
 pub(crate) fn failed(number: u64) -> TaskRecord {
     let error = ErrorObject::new(-31_001 - number.cast_signed() % 5, format!("error \"{number}\""));
-    let error = if number % 2 == 0 { error.with_data("{\"a\": [1,2]}") } else { error };
+    let error = if number.is_multiple_of(2) { error.with_data("{\"a\": [1,2]}") } else { error };
     TaskRecord {
-        status: if number % 3 == 0 { Status::Cancelled } else { Status::Failed },
+        status: if number.is_multiple_of(3) { Status::Cancelled } else { Status::Failed },
         outcome: RecordedOutcome::Here(Err(error)),
         ..working(number)
     }

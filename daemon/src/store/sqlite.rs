@@ -123,10 +123,10 @@ impl Sqlite {
                 self.log_pages = 0;
                 Ok(())
             }
-            Err(error) => match self.judged(&error) {
-                StoreError::Full => Ok(()),
-                other => Err(other),
-            },
+            Err(error) => {
+                let why = self.judged(&error);
+                if why == StoreError::Full { Ok(()) } else { Err(why) }
+            }
         }
     }
 
@@ -314,24 +314,25 @@ fn make(dir: &Path) -> Result<(), StoreError> {
 /// What an error of SQLite means for a store in `dir`.
 fn judge(dir: &Path, error: &rusqlite::Error) -> StoreError {
     let what = format!("{}: {error}", dir.join(FILE).display());
-    let Some(code) = error.sqlite_error() else { return StoreError::Refused(what) };
-    match code.extended_code {
-        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => return StoreError::Lost(what),
-        _ => {}
-    }
-    match code.code {
-        ffi::ErrorCode::DiskFull => StoreError::Full,
+    let Some(found) = error.sqlite_error() else { return StoreError::Refused(what) };
+    let is = |codes: &[ffi::ErrorCode]| codes.contains(&found.code);
+    if [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(&found.extended_code) {
+        StoreError::Lost(what)
+    } else if is(&[ffi::ErrorCode::DiskFull])
         // A used-up quota is no full disk to SQLite.
-        ffi::ErrorCode::SystemIoFailure if reserve::is_full(&dir.join(PROBE_FILE)) => {
-            StoreError::Full
-        }
-        ffi::ErrorCode::DatabaseCorrupt | ffi::ErrorCode::NotADatabase => {
-            StoreError::damaged(format!("{} is damaged: {error}", dir.join(FILE).display()))
-        }
-        ffi::ErrorCode::TooBig
-        | ffi::ErrorCode::ConstraintViolation
-        | ffi::ErrorCode::TypeMismatch => StoreError::Refused(what),
-        _ => StoreError::Broken(what),
+        || is(&[ffi::ErrorCode::SystemIoFailure]) && reserve::is_full(&dir.join(PROBE_FILE))
+    {
+        StoreError::Full
+    } else if is(&[ffi::ErrorCode::DatabaseCorrupt, ffi::ErrorCode::NotADatabase]) {
+        StoreError::damaged(format!("{} is damaged: {error}", dir.join(FILE).display()))
+    } else if is(&[
+        ffi::ErrorCode::TooBig,
+        ffi::ErrorCode::ConstraintViolation,
+        ffi::ErrorCode::TypeMismatch,
+    ]) {
+        StoreError::Refused(what)
+    } else {
+        StoreError::Broken(what)
     }
 }
 
