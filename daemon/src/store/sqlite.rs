@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ceased_core::id::TaskId;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
 use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
@@ -162,6 +163,7 @@ impl Store for Sqlite {
         match rows::all(self.connection()?, resident, each) {
             Ok(()) => Ok(()),
             Err(rows::Unread::Damaged(what)) => {
+                self.connection = None;
                 Err(StoreError::damaged(format!("{} is damaged: {what}", file.display())))
             }
             Err(rows::Unread::Sqlite(error)) => Err(self.judged(&error)),
@@ -217,10 +219,8 @@ impl Store for Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            // Copies the log into the database and removes it; if not now, then at the next start.
-            let _ = connection.close();
-        }
+        // A database in one piece is easier to look at; what fails now is done at the next start.
+        let _ = self.shorten_log("TRUNCATE");
     }
 }
 
@@ -274,6 +274,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags(path, flags)?;
+    // What is damaged stays as it is found: closing changes nothing.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Alone: without memory shared with others, whose pages could go missing under us.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
