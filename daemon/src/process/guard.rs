@@ -28,6 +28,7 @@ use super::keeper;
 use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
+use crate::service;
 use crate::sys::{self, Fault};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
@@ -114,7 +115,11 @@ impl Program {
     /// Starts a guard for what `label` names.
     pub(super) fn start(&self, label: &str) -> io::Result<Started> {
         let (socket, theirs) = wire::pair()?;
-        let child = Command::new(&self.0)
+        let mut command = Command::new(&self.0);
+        for name in service::private_variables() {
+            command.env_remove(name);
+        }
+        let child = command
             .arg0(NAME)
             .arg(label)
             .env(MARK, "1")
