@@ -335,3 +335,52 @@ fn partial_bytes() {
     assert!(less.line().unwrap().contains("error"));
     bystander.result("ping", "{}");
 }
+
+/// A control group that is handed to an unprivileged user as `Delegate=yes` does it: the daemon is
+/// born in it, makes the groups of its jobs below, and leaves none.
+#[test]
+fn delegated() {
+    use std::os::unix::fs::chown;
+    const UID: u32 = 65_000;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)) else {
+        return eprintln!("skipped: delegated needs a cgroup2 mount");
+    };
+    let group = std::path::Path::new(mount).join(format!("ceased-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return eprintln!("skipped: delegated needs root and a cgroup2 that can be written to");
+    }
+    for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        chown(group.join(file), Some(UID), Some(UID)).expect("root may give it away");
+    }
+    let home = Home::new();
+    home.configure(&Config::default());
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let line = format!(
+        "echo $$ >{}/cgroup.procs; exec setpriv --reuid {UID} --regid {UID} --clear-groups \"$@\"",
+        group.display()
+    );
+    let command = home.command_after(&line, &["serve"]);
+    let mut daemon = Daemon::start_with(home, command);
+    let below = |name: &str| format!("{}/{name}", group.display());
+    let containment = format!("a control group per job below {}", below("ceased-"));
+    assert!(daemon.home.log().contains(&containment), "{}", daemon.home.log());
+    let subgroups =
+        || fs::read_dir(&group).unwrap().flatten().filter(|e| e.path().is_dir()).count();
+    let mark = ceased_tests::daemon::marker();
+    let mut peer = daemon.peer();
+    let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    peer.wait_started(&[family]);
+    assert_eq!(subgroups(), 1);
+    peer.cancel(family);
+    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    // Killed, it leaves what its keeper ends and removes.
+    let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    peer.wait_started(&[family]);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    wait_until("its groups are gone", || subgroups() == 0);
+    wait_until("the group can go", || fs::remove_dir(&group).is_ok());
+}
