@@ -1,6 +1,8 @@
 //! The daemon under a service manager: sockets it is handed, what it tells, its watchdog; and what
 //! a reload opens and closes.
 
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;

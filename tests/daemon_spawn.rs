@@ -1,6 +1,8 @@
 //! `ceased connect --spawn` and what it rests on: one daemon however many ask, errors that are
 //! shown, an end when nobody needs it; and `connect` at the end of its input.
 
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
 use std::fs;
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,8 @@
 //! What is shipped beside the binary: units, snippets, manual pages, completions, a package. What
 //! a test needs and the machine lacks is said, and the test is over.
 
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -167,3 +167,27 @@ fn required(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), Failure> 
     }
     Err(wrong(format!("{} also needs {}; add KEY=VALUE", tool.name, missing.join(", "))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As JSON Schema has it, and nothing that would be another number on arrival.
+    #[test]
+    fn integers() {
+        for (text, value) in [
+            ("2", 2),
+            ("-7", -7),
+            ("2.0", 2),
+            ("2e3", 2000),
+            ("-0.0", 0),
+            ("9007199254740992.0", 9_007_199_254_740_992_i64),
+        ] {
+            assert_eq!(integer(text), Some(Value::from(value)), "{text}");
+        }
+        assert_eq!(integer("18446744073709551615"), Some(Value::from(u64::MAX)));
+        for text in ["2.5", "1e300", "9007199254740994.0", "inf", "NaN", "0x10", "two", "", "2."] {
+            assert_eq!(integer(text), None, "{text}");
+        }
+    }
+}
