@@ -144,7 +144,11 @@ fn idle_exit() {
     assert!(!daemon.socket().exists());
 
     let home = Home::new();
-    home.configure(&Config { tasks: "default_ttl = \"3s\"", ..Config::default() });
+    home.configure(&Config {
+        daemon: "store = \"memory\"",
+        tasks: "default_ttl = \"3s\"",
+        ..Config::default()
+    });
     let command = home.command(&["serve", "--idle-exit", "100ms"]);
     let mut daemon = Daemon::start_with(home, command);
     let mut peer = daemon.peer();

@@ -67,6 +67,7 @@ pub mod event;
 pub mod frame;
 pub mod id;
 mod job;
+mod journal;
 pub mod limits;
 pub mod message;
 mod meta;

@@ -19,8 +19,10 @@ use crate::logging::SetLevel;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Guards, Options, Reload, Reloaded, Remote, Server};
+use crate::server::{Guards, Options, Reload, Reloaded, Remote, RunError, Server};
 use crate::service::InheritedSockets;
+use crate::store::kept::{Keep, OnDisk};
+use crate::store::{StateDirError, Store, StoreError};
 use crate::tools;
 
 /// What a daemon is made of.
@@ -47,6 +49,7 @@ pub struct Daemon {
     inherited: InheritedSockets,
     idle_exit: Option<Duration>,
     record: Option<PathBuf>,
+    keep: Keep,
 }
 
 impl Default for Daemon {
@@ -64,6 +67,10 @@ pub enum StartError {
     Inherited(String),
     /// Something the system did not give.
     Io(io::Error),
+    /// The state directory cannot be used.
+    StateDir(StateDirError),
+    /// The store in it cannot be used.
+    Store(StoreError),
 }
 
 impl fmt::Display for StartError {
@@ -72,6 +79,8 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
             Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::StateDir(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
     }
 }
@@ -84,6 +93,18 @@ impl From<io::Error> for StartError {
     }
 }
 
+impl From<StateDirError> for StartError {
+    fn from(error: StateDirError) -> Self {
+        Self::StateDir(error)
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl From<ListenError> for StartError {
     fn from(error: ListenError) -> Self {
         Self::Listen(error)
@@ -91,7 +112,7 @@ impl From<ListenError> for StartError {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with the default limits.
+    /// A daemon without tools or listeners, with the default limits, that keeps tasks in memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -108,15 +129,17 @@ impl Daemon {
             inherited: InheritedSockets::default(),
             idle_exit: None,
             record: None,
+            keep: Keep::Memory,
         }
     }
 
-    /// The daemon a configuration describes.
+    /// The daemon a configuration describes. It keeps tasks in the state directory unless that says
+    /// `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
             limits: limits(config),
-            tasks: task_policy(&config.tasks),
+            tasks: task_policy(config),
             tools: config.tools.iter().map(tools::configured).collect(),
             listen: config.listen.iter().map(address).collect(),
             containment: None,
@@ -128,6 +151,7 @@ impl Daemon {
             inherited: InheritedSockets::default(),
             idle_exit: None,
             record: None,
+            keep: keep(&config.daemon),
         }
     }
 
@@ -205,11 +229,35 @@ impl Daemon {
         self
     }
 
-    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept
-    /// for this long.
+    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept in
+    /// memory for this long.
     #[must_use]
     pub const fn idle_exit(mut self, idle: Duration) -> Self {
         self.idle_exit = Some(idle);
+        self
+    }
+
+    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
+    /// is not there, must not be open to other users, and is one daemon's at a time.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        let defaults = config::Daemon::default();
+        self.keep = Keep::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
+        self
+    }
+
+    /// Keeps tasks in a store of the caller's; what is in it is restored.
+    #[must_use]
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.keep = Keep::In(Box::new(store));
+        self
+    }
+
+    /// Keeps tasks in memory, whatever the configuration says: they end with the daemon.
+    #[must_use]
+    pub fn keep_in_memory(mut self) -> Self {
+        self.keep = Keep::Memory;
         self
     }
 
@@ -218,14 +266,22 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub fn build(mut self) -> Result<Server, StartError> {
-        let containment = self
+        // First of all: what the last daemon left must be gone before anything is accepted.
+        let kept = self.keep.open(self.limits.resident_result_bytes)?;
+        let mut containment = self
             .containment
             .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+            containment = containment.leased(dir.lease()?);
+            if let Some(group) = containment.group() {
+                dir.note_group(group)?;
+            }
+        }
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: self.limits,
-                tasks: self.tasks,
+                tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog: Catalog::new(self.tools),
                 ..Settings::default()
             }),
@@ -235,6 +291,7 @@ impl Daemon {
             eof_grace: self.eof_grace,
             guards: self.guards,
             record: self.record.as_deref().map(record::create).transpose()?,
+            kept,
         })?;
         for address in &self.listen {
             match address {
@@ -274,7 +331,7 @@ impl Daemon {
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Running {
@@ -290,14 +347,15 @@ impl Running {
     ///
     /// # Errors
     /// When its loop failed.
-    pub fn shut_down(mut self) -> io::Result<()> {
+    pub fn shut_down(mut self) -> Result<(), RunError> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.remote.shut_down();
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the daemon's loop panicked")))
+        let panicked = || Err(io::Error::other("its loop panicked").into());
+        thread.join().unwrap_or_else(|_| panicked())
     }
 }
 
@@ -320,7 +378,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: limits(&config),
-                tasks: task_policy(&config.tasks),
+                tasks: task_policy(&config),
                 catalog: Catalog::new(config.tools.iter().map(tools::configured)),
                 ..Settings::default()
             }),
@@ -336,8 +394,13 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
 /// The keys that are read at the start only and have another value now.
 fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
     let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let (was, is) = (&started.daemon, &now.daemon);
     let keys = [
-        ("daemon.state_dir", started.daemon.state_dir != now.daemon.state_dir),
+        ("daemon.state_dir", was.state_dir != is.state_dir),
+        ("daemon.store", was.store != is.store),
+        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
+        ("daemon.store_retry", was.store_retry != is.store_retry),
+        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
         ("log.audit", started.log.audit != now.log.audit),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
@@ -365,6 +428,22 @@ fn address(listen: &Listen) -> Address {
     }
 }
 
+/// Where a configured daemon keeps its tasks.
+fn keep(daemon: &config::Daemon) -> Keep {
+    match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
+        config::Keeping::Memory => Keep::Memory,
+    }
+}
+
+fn on_disk(daemon: &config::Daemon) -> OnDisk {
+    OnDisk {
+        dir: daemon.state_dir.clone(),
+        reserve: daemon.store_reserve as u64,
+        damaged: daemon.damaged_store,
+    }
+}
+
 fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     Limits {
@@ -376,14 +455,19 @@ fn limits(config: &Config) -> Limits {
         live_tasks_max: limits.tasks_per_identity,
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
+        resident_result_bytes: limits.resident_result_bytes,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         ..Limits::default()
     }
 }
 
-fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
+fn task_policy(config: &Config) -> TaskPolicy {
+    let tasks = &config.tasks;
     TaskPolicy {
+        // A server has a store or not; see [`Daemon::build`].
+        durable: false,
+        store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,
         max_ttl: tasks.max_ttl,
         anonymous_ttl: tasks.anonymous_ttl,
@@ -392,6 +476,7 @@ fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
+        ..TaskPolicy::default()
     }
 }
 

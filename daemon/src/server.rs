@@ -9,9 +9,11 @@ mod doors;
 mod frames;
 mod links;
 mod runs;
+mod stored;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -35,6 +37,9 @@ use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
+use crate::store::kept::Kept;
+use crate::store::thread::StoreThread;
+use crate::store::{StateDir, StoreError};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -54,6 +59,8 @@ const READ_BUDGET: usize = 256 * 1024;
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
+/// How long the store may take to write what it was told, at the very end.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 pub(crate) use upkeep::{Guards, Reload, Reloaded};
 
@@ -73,6 +80,35 @@ pub(crate) struct Options {
     pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Where tasks are kept; `None`: in memory alone. The settings must agree.
+    pub kept: Option<Kept>,
+}
+
+/// Why a server ended that was not asked to.
+#[derive(Debug)]
+pub enum RunError {
+    /// The poll failed.
+    Io(io::Error),
+    /// The store cannot be used any more, and a new process might: nothing more may be promised
+    /// by this one (DUR-01).
+    Store(StoreError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
+            Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// One daemon. Made on the thread that runs it.
@@ -106,7 +142,12 @@ pub struct Server {
     upkeep: upkeep::Upkeep,
     stopping: Stopping,
     /// Why the one peer it was there for could not be served to the end.
-    failure: Option<io::Error>,
+    lost_stdio: Option<io::Error>,
+    store: Option<StoreThread>,
+    /// The store failed for good.
+    failed: Option<StoreError>,
+    /// Held for life.
+    _state_dir: Option<StateDir>,
 }
 
 /// How far the end is.
@@ -159,7 +200,7 @@ impl Server {
     /// A server without listeners or peers.
     ///
     /// # Errors
-    /// When the system gives no poll, no waker or no thread for the processes.
+    /// When the system gives no poll, no waker or no thread for the processes or the store.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
@@ -167,7 +208,11 @@ impl Server {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        Ok(Self {
+        let (kept, state_dir) =
+            options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
+        let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
+        let store = store.map(|store| stored::start(store, &reports)).transpose()?;
+        let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
@@ -192,8 +237,13 @@ impl Server {
             unended: frames::Unended::default(),
             upkeep: upkeep::Upkeep::default(),
             stopping: Stopping::No,
-            failure: None,
-        })
+            lost_stdio: None,
+            store,
+            failed: None,
+            _state_dir: state_dir,
+        };
+        server.restore(records);
+        Ok(server)
     }
 
     /// Reaches into this server from other threads.
@@ -227,17 +277,18 @@ impl Server {
     /// Runs until it was asked to shut down and has.
     ///
     /// # Errors
-    /// When the poll itself fails, or standard input or output while a peer there is served.
-    pub fn run(mut self) -> io::Result<()> {
+    /// [`RunError`]. What it started is gone then, too.
+    pub fn run(mut self) -> Result<(), RunError> {
         self.open_doors(0)?;
         self.now_ready();
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
             self.turn(&mut events)?;
         }
-        let failure = self.failure.take();
+        let failed = self.failed.take().map(RunError::Store);
+        let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         self.end();
-        failure.map_or(Ok(()), Err)
+        failed.map_or(Ok(()), Err)
     }
 
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
@@ -282,9 +333,11 @@ impl Server {
             Stopping::No | Stopping::Draining => None,
         };
         let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
-        let first = [again, engine, end].into_iter().chain(own).flatten().min()?;
+        let first = [again, engine, end].into_iter().chain(own).flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
-        Some(first - self.clock.now().at)
+        let first = first.map(|at| at - self.clock.now().at);
+        let store = self.store.as_ref().and_then(StoreThread::slow_in);
+        [first, store].into_iter().flatten().min()
     }
 
     fn take_time(&mut self, now: Now) {
@@ -296,6 +349,9 @@ impl Server {
             self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
         }
         self.end_slow_frames(now);
+        if let Some(store) = &mut self.store {
+            store.watch();
+        }
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }
@@ -331,20 +387,26 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
+        if self.failed.is_some() {
+            return true;
+        }
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
         }
     }
 
-    /// Ends what may be left: processes are killed and waited for.
+    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
     fn end(self) {
-        let Self { supervisor, inbound, links, .. } = self;
+        let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
         drop(links);
         if !supervisor.shutdown(LAST_KILL) {
             tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        }
+        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
+            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }

@@ -39,7 +39,8 @@ impl Engine {
                 JobState::Running | JobState::Lingering,
                 Purpose::Answer(_) | Purpose::Task | Purpose::Retry(_),
             ) => true,
-            (JobState::Queued(_) | JobState::Stopping { .. }, _) | (_, Purpose::Nobody) => false,
+            (JobState::Held(_) | JobState::Queued(_) | JobState::Stopping { .. }, _)
+            | (_, Purpose::Nobody) => false,
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
-use super::{CommandTool, Config, Level, Listen, OnTtl, Run, Tool};
+use super::{CommandTool, Config, Keeping, Level, Listen, OnTtl, Run, Tool};
 
 impl Listen {
     /// One line: the transport and its address.
@@ -44,6 +44,14 @@ impl Config {
             row("listen", listen.describe());
         }
         row("workers", format!("{}, {} more may wait", daemon.workers, daemon.queue));
+        row(
+            "store",
+            match daemon.store {
+                Keeping::Auto => format!("{}, by `serve`", daemon.state_dir.display()),
+                Keeping::Disk => daemon.state_dir.display().to_string(),
+                Keeping::Memory => "none, tasks end with the daemon".into(),
+            },
+        );
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
         row("connections", limits.connections.to_string());

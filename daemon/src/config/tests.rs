@@ -6,6 +6,7 @@ mod errors;
 use std::path::Path;
 
 use super::*;
+use crate::store::Damaged;
 
 /// A user with a home and nothing else.
 fn environment() -> Environment {
@@ -75,6 +76,10 @@ fn every_key_is_taken() {
         r#"
         [daemon]
         state_dir = "state"
+        store = "disk"
+        store_reserve = 0
+        store_retry = "100ms"
+        damaged_store = "set_aside"
         workers = 1
         queue = 0
         shutdown_grace = "1h"
@@ -86,6 +91,7 @@ fn every_key_is_taken() {
         tasks_per_identity = 4
         stored_tasks_per_identity = 5
         stored_bytes_per_identity = "1MiB"
+        resident_result_bytes = 0
         task_ops_per_second = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
@@ -110,6 +116,10 @@ fn every_key_is_taken() {
         config.daemon,
         Daemon {
             state_dir: "/etc/ceased/state".into(),
+            store: Keeping::Disk,
+            store_reserve: 0,
+            store_retry: Duration::from_millis(100),
+            damaged_store: Damaged::SetAside,
             workers: 1,
             queue: 0,
             shutdown_grace: secs(3600),
@@ -125,6 +135,7 @@ fn every_key_is_taken() {
             tasks_per_identity: 4,
             stored_tasks_per_identity: 5,
             stored_bytes_per_identity: 1 << 20,
+            resident_result_bytes: 0,
             task_ops_per_second: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
@@ -151,11 +162,9 @@ fn every_key_is_taken() {
     assert_eq!(
         notices,
         [
-            "`daemon.state_dir` at /etc/ceased/config.toml:3 has no effect yet: tasks are kept in \
-             memory and end with the daemon",
-            "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
+            "`limits.task_ops_per_second` at /etc/ceased/config.toml:20 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:31 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:36 has no effect yet: no audit records are \
              written",
         ]
     );

@@ -115,7 +115,7 @@ impl Server {
                 Err(lost) => {
                     tracing::debug!(%conn, %lost, "lost");
                     if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
-                        self.failure = Some(io::Error::other(format!("{doing} stdio: {error}")));
+                        self.lost_stdio = Some(io::Error::other(format!("{doing} stdio: {error}")));
                     }
                     self.drop_peer(now, conn);
                 }

@@ -132,10 +132,13 @@ impl Server {
         }
     }
 
-    /// Whether nobody would miss it: no peer, no job, and no result that is still kept.
+    /// Whether nobody would miss it: no peer, no job, and no result that would end with it.
     fn is_idle(&self) -> bool {
-        let is_left = |sizes: ceased_core::engine::Sizes| sizes.jobs > 0 || sizes.tasks > 0;
-        self.links.is_empty() && !is_left(self.engine.sizes())
+        if !self.links.is_empty() {
+            return false;
+        }
+        let sizes = self.engine.sizes();
+        sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
     /// SIGHUP: what the configuration says now holds from now on, or nothing of it.
