@@ -86,7 +86,8 @@ impl Engine {
         json.member("version", &self.settings.server.version);
         json.raw(",").member("identity", &alloc::format!("{viewer}"));
         json.raw(",\"operator\":").display(self.is_operator(conn));
-        json.raw(",\"connection\":").display(conn.get());
+        // As the log names it.
+        json.raw(",\"connection\":\"").display(conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
         json.raw(",\"connections\":").display(self.connections.len());
         self.write_job_counts(json);
@@ -111,7 +112,7 @@ impl Engine {
         let seen = self.connections.iter().filter(|(conn, peer)| everybody || is_own(conn, peer));
         for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });
-            json.raw("\"connection\":").display(conn.get()).raw(",");
+            json.raw("\"connection\":\"").display(conn).raw("\",");
             json.member("identity", &alloc::format!("{}", peer.identity));
             json.raw(",").member("protocol", peer.dialect.revision);
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
@@ -184,7 +185,7 @@ impl Engine {
     fn write_job(&self, json: &mut Writer<'_>, id: JobId, job: &Job) {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
         json.raw(",").member("identity", &alloc::format!("{}", job.owner));
-        json.raw(",\"connection\":").display(job.conn.get());
+        json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match &job.state {
             JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),

@@ -25,17 +25,17 @@ pub(crate) struct Record {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Happening {
     /// A peer came.
-    Connect { identity: String, connection: u64, peer: String },
+    Connect { identity: String, connection: String, peer: String },
     /// A peer went.
-    Disconnect { identity: String, connection: u64, received_bytes: u64, sent_bytes: u64 },
+    Disconnect { identity: String, connection: String, received_bytes: u64, sent_bytes: u64 },
     /// A task was created.
-    Create { identity: String, connection: u64, task: String, job: u64, tool: Box<str> },
+    Create { identity: String, connection: String, task: String, job: u64, tool: Box<str> },
     /// A task has ended.
     Complete { identity: String, task: String, tool: Box<str>, status: &'static str },
     /// What came of a task was handed out.
     Retrieve {
         identity: String,
-        connection: u64,
+        connection: String,
         task: String,
         tool: Box<str>,
         method: &'static str,
@@ -45,7 +45,7 @@ pub(crate) enum Happening {
     /// Somebody cancelled something. Where that was a job, its `cancel` follows when it has ended.
     CancelRequested {
         identity: String,
-        connection: u64,
+        connection: String,
         method: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         request: Option<String>,
@@ -61,13 +61,13 @@ pub(crate) enum Happening {
     /// A job that was told to stop, by whomever, has ended: the receipt.
     Cancel(Box<CancelRecord>),
     /// A limit refused something.
-    Refuse { identity: String, connection: u64, limit: &'static str },
+    Refuse { identity: String, connection: String, limit: &'static str },
     /// A handler does not look at its cancellation flag and was given up: its thread goes on.
     Abandon { job: u64, tool: Box<str> },
     /// An identity did something too often.
     Suspicious {
         identity: String,
-        connection: u64,
+        connection: String,
         pattern: &'static str,
         count: u32,
         window_ms: u64,
@@ -82,7 +82,7 @@ pub(crate) struct CancelRecord {
     /// Whose job it was.
     pub(crate) identity: String,
     /// The connection the job came from.
-    pub(crate) connection: u64,
+    pub(crate) connection: String,
     /// Who stopped it: an identity, or `daemon`.
     pub(crate) by: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ impl CancelRecord {
             cancel.as_ref().map_or_else(|| "daemon".into(), |Cancel { by, .. }| by.to_string());
         Self {
             identity: owner.to_string(),
-            connection: conn.get(),
+            connection: conn.to_string(),
             by,
             request: request.map(request_text),
             task: task.map(|task| task.to_string()),
@@ -165,7 +165,7 @@ impl Asked<'_> {
     ) -> Happening {
         Happening::CancelRequested {
             identity: self.identity.to_string(),
-            connection: self.conn.get(),
+            connection: self.conn.to_string(),
             method: self.method,
             request: request.map(request_text),
             task: task.map(|task| task.to_string()),
@@ -199,7 +199,7 @@ impl Happening {
             }
             Note::TaskCreated { conn, identity, task, job, tool, live: _ } => Self::Create {
                 identity: who(identity),
-                connection: conn.get(),
+                connection: conn.to_string(),
                 task: task.to_string(),
                 job: job.get(),
                 tool: tool.clone(),
@@ -212,7 +212,7 @@ impl Happening {
             },
             Note::TaskRetrieved { conn, identity, task, tool, method } => Self::Retrieve {
                 identity: who(identity),
-                connection: conn.get(),
+                connection: conn.to_string(),
                 task: task.to_string(),
                 tool: tool.clone(),
                 method,
@@ -224,12 +224,12 @@ impl Happening {
                 status: status.as_str(),
             },
             Note::Refused { conn, identity, limit } => {
-                Self::Refuse { identity: who(identity), connection: conn.get(), limit }
+                Self::Refuse { identity: who(identity), connection: conn.to_string(), limit }
             }
             Note::Abandoned { job, tool } => Self::Abandon { job: job.get(), tool: tool.clone() },
             Note::Suspicious { conn, identity, pattern, count, window } => Self::Suspicious {
                 identity: who(identity),
-                connection: conn.get(),
+                connection: conn.to_string(),
                 pattern: pattern.as_str(),
                 count: *count,
                 window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),

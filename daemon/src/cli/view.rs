@@ -15,7 +15,7 @@ const BAR: usize = 10;
 pub(super) enum Key {
     Job(u64),
     Task(String),
-    Connection(u64),
+    Connection(String),
     Receipt(u64),
 }
 
@@ -287,7 +287,7 @@ impl Job {
     fn details(&self) -> Vec<String> {
         let mut lines = vec![
             format!("job {} runs {} for {}", self.job, self.tool, self.identity),
-            format!("asked for on connection c{} {} ago", self.connection, span(self.elapsed_ms)),
+            format!("asked for on connection {} {} ago", self.connection, span(self.elapsed_ms)),
         ];
         if let Some(task) = &self.task {
             lines.push(format!("task {task}"));
@@ -351,14 +351,14 @@ impl Peer {
         if self.unsent_bytes > 0 {
             requests.push_str(&format!(", {} bytes unread", self.unsent_bytes));
         }
-        let (id, since) = (format!("c{}", self.connection), span(self.elapsed_ms));
-        let text = columns(&id, &self.protocol, &self.identity, &since, &requests);
-        Row { key: Some(Key::Connection(self.connection)), tone: Tone::Plain, text }
+        let since = span(self.elapsed_ms);
+        let text = columns(&self.connection, &self.protocol, &self.identity, &since, &requests);
+        Row { key: Some(Key::Connection(self.connection.clone())), tone: Tone::Plain, text }
     }
 
     fn details(&self) -> Vec<String> {
         vec![
-            format!("connection c{} of {}", self.connection, self.identity),
+            format!("connection {} of {}", self.connection, self.identity),
             format!("speaks MCP {}, open for {}", self.protocol, span(self.elapsed_ms)),
             format!("{} requests, {} of them unanswered", self.requests, self.in_flight),
             format!("{} bytes wait for it to read", self.unsent_bytes),

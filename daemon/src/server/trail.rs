@@ -98,7 +98,7 @@ impl Server {
     ) {
         self.trail.metrics.note_connection();
         let (identity, peer) = (identity.to_string(), peer.to_string());
-        self.audit(now, Happening::Connect { identity, connection: conn.get(), peer });
+        self.audit(now, Happening::Connect { identity, connection: conn.to_string(), peer });
     }
 
     /// To be called before the engine forgets who it was.
@@ -106,7 +106,7 @@ impl Server {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         self.trail.metrics.note_close(received_bytes, sent_bytes);
         let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
-        let (identity, connection) = (identity.to_string(), conn.get());
+        let (identity, connection) = (identity.to_string(), conn.to_string());
         let left = Happening::Disconnect { identity, connection, received_bytes, sent_bytes };
         self.audit(now, left);
     }

@@ -30,7 +30,7 @@ pub(in crate::cli) struct Job {
     pub(in crate::cli) job: u64,
     pub(in crate::cli) tool: String,
     pub(in crate::cli) identity: String,
-    pub(in crate::cli) connection: u64,
+    pub(in crate::cli) connection: String,
     pub(in crate::cli) state: String,
     pub(in crate::cli) reason: String,
     pub(in crate::cli) by: Option<String>,
@@ -60,7 +60,7 @@ pub(in crate::cli) struct Task {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct Peer {
-    pub(in crate::cli) connection: u64,
+    pub(in crate::cli) connection: String,
     pub(in crate::cli) identity: String,
     pub(in crate::cli) protocol: String,
     pub(in crate::cli) elapsed_ms: u64,

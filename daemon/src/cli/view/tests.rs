@@ -19,7 +19,7 @@ fn status() -> Status {
         ],
         "taskList": [{"task": "517228dd-5c11", "tool": "count", "identity": "uid:7",
             "status": "working", "ageMs": 61_000, "ttlLeftMs": 3_539_000, "job": 1}],
-        "peers": [{"connection": 1024, "identity": "uid:7", "protocol": "2025-11-25",
+        "peers": [{"connection": "c1024", "identity": "uid:7", "protocol": "2025-11-25",
             "elapsedMs": 90_061_000, "requests": 12, "inFlight": 1}],
         "host": {"pid": 42, "uptimeMs": 90_061_000, "survivors": 0,
             "cancelToDeath": {"count": 9, "longestMs": 1002.4},
