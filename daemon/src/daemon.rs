@@ -15,10 +15,12 @@ use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, SocketMode, Transport};
 
 use crate::config::{self, Config, Listen};
+use crate::logging::SetLevel;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Remote, RunError, Server};
+use crate::server::{Guards, Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::service::InheritedSockets;
 use crate::store::kept::{Keep, OnDisk};
 use crate::store::{StateDirError, Store, StoreError};
 use crate::tools;
@@ -43,6 +45,9 @@ pub struct Daemon {
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    guards: Guards,
+    inherited: InheritedSockets,
+    idle_exit: Option<Duration>,
     record: Option<PathBuf>,
     keep: Keep,
 }
@@ -58,6 +63,8 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// The service manager handed something over that nothing is to be done with.
+    Inherited(String),
     /// Something the system did not give.
     Io(io::Error),
     /// The state directory cannot be used.
@@ -70,6 +77,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Inherited(why) => f.write_str(why),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
@@ -117,6 +125,9 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            guards: Guards::default(),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
             keep: Keep::Memory,
         }
@@ -136,6 +147,9 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
+            guards: guards(config),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
             keep: keep(&config.daemon),
         }
@@ -207,6 +221,22 @@ impl Daemon {
         self
     }
 
+    /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
+    /// asked for by [`Daemon::listen`].
+    #[must_use]
+    pub(crate) fn inherit(mut self, sockets: InheritedSockets) -> Self {
+        self.inherited = sockets;
+        self
+    }
+
+    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept in
+    /// memory for this long.
+    #[must_use]
+    pub const fn idle_exit(mut self, idle: Duration) -> Self {
+        self.idle_exit = Some(idle);
+        self
+    }
+
     /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
     /// is not there, must not be open to other users, and is one daemon's at a time.
     #[cfg(feature = "sqlite")]
@@ -235,7 +265,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn build(self) -> Result<Server, StartError> {
+    pub fn build(mut self) -> Result<Server, StartError> {
         // First of all: what the last daemon left must be gone before anything is accepted.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = self
@@ -259,16 +289,24 @@ impl Daemon {
             orphans: self.orphans,
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
+            guards: self.guards,
             record: self.record.as_deref().map(record::create).transpose()?,
             kept,
         })?;
         for address in &self.listen {
             match address {
                 Address::Stdio => server.serve_peer(stdio()?, true)?,
-                Address::Unix { .. } | Address::Tcp(_) => {
-                    server.listen(address)?;
-                }
+                Address::Unix { .. } | Address::Tcp(_) => match self.inherited.claim(address) {
+                    Some(listener) => server.listen_on(address, listener),
+                    None => drop(server.listen(address)?),
+                },
             }
+        }
+        if let Some(why) = self.inherited.left() {
+            return Err(StartError::Inherited(why));
+        }
+        if let Some(idle) = self.idle_exit {
+            server.exit_when_idle_for(idle);
         }
         Ok(server)
     }
@@ -329,18 +367,49 @@ impl Drop for Running {
     }
 }
 
-/// The settings a configuration file holds now; for a reload.
-pub(crate) fn reload(path: PathBuf) -> Reload {
+/// What a configuration file holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`.
+pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
     Box::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
-        Ok(Arc::new(Settings {
-            server: ServerInfo::default(),
-            limits: limits(&config),
-            tasks: task_policy(&config),
-            catalog: Catalog::new(config.tools.iter().map(tools::configured)),
-            ..Settings::default()
-        }))
+        let listen = listens.then(|| config.listen.iter().map(address).collect());
+        set_level(config.log.level);
+        Ok(Reloaded {
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: limits(&config),
+                tasks: task_policy(&config),
+                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                ..Settings::default()
+            }),
+            listen,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+            guards: guards(&config),
+            needs_restart: needs_restart(&started, &config),
+        })
     })
+}
+
+/// The keys that are read at the start only and have another value now.
+fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let (was, is) = (&started.daemon, &now.daemon);
+    let keys = [
+        ("daemon.state_dir", was.state_dir != is.state_dir),
+        ("daemon.store", was.store != is.store),
+        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
+        ("daemon.store_retry", was.store_retry != is.store_retry),
+        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
+        ("log.audit", started.log.audit != now.log.audit),
+        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+fn guards(config: &Config) -> Guards {
+    let limits = &config.limits;
+    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
 }
 
 fn stdio() -> io::Result<Box<dyn Transport>> {
@@ -407,7 +476,6 @@ fn task_policy(config: &Config) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
-        ..TaskPolicy::default()
     }
 }
 

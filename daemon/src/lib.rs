@@ -24,6 +24,7 @@ pub mod process;
 pub mod record;
 mod reports;
 mod server;
+mod service;
 mod signals;
 pub mod store;
 mod sys;

@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod binary;
 pub mod daemon;
+pub mod disk;
 pub mod fuzz;
 pub mod model;
 pub mod modern;

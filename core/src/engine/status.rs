@@ -20,7 +20,8 @@ impl Engine {
         json.raw("{").member("server", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
         json.raw(",").member("identity", &alloc::format!("{viewer}"));
-        json.raw(",\"connection\":").display(reply.conn.get());
+        // As the log names it.
+        json.raw(",\"connection\":\"").display(reply.conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
         json.raw(",\"connections\":").display(self.connections.len());
         self.write_job_counts(&mut json);
@@ -61,7 +62,7 @@ impl Engine {
 
     fn write_job(&self, json: &mut Writer<'_>, id: JobId, job: &Job) {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
-        json.raw(",\"connection\":").display(job.conn.get());
+        json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match &job.state {
             JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),

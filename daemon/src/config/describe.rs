@@ -62,6 +62,8 @@ impl Config {
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
+        row("frame_time", show_duration(limits.frame_time));
+        row("partial_bytes", size(limits.partial_bytes));
         row("default_ttl", show_duration(tasks.default_ttl));
         row("max_ttl", show_duration(tasks.max_ttl));
         row("anonymous_ttl", show_duration(tasks.anonymous_ttl));

@@ -128,6 +128,10 @@ pub struct Limits {
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
     pub write_stall: Duration,
+    /// How long a TCP peer may take for one message.
+    pub frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub partial_bytes: usize,
 }
 
 /// `[tasks]`

@@ -71,6 +71,8 @@ pub(super) struct Limits {
     pub(super) task_ops_per_second: Option<Whole>,
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
+    pub(super) frame_time: Option<Spanned<Span>>,
+    pub(super) partial_bytes: Option<Spanned<Size>>,
 }
 
 /// `[tasks]`

@@ -47,6 +47,8 @@ impl Default for Limits {
             task_ops_per_second: 1000,
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
         }
     }
 }
@@ -158,15 +160,20 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     );
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
+    // Smaller, and not even an `initialize` fits.
+    let message_bytes =
+        size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
+    // Less, and not even one message fits.
+    let partial_bytes = size(
+        "partial_bytes",
+        &raw.partial_bytes,
+        default.partial_bytes.max(message_bytes),
+        message_bytes as u64..=1024 * GIB,
+    );
     Limits {
         connections,
-        // Smaller, and not even an `initialize` fits.
-        message_bytes: size(
-            "message_bytes",
-            &raw.message_bytes,
-            default.message_bytes,
-            4 * KIB..=GIB,
-        ),
+        message_bytes,
+        partial_bytes,
         inflight_per_connection,
         tasks_per_identity,
         stored_tasks_per_identity,
@@ -193,6 +200,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             key("write_stall"),
             raw.write_stall.as_ref(),
             default.write_stall,
+            MS..=HOUR,
+        ),
+        frame_time: check.duration(
+            key("frame_time"),
+            raw.frame_time.as_ref(),
+            default.frame_time,
             MS..=HOUR,
         ),
     }

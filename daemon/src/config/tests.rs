@@ -53,6 +53,23 @@ fn an_empty_file_is_the_default() {
     assert_eq!(listen, [Listen::Unix { path: Config::default_socket(), mode: 0o600 }]);
 }
 
+/// What depends on another key follows it, as long as it is not set itself.
+#[test]
+fn defaults_follow_what_they_depend_on() {
+    let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let small = format!("[limits]\nwrite_buffer_bytes = \"64KiB\"\n{tool}");
+    let tools = good(&small).tools;
+    let Run::Command(command) = &tools.first().expect("one").run else { panic!("no command") };
+    assert_eq!(command.max_output, 64 << 10);
+    let why = parse(&format!("{small}max_output = \"65KiB\"")).expect_err("cannot be sent");
+    assert!(why.to_string().contains("write_buffer_bytes"), "{why}");
+
+    let long = "[limits]\nmessage_bytes = \"512MiB\"\n";
+    assert_eq!(good(long).limits.partial_bytes, 512 << 20);
+    let why = parse(&format!("{long}partial_bytes = \"511MiB\"")).expect_err("no message fits");
+    assert!(why.to_string().contains("512MiB"), "{why}");
+}
+
 #[test]
 fn every_key_is_taken() {
     let config = good(
@@ -78,6 +95,8 @@ fn every_key_is_taken() {
         task_ops_per_second = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
+        frame_time = "2s"
+        partial_bytes = "8KiB"
         [tasks]
         default_ttl = "1m"
         max_ttl = "2m"
@@ -120,6 +139,8 @@ fn every_key_is_taken() {
             task_ops_per_second: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
+            frame_time: secs(2),
+            partial_bytes: 8192,
         }
     );
     assert_eq!(
@@ -143,7 +164,7 @@ fn every_key_is_taken() {
         [
             "`limits.task_ops_per_second` at /etc/ceased/config.toml:20 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:34 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:36 has no effect yet: no audit records are \
              written",
         ]
     );

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::action::Action;
-use ceased_core::engine::Engine;
+use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::Event;
 use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, Mint};
@@ -72,6 +72,11 @@ impl Recorded {
     /// See [`Engine::deadline`].
     pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
         self.engine.deadline()
+    }
+
+    /// See [`Engine::sizes`].
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.engine.sizes()
     }
 
     /// See [`Engine::outbox`].

@@ -67,7 +67,7 @@ fn every_key_is_documented() {
         "eof_grace path mode connections message_bytes",
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second write_buffer_bytes",
-        "write_stall",
+        "write_stall frame_time partial_bytes",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
         "status_notifications level",
     ];
