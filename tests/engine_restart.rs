@@ -15,7 +15,7 @@ use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
-use ceased_tests::world::{NEWEST, WALL_START, World, raw_json};
+use ceased_tests::world::{NEWEST, WALL_START, World, raw_json, result_of};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -75,7 +75,7 @@ fn every_state_survives() {
             1 => w.fail(job, 7, "it broke"),
             2 => w.send(c, &request(json!("cancel"), "tasks/cancel", json!({"taskId": task}))),
             3 => {
-                w.end(job, ceased_tests::world::result_of(&json!({"content": [], "isError": true})))
+                w.end(job, result_of(&json!({"content": [], "isError": true})));
             }
             // Its end was never on disk: nobody was told.
             6 => w.done(job, "lost"),

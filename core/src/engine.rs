@@ -216,8 +216,7 @@ impl Engine {
     }
 
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
-        let Some(connection) = self.connections.get(&conn) else { return };
-        if matches!(connection.ending, Ending::Closing(_)) {
+        if self.is_closing(conn) {
             return;
         }
         self.counters.frames += 1;
@@ -247,6 +246,10 @@ impl Engine {
         }
         let batch = connection.open_batch(messages.len());
         for message in messages {
+            // Its own answers may have been too much for the peer.
+            if self.is_closing(conn) {
+                return;
+            }
             self.on_message(conn, Message::parse_one(message.get()), Some(batch));
         }
     }
@@ -281,6 +284,12 @@ impl Engine {
         if let Some(batch) = batch {
             self.settle_in_batch(conn, batch, |_| {});
         }
+    }
+
+    /// Whether nothing of a connection is read any more.
+    fn is_closing(&self, conn: ConnId) -> bool {
+        let connection = self.connections.get(&conn);
+        connection.is_none_or(|connection| matches!(connection.ending, Ending::Closing(_)))
     }
 
     fn close(&mut self, conn: ConnId, why: Closing) {

@@ -5,12 +5,14 @@ use alloc::sync::Arc;
 
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
+use crate::call::Call;
 use crate::connection::{Ending, Pending, Phase, Work};
 use crate::dialect::Methods;
 use crate::event::AfterInput;
-use crate::id::{ConnId, JobId, RequestId};
+use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
+use crate::remote_task::RemoteTask;
 use crate::role::Side;
 use crate::settings::Settings;
 use crate::task::Change;
@@ -56,6 +58,9 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
+        let calls = core::mem::take(&mut connection.calls);
+        let remote_tasks = core::mem::take(&mut connection.remote_tasks);
+        self.lose_all_calls(conn, calls, remote_tasks);
         // Who cannot cancel any more would listen for ever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
@@ -77,8 +82,18 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
-        let mut calls: alloc::vec::Vec<_> = connection.calls.into_iter().collect();
-        for (id, remote) in connection.remote_tasks {
+        self.lose_all_calls(conn, connection.calls, connection.remote_tasks);
+    }
+
+    /// A peer has said its last word: what we asked it will not be answered.
+    fn lose_all_calls(
+        &mut self,
+        conn: ConnId,
+        calls: BTreeMap<CallId, Call>,
+        remote_tasks: BTreeMap<CallId, RemoteTask>,
+    ) {
+        let mut calls: alloc::vec::Vec<_> = calls.into_iter().collect();
+        for (id, remote) in remote_tasks {
             calls.push(self.lose_remote(conn, id, remote));
         }
         self.lose_calls(conn, calls);
