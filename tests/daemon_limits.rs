@@ -56,11 +56,11 @@ fn connections() {
 fn inflight_per_connection() {
     let daemon = limited("inflight_per_connection = 2");
     let mut peer = daemon.peer();
+    // A task takes up no place once its creation is answered. A wait for one does.
+    let id = peer.create_task("sleep", r#"{"ms":86400000}"#);
     let calls = [peer.call("sleep", r#"{"ms":86400000}"#), peer.call("hang", &with(&marker()))];
     let refused = peer.call("echo", r#"{"text":"x"}"#);
     assert_refused(&peer.answer(refused), "inflight_per_connection", 2);
-    // A task takes up no place: its creation is answered at once. A wait for one does.
-    let id = peer.create_task("sleep", r#"{"ms":86400000}"#);
     let refused = peer.request("tasks/result", &task(&id));
     assert_refused(&peer.answer(refused), "inflight_per_connection", 2);
     // What needs no place is served.

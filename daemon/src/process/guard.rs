@@ -73,6 +73,15 @@ pub struct Program {
     lease: Option<Arc<OwnedFd>>,
 }
 
+/// What its guards hold does not make it another program.
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Program {}
+
 impl Program {
     /// The running program itself, if it called [`init`]. Also works after its file was replaced.
     #[must_use]

@@ -9,6 +9,7 @@ mod dir;
 mod faulty;
 pub(crate) mod kept;
 mod memory;
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
 mod record;
 #[cfg(feature = "sqlite")]
 mod reserve;
