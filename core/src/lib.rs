@@ -76,6 +76,7 @@ mod recall;
 pub mod remote_task;
 pub mod role;
 pub mod settings;
+mod status;
 pub mod task;
 pub mod time;
 pub mod timer;

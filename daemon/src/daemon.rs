@@ -476,7 +476,6 @@ fn task_policy(config: &Config) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
-        ..TaskPolicy::default()
     }
 }
 

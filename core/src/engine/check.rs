@@ -6,7 +6,8 @@ use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
-use crate::task::{Disk, Status};
+use crate::journal::Disk;
+use crate::task::Status;
 
 /// Checks them all.
 ///

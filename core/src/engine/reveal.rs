@@ -10,9 +10,9 @@ use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
 use crate::id::{ConnId, RequestId, TaskId};
+use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, write_with_meta};
-use crate::task::Disk;
 use crate::write::Writer;
 
 /// When something may be said of a task.

@@ -18,8 +18,6 @@ mod rows;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
-mod tests;
 pub(crate) mod thread;
 
 use std::fmt;

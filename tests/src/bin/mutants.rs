@@ -17,7 +17,7 @@ use ceased_tests::workspace;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The suites, the likeliest to notice first, each as arguments of cargo.
-const SUITES: [(&str, &[&str]); 6] = [
+const SUITES: [(&str, &[&str]); 7] = [
     (
         "sim",
         &[
@@ -35,6 +35,21 @@ const SUITES: [(&str, &[&str]); 6] = [
         ],
     ),
     ("core", &["test", "-p", "ceased-core", "--lib"]),
+    (
+        "durable",
+        &[
+            "test",
+            "-p",
+            "ceased-tests",
+            "--no-default-features",
+            "--test",
+            "engine_durable",
+            "--test",
+            "engine_restart",
+            "--test",
+            "engine_durable_walk",
+        ],
+    ),
     (
         "engine_cancel",
         &["test", "-p", "ceased-tests", "--no-default-features", "--test", "engine_cancel"],
