@@ -248,12 +248,12 @@ const OVER_A_COPY: &str = r#"
 set -e
 mount --make-rprivate /
 mount -t tmpfs none "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-cp "$2" "$1/root/root/ceased.deb"
+mkdir "$1/upper" "$1/work" "$1/copy"
+mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/copy"
+cp "$2" "$1/copy/srv/ceased.deb"
 echo possible
-exec chroot "$1/root" sh -ec '
-dpkg --force-depends --install /root/ceased.deb
+exec chroot "$1/copy" sh -ec '
+dpkg --force-depends --install /srv/ceased.deb
 ceased check --config /etc/ceased/config.toml
 getent passwd ceased
 dpkg --force-depends --remove ceased
