@@ -1,11 +1,11 @@
 //! The generator: decides, from a seed and from what is there, what happens next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::Fault;
 use super::judge::Judge;
 use super::peer::Peer;
-use super::step::{How, Op, Step, Then};
+use super::step::{How, Op, Step, Then, Wish};
 use super::swarm::{Kind, Swarm};
 use crate::rng::Rng;
 use crate::world::WALL_START;
@@ -17,6 +17,9 @@ pub struct Generator<'a> {
     peers: BTreeMap<u64, Peer>,
     next_conn: u64,
     next_call: u64,
+    next_ask: u64,
+    /// What was asked last, and by which job if not by the host.
+    asks: VecDeque<(Option<u64>, u64)>,
     at: u64,
     wall: u64,
     /// A deadline may have passed.
@@ -33,6 +36,8 @@ impl<'a> Generator<'a> {
             peers: BTreeMap::new(),
             next_conn: 1,
             next_call: 1,
+            next_ask: 1,
+            asks: VecDeque::new(),
             at: 0,
             wall: WALL_START,
             tick: false,
@@ -60,6 +65,8 @@ impl<'a> Generator<'a> {
             Kind::Speak => self.speak(judge),
             Kind::Deliver => self.deliver(),
             Kind::Work => self.work(judge),
+            Kind::Ask => self.ask(judge),
+            Kind::Unask => self.unask(),
             Kind::Window => self.window(),
             Kind::Pass => Some(self.pass(judge)),
             Kind::Turn => Some(Op::Turn),
@@ -99,7 +106,7 @@ impl<'a> Generator<'a> {
         self.next_conn += 1;
         let user = u32::try_from(self.rng.below(4)).unwrap_or(0) % self.swarm.users;
         let revision = *self.rng.pick(&self.swarm.revisions);
-        self.peers.insert(conn, Peer::new(revision));
+        self.peers.insert(conn, Peer::new(revision, &mut self.rng));
         Some(Op::Open { conn, user })
     }
 
@@ -149,6 +156,47 @@ impl<'a> Generator<'a> {
             return Some(self.report(job));
         }
         Some(Op::Done { job, how: self.how(stopping) })
+    }
+
+    /// A job asks whoever it works for, or anybody; or the host asks a peer.
+    fn ask(&mut self, judge: &Judge) -> Option<Op> {
+        let call = self.next_ask;
+        let wish = self.wish();
+        let running: Vec<u64> = judge.running.iter().copied().collect();
+        let by_host = running.is_empty() || self.rng.once_in(5);
+        let asker = if by_host { None } else { Some(*self.rng.pick(&running)) };
+        let op = match asker {
+            None => Op::Call { conn: self.peer()?, call, wish },
+            Some(job) => {
+                let to = if self.rng.once_in(8) { self.peer() } else { None };
+                Op::Ask { job, call, wish, to }
+            }
+        };
+        self.next_ask += 1;
+        self.asks.push_back((asker, call));
+        if self.asks.len() > 16 {
+            self.asks.pop_front();
+        }
+        Some(op)
+    }
+
+    fn wish(&mut self) -> Wish {
+        let methods =
+            ["elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list", "ping", "tools/list"];
+        let method = (*self.rng.pick(&methods)).to_owned();
+        let ttl = if self.rng.once_in(2) { self.rng.word() % 5000 } else { 0 };
+        let task = self.rng.once_in(10).then_some(ttl).filter(|_| false);
+        let timeout = 1 + self.rng.word() % 10_000_000_000;
+        let cap = 1 + self.rng.word() % 20_000_000_000;
+        let extends = self.rng.once_in(2);
+        let patience = self.rng.once_in(2).then_some((timeout, cap, extends));
+        Wish { method, task, patience }
+    }
+
+    fn unask(&mut self) -> Option<Op> {
+        let asks: Vec<_> = self.asks.iter().copied().collect();
+        let (job, call) = *(!asks.is_empty()).then(|| self.rng.pick(&asks))?;
+        Some(Op::Unask { job, call })
     }
 
     fn how(&mut self, stopping: bool) -> How {

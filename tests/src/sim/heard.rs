@@ -3,6 +3,8 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::heard_modern as modern;
+
 /// How tasks and tokens are to be called.
 pub(super) trait Names {
     /// What to call the task with this id.
@@ -11,6 +13,12 @@ pub(super) trait Names {
     fn created(&mut self, token: &str, id: &str) -> String;
     /// A list ends with this cursor, after this task.
     fn cursor(&mut self, cursor: &str, last: &str);
+    /// A request of the engine's was heard, with this id.
+    fn asked(&mut self, call: u64, text: &str, wire: u64);
+    /// What to call the request of the engine's with this id.
+    fn call(&self, wire: u64) -> String;
+    /// What to call the call that waits for its retry with this state.
+    fn parked(&mut self, token: &str, state: &str) -> String;
 }
 
 /// One line in short.
@@ -47,7 +55,10 @@ fn token(line: &str, message: &Value) -> String {
 fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
     assert_eq!(message["jsonrpc"], "2.0", "{line}");
     if let Some(method) = message.get("method").and_then(Value::as_str) {
-        return notification(method, message, names);
+        return match message["id"].as_u64() {
+            Some(wire) => request(method, wire, message, names),
+            None => notification(method, message, names),
+        };
     }
     let token = token(line, message);
     if let Some(error) = message.get("error") {
@@ -57,9 +68,30 @@ fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
         return format!("{token}:E {}{limit}", error["code"]);
     }
     let result = message.get("result").unwrap_or_else(|| panic!("no message: {line}"));
+    if let Some(kind) = result.get("resultType").and_then(Value::as_str) {
+        return format!("{token}:{kind} {}", modern::answer(kind, &token, result, names));
+    }
     let created = result.get("task").and_then(|task| task["taskId"].as_str());
     let task = created.map(|id| names.created(&token, id));
     format!("{token}:{}", answer(result, task, names))
+}
+
+/// A request of the engine's.
+fn request(method: &str, wire: u64, message: &Value, names: &mut dyn Names) -> String {
+    let params = &message["params"];
+    let call = params["call"].as_u64().unwrap_or_else(|| panic!("nobody asked {message}"));
+    let mut text = format!("ask {call} {method}");
+    if let Some(task) = params.get("task") {
+        let ttl = task.get("ttl").map_or_else(|| "-".to_owned(), Value::to_string);
+        text.push_str(&format!(" task {ttl}"));
+    }
+    if let Some(token) = params.pointer("/_meta/progressToken") {
+        assert_eq!(*token, wire, "{message}");
+        text.push_str(" progress");
+    }
+    text.push_str(&related(params, names));
+    names.asked(call, &text, wire);
+    text
 }
 
 fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String {
@@ -85,7 +117,17 @@ fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String 
             assert!(params.get("_meta").is_none(), "TSK-18: no related task in {message}");
             format!("status {}", task(params, None, names))
         }
-        "notifications/tools/list_changed" => "changed".to_owned(),
+        "notifications/tools/list_changed" => match modern::subscription(params) {
+            Some(name) => format!("changed {name}"),
+            None => "changed".to_owned(),
+        },
+        "notifications/cancelled" => {
+            assert!(params["reason"].is_string(), "CAN-01: {message}");
+            format!("cancel {}", names.call(params["requestId"].as_u64().unwrap_or_default()))
+        }
+        "notifications/subscriptions/acknowledged" | "notifications/tasks" => {
+            modern::notification(method, params, names)
+        }
         "ping" => {
             let id = message["id"].as_str().unwrap_or_default();
             format!("probe {}", id.strip_prefix("probe-").unwrap_or(id))
@@ -103,7 +145,7 @@ fn related(holder: &Value, names: &dyn Names) -> String {
     task.and_then(Value::as_str).map(|id| format!(" {}", names.task(id))).unwrap_or_default()
 }
 
-fn answer(result: &Value, created: Option<String>, names: &mut dyn Names) -> String {
+pub(super) fn answer(result: &Value, created: Option<String>, names: &mut dyn Names) -> String {
     if let Some(name) = created {
         return format!("T {}", task(&result["task"], Some(name), names));
     }
@@ -163,7 +205,7 @@ fn task(task: &Value, name: Option<String>, names: &dyn Names) -> String {
 }
 
 /// What a status message comes to; the wording is the engine's own.
-fn gist(message: &str) -> &str {
+pub(super) fn gist(message: &str) -> &str {
     let starts = |start: &str| message.starts_with(start);
     match message {
         _ if starts("cancelled") => "cancelled",

@@ -9,8 +9,9 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{AfterInput, Identity, LogLevel, Outcome};
+use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::id::{AskId, ConnId, JobId, Mint};
 use ceased_core::message::ErrorObject;
 use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
@@ -20,8 +21,10 @@ use uuid::Uuid;
 
 use super::compare;
 use super::fault::Fault;
-use super::oracle::Oracle;
-use super::step::{How, Op, Step, Then};
+use super::link::{Calls, Link};
+use super::mark::Mark;
+use super::oracle::{Oracle, recalled_by};
+use super::step::{How, Op, Step, Then, Wish};
 use super::swarm::Swarm;
 use crate::trace::Input;
 use crate::world::{raw_json, result_of};
@@ -53,23 +56,6 @@ impl Mint for Numbered {
     }
 }
 
-/// The host's end of a connection.
-pub(super) struct Link {
-    inbox: Inbox,
-    /// Bytes the peer takes at a time.
-    pub(super) window: usize,
-    /// The peer has closed its side.
-    pub(super) finished: bool,
-    flush: bool,
-    blocked: bool,
-    closing: Option<bool>,
-    /// What the engine wrote and what the peer was given, as sums over the bytes.
-    pub(super) written: (u64, u64),
-    pub(super) taken: (u64, u64),
-    /// The last cursor this peer was given.
-    pub(super) cursor: Option<String>,
-}
-
 /// What may be there at most, whatever was reloaded.
 pub(super) struct Loosest {
     pub(super) running_max: usize,
@@ -92,6 +78,10 @@ pub struct Judge {
     /// Jobs that have ended or were given up.
     pub(super) ended: VecDeque<u64>,
     pub(super) names: BTreeMap<String, u64>,
+    pub(super) calls: Calls,
+    /// What the characters of steps that are no bytes came to, in order.
+    pub(super) said: VecDeque<Vec<u8>>,
+    turns: u64,
     settings: Vec<Arc<ceased_core::settings::Settings>>,
     hint: Arc<AtomicU64>,
     /// A sum over everything the engine did.
@@ -123,6 +113,9 @@ impl Judge {
             running: BTreeSet::new(),
             ended: VecDeque::new(),
             names: BTreeMap::new(),
+            calls: Calls::default(),
+            said: VecDeque::new(),
+            turns: 0,
             settings: swarm.settings.clone(),
             hint,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -166,6 +159,18 @@ impl Judge {
                 });
             }
             Op::Linger { job } => self.report(*job, Input::Lingering),
+            Op::Ask { job, call, wish, to } => {
+                let (ask, number) = (ask_of(*call, wish), AskId::new(*call));
+                self.report(*job, |id| match to {
+                    Some(conn) => Input::AskedOf(id, number, ConnId::new(*conn), ask),
+                    None => Input::Asked(id, number, ask),
+                });
+            }
+            Op::Call { conn, call, wish } => {
+                let ask = ask_of(*call, wish);
+                self.feed(Input::Call(ConnId::new(*conn), AskId::new(*call), ask));
+            }
+            Op::Unask { job, call } => self.unask(*job, AskId::new(*call)),
             Op::Done { job, how } => self.done(*job, *how),
             Op::Reload { settings } => {
                 let settings = Arc::clone(&self.settings[settings % self.settings.len()]);
@@ -184,29 +189,44 @@ impl Judge {
             return;
         }
         let settings = self.settings[0].limits.frames;
-        let link = Link {
-            inbox: Inbox::new(settings),
-            window: usize::MAX,
-            finished: false,
-            flush: false,
-            blocked: false,
-            closing: None,
-            written: (0, 0),
-            taken: (0, 0),
-            cursor: None,
-        };
+        let link = Link::new(Inbox::new(settings));
         self.links.insert(conn, link);
         let identity = if user < 3 { Identity::User(user) } else { Identity::Anonymous };
         self.feed(Input::Opened(ConnId::new(conn), identity, Role::Server));
     }
 
     fn bytes(&mut self, conn: u64, text: &str) {
+        let bytes = self.bytes_of(text);
         let Some(link) = self.links.get_mut(&conn).filter(|link| !link.finished) else { return };
-        let bytes: Vec<u8> = text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect();
         let id = ConnId::new(conn);
         let mut inputs = Vec::new();
         link.inbox.feed(&bytes, &mut |frame| inputs.push(input_of(id, &frame)));
         inputs.into_iter().for_each(|input| self.feed(input));
+    }
+
+    /// What a text comes to on the wire; the second time the same as the first.
+    fn bytes_of(&mut self, text: &str) -> Vec<u8> {
+        let plain = text.chars().all(|c| u8::try_from(c).is_ok());
+        if !plain && self.oracle.is_none() {
+            return self.said.pop_front().unwrap_or_default();
+        }
+        let mut bytes = Vec::with_capacity(text.len());
+        text.chars().for_each(|c| self.calls.bytes_of(c, &mut bytes));
+        if !plain {
+            self.said.push_back(bytes.clone());
+        }
+        bytes
+    }
+
+    fn unask(&mut self, job: Option<u64>, ask: AskId) {
+        let caller = match job {
+            None => Caller::Host(ask),
+            Some(job) => {
+                let Some(job) = self.jobs.get(&job).copied() else { return };
+                Caller::Job { job, ask }
+            }
+        };
+        self.feed(Input::CancelCall(caller, Some("no more need".to_owned())));
     }
 
     fn finish_input(&mut self, conn: u64, then: Then) {
@@ -226,6 +246,7 @@ impl Judge {
 
     fn lose(&mut self, conn: u64) {
         if self.links.remove(&conn).is_some() {
+            self.calls.forget(conn);
             self.feed(Input::Closed(ConnId::new(conn)));
         }
     }
@@ -290,18 +311,15 @@ impl Judge {
         let id = ConnId::new(conn);
         let outbox = self.engine.outbox(id).expect("who is linked has an outbox");
         let count = outbox.len().min(link.window);
-        for byte in &outbox.pending()[..count] {
-            compare::sum(&mut link.taken, *byte);
+        if self.oracle.is_some() {
+            link.unsent.take(&outbox.pending()[..count]);
         }
         outbox.advance(count);
         if !outbox.is_empty() {
             link.blocked = true;
             self.feed(Input::Blocked(id));
-        } else {
-            assert_eq!(link.written, link.taken, "c{conn} got something else than was written");
-            if std::mem::take(&mut link.blocked) {
-                self.feed(Input::Drained(id));
-            }
+        } else if std::mem::take(&mut link.blocked) {
+            self.feed(Input::Drained(id));
         }
     }
 
@@ -310,12 +328,18 @@ impl Judge {
         if let Input::Frame(_, frame) = &input {
             self.hint.store(number_in(frame), Ordering::Relaxed);
         }
-        let before: Vec<(u64, usize)> = self.lengths();
+        if matches!(input, Input::Turn) {
+            // What is drawn now is no task's.
+            self.turns += 1;
+            self.hint.store((1 << 40) + 5 * self.turns + 1, Ordering::Relaxed);
+        }
+        let lengths: Vec<(u64, usize)> = self.lengths();
+        let before = self.recall(&input, &lengths);
         let mut actions = Vec::new();
         input.apply(&mut self.engine, self.now, &mut actions);
         self.engine.check();
         self.events += 1;
-        let fresh = compare::fresh(self, &before, &actions);
+        let fresh = compare::fresh(self, &lengths, &actions);
         for action in &actions {
             self.note(action);
         }
@@ -325,6 +349,23 @@ impl Judge {
         for action in actions {
             self.act(&action);
         }
+    }
+
+    /// MOD-04: what this input takes back of what is not sent yet; how much there is then.
+    fn recall(&mut self, input: &Input, lengths: &[(u64, usize)]) -> Vec<(u64, usize)> {
+        let mut before = lengths.to_vec();
+        let Input::Frame(conn, frame) = input else { return before };
+        let (Some(oracle), Some(request)) = (&mut self.oracle, recalled_by(frame)) else {
+            return before;
+        };
+        let link = self.links.get_mut(&conn.get()).filter(|link| link.closing.is_none());
+        let Some(link) = link else { return before };
+        if link.unsent.recall(&request) {
+            oracle.marks.insert(Mark::Recalled);
+        }
+        let len = link.unsent.len();
+        before.iter_mut().filter(|(at, _)| *at == conn.get()).for_each(|(_, was)| *was = len);
+        before
     }
 
     fn lengths(&mut self) -> Vec<(u64, usize)> {
@@ -412,14 +453,16 @@ impl Judge {
             running.into_iter().for_each(|job| self.done(job, How::Stopped));
         }
         let Sizes { requests, jobs, .. } = self.engine.sizes();
+        let listen = self.oracle.as_ref().map_or(requests, Oracle::subscriptions);
         assert_eq!(
             (requests, jobs),
-            (0, 0),
+            (listen, 0),
             "requests and jobs left after {rounds} turns (RPC-03)"
         );
         let conns: Vec<u64> = self.links.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.lose(conn));
-        for _ in 0..self.engine.sizes().tasks * 2 + 4 {
+        let Sizes { tasks, timers, .. } = self.engine.sizes();
+        for _ in 0..(tasks + timers) * 2 + 4 {
             let Some((due, _)) = self.engine.deadline() else { break };
             self.now.at = self.now.at.max(due);
             self.feed(Input::Tick);
@@ -428,6 +471,21 @@ impl Judge {
         }
         assert_eq!(self.engine.sizes(), Sizes::default(), "something is left that nobody owns");
         assert_eq!(self.engine.deadline(), None, "a timer is left that nobody owns");
+    }
+}
+
+fn ask_of(call: u64, wish: &Wish) -> Ask {
+    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| Patience {
+        timeout: Duration::from_nanos(timeout),
+        cap: Duration::from_nanos(cap),
+        extend_on_progress,
+    });
+    let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
+    Ask {
+        method: wish.method.as_str().into(),
+        params: Some(raw_json(&json!({"call": call}).to_string())),
+        patience,
+        task: wish.task.map(ttl),
     }
 }
 

@@ -16,8 +16,11 @@ pub mod oracle;
 pub mod step;
 pub mod swarm;
 
+mod answers;
 mod compare;
 mod heard;
+mod heard_modern;
+mod link;
 mod peer;
 
 use std::any::Any;
@@ -144,6 +147,7 @@ pub fn run(run: Run) -> Result<(Outcome, Vec<Step>), Box<Failure>> {
     }
     // E1, DET-01
     let mut again = Judge::new(&swarm, false, 0);
+    again.said = std::mem::take(&mut judge.said);
     let second = caught(|| {
         steps.iter().for_each(|step| again.apply(step));
         again.finish();

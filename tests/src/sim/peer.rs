@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 use serde_json::{Value, json};
 
+use super::answers::{self, Memory};
+use super::dialects;
 use super::fault::Fault;
 use super::generate::weighted;
 use super::judge::Judge;
@@ -12,11 +14,19 @@ use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
 
 /// Every tool there may be.
-const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+pub(super) const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+
+/// The id of a task that never was.
+pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
 /// One peer.
 pub(super) struct Peer {
     revision: &'static str,
+    /// It knows no session: each of its requests speaks for itself.
+    pub(super) stateless: bool,
+    /// What it says it can do.
+    able: Value,
+    pub(super) memory: Memory,
     greeted: bool,
     last_id: u64,
     /// Bytes on their way; one `char` a byte.
@@ -24,17 +34,29 @@ pub(super) struct Peer {
 }
 
 /// Who speaks, and what there is to speak about.
-struct Scene<'a> {
-    rng: &'a mut Rng,
-    swarm: &'a Swarm,
-    judge: &'a Judge,
-    conn: u64,
+pub(super) struct Scene<'a> {
+    pub(super) rng: &'a mut Rng,
+    pub(super) swarm: &'a Swarm,
+    pub(super) judge: &'a Judge,
+    pub(super) conn: u64,
     next_call: &'a mut u64,
 }
 
+impl Scene<'_> {
+    /// Whether much may wait unread in this world: where little may, how much it is decides what is
+    /// said, which is beyond the oracle, which does not count bytes.
+    pub(super) fn is_wide(&self) -> bool {
+        let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
+        self.swarm.settings.iter().all(wide)
+    }
+}
+
 impl Peer {
-    pub(super) const fn new(revision: &'static str) -> Self {
-        Self { revision, greeted: false, last_id: 0, wire: String::new() }
+    pub(super) fn new(revision: &'static str, rng: &mut Rng) -> Self {
+        let stateless = revision == dialects::STATELESS;
+        let able = answers::able(rng, stateless);
+        let (memory, wire) = (Memory::default(), String::new());
+        Self { revision, stateless, able, memory, greeted: stateless, last_id: 0, wire }
     }
 
     /// Puts one more line on the wire.
@@ -63,10 +85,10 @@ impl Peer {
         let odd = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(4);
         let revision = if odd { "2099-01-01" } else { self.revision };
         let params = json!({
-            "protocolVersion": revision, "capabilities": {},
+            "protocolVersion": revision, "capabilities": self.able,
             "clientInfo": {"name": "peer", "version": "0"},
         });
-        self.request(scene, "initialize", &params)
+        self.say_request(scene, "initialize", &params)
     }
 
     /// The next id: a number or the same number as a string.
@@ -80,7 +102,35 @@ impl Peer {
         }
     }
 
-    fn request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
+    /// A request in a session, or one that speaks for itself.
+    pub(super) fn request(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
+        // Both may be spoken on one connection.
+        let other = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(20);
+        if self.stateless == other {
+            return self.say_request(scene, method, params);
+        }
+        self.claimed(scene, method, params)
+    }
+
+    /// A request that speaks for itself.
+    pub(super) fn claimed(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
+        let rude = scene.swarm.faults.has(Fault::Rude);
+        let mut params = params.clone();
+        answers::claim(&mut params, &self.able, scene.rng, rude);
+        self.say_request(scene, method, &params)
+    }
+
+    fn say_request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
         let id = self.id(scene);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
     }
@@ -107,10 +157,8 @@ impl Peer {
             Say::Garbage => garbage(scene.rng),
             Say::Batch => {
                 let count = scene.rng.below(5);
-                // Where little may wait unread, a batch may be too much half-way through; which
-                // half is beyond the oracle, which does not count bytes.
-                let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
-                if !scene.swarm.settings.iter().all(wide) {
+                // A batch may be too much half-way through.
+                if !scene.is_wide() {
                     return self.say(scene, Say::Ping);
                 }
                 let says = [Say::Ping, Say::Call, Say::Call, Say::Cancel, Say::Tools, Say::Odd];
@@ -123,6 +171,12 @@ impl Peer {
                 format!("[{}]", parts.join(", "))
             }
             Say::Odd => self.odd(scene),
+            Say::Answer => self.answer(scene),
+            Say::Busy => self.busy(scene),
+            Say::Update => self.update(scene),
+            Say::Listen => self.listen(scene),
+            Say::Retry => self.retry(scene),
+            Say::Discover => self.request(scene, "server/discover", &json!({})),
         }
     }
 
@@ -130,6 +184,7 @@ impl Peer {
         let number = *scene.next_call;
         *scene.next_call += 1;
         let tool = *scene.rng.pick(&TOOLS);
+        self.memory.called(number, tool);
         let mut params = json!({"name": tool, "arguments": {"n": number}});
         if !scene.rng.once_in(4) {
             params["arguments"]["text"] = "x".into();
@@ -153,20 +208,23 @@ impl Peer {
         self.request(scene, "tools/call", &params)
     }
 
-    /// A task there is, most often one of one's own.
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
+        let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
+        self.request(scene, method, &json!({"taskId": id}))
+    }
+
+    /// A task there is, most often one of one's own.
+    pub(super) fn task<'a>(scene: &mut Scene<'a>) -> Option<(u64, &'a str)> {
         let oracle = scene.judge.oracle.as_ref();
         let own = oracle.and_then(|o| o.conns.get(&scene.conn)).map(|conn| conn.identity.clone());
         let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(6);
-        let known: Vec<&str> = oracle
+        let known: Vec<(u64, &str)> = oracle
             .iter()
             .flat_map(|oracle| oracle.tasks.iter().map(move |task| (oracle, task)))
             .filter(|(_, task)| foreign || Some(&task.owner) == own.as_ref())
-            .filter_map(|(oracle, task)| oracle.name_of(task.nonce))
+            .filter_map(|(oracle, task)| Some((task.nonce, oracle.name_of(task.nonce)?)))
             .collect();
-        let unknown = "00000000-0000-4000-8000-000000000000";
-        let id = if known.is_empty() { unknown } else { *scene.rng.pick(&known) };
-        self.request(scene, method, &json!({"taskId": id}))
+        (!known.is_empty()).then(|| *scene.rng.pick(&known))
     }
 
     /// From the start, from where one was, or from where another was.

@@ -26,7 +26,8 @@ pub enum Op {
         /// Whose it is: a number below 3 for a user, anything else for nobody.
         user: u32,
     },
-    /// Bytes of a peer arrive; one `char` below U+0100 a byte.
+    /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for what the engine
+    /// calls something.
     Bytes {
         /// Whose.
         conn: u64,
@@ -68,6 +69,33 @@ pub enum Op {
         /// The number of the level.
         level: usize,
     },
+    /// A job asks a peer something.
+    Ask {
+        /// Which job.
+        job: u64,
+        /// The number of the question; no other has it.
+        call: u64,
+        /// What.
+        wish: Wish,
+        /// Whom, if not whoever asked for the job.
+        to: Option<u64>,
+    },
+    /// The host asks a peer something.
+    Call {
+        /// Which peer.
+        conn: u64,
+        /// The number of the question; no other has it.
+        call: u64,
+        /// What.
+        wish: Wish,
+    },
+    /// Whoever asked does not want to know any more.
+    Unask {
+        /// The job that asked, if it was not the host.
+        job: Option<u64>,
+        /// What it asked.
+        call: u64,
+    },
     /// The first process of a job is gone and others are not.
     Linger {
         /// Which.
@@ -94,6 +122,17 @@ pub enum Op {
     Turn,
     /// A deadline may have passed.
     Tick,
+}
+
+/// What is asked of a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// The method.
+    pub method: String,
+    /// Whether as a task, and with which ttl in milliseconds, 0 for none.
+    pub task: Option<u64>,
+    /// The timeout and its cap in nanoseconds, and whether progress starts it anew.
+    pub patience: Option<(u64, u64, bool)>,
 }
 
 /// See [`AfterInput`](ceased_core::event::AfterInput).

@@ -22,6 +22,8 @@ pub enum Kind {
     Speak,
     Deliver,
     Work,
+    Ask,
+    Unask,
     Window,
     Pass,
     Turn,
@@ -51,6 +53,12 @@ pub enum Say {
     Garbage,
     Batch,
     Odd,
+    Answer,
+    Busy,
+    Update,
+    Listen,
+    Retry,
+    Discover,
 }
 
 /// How one run is.
@@ -86,6 +94,7 @@ impl Swarm {
             .filter(|fault| allowed.has(*fault) && rng.once_in(2))
             .fold(Faults::NONE, Faults::with);
         let known = dialects::ALL.iter().map(|rules| rules.revision);
+        let known = known.chain([dialects::STATELESS]);
         let mut revisions: Vec<&'static str> = known.filter(|_| rng.once_in(2)).collect();
         // Most of the rules are those of tasks.
         if revisions.is_empty() || !rng.once_in(4) {
@@ -127,17 +136,21 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
             kinds.push((kind, 1 + rng.below(most)));
         }
     }
+    if !rng.once_in(3) {
+        kinds.push((Kind::Ask, 5 + rng.below(30)));
+        kinds.push((Kind::Unask, 1 + rng.below(5)));
+    }
     kinds
 }
 
 fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
     use Say::{
-        Batch, Call, CallTask, Cancel, CancelTask, Garbage, Get, Level, List, Odd, Ping, Result,
-        Status, Tools,
+        Answer, Batch, Busy, Call, CallTask, Cancel, CancelTask, Discover, Garbage, Get, Level,
+        List, Listen, Odd, Ping, Result, Retry, Status, Tools, Update,
     };
     let every = [
         Ping, Tools, Level, Status, Call, CallTask, Get, Result, List, CancelTask, Cancel, Odd,
-        Batch,
+        Batch, Answer, Answer, Busy, Update, Listen, Retry, Retry, Discover,
     ];
     let mut says: Vec<(Say, usize)> = every
         .into_iter()
@@ -146,7 +159,7 @@ fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
         .collect::<Vec<_>>()
         .into_iter()
         .map(|say| {
-            (say, 1 + rng.below(if matches!(say, Call | CallTask | Cancel) { 40 } else { 12 }))
+            (say, 1 + rng.below(if matches!(say, Call | CallTask | Cancel | Answer | Retry) { 40 } else { 12 }))
         })
         .collect();
     if faults.has(Fault::Garbage) {
@@ -176,6 +189,11 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         write_buffer_bytes: if narrow { 200 + rng.below(2000) } else { 1 << 20 },
         write_stall: millis(rng, 30_000),
         text_bytes_max: 512,
+        asks_max: tight(rng, 3, 64),
+        parked_max: tight(rng, 2, 16),
+        parked_for: millis(rng, 20_000),
+        calls_max: tight(rng, 3, 1024),
+        subscriptions_max: tight(rng, 2, 64),
         ..Limits::default()
     };
     let max_ttl = millis(rng, 100_000);

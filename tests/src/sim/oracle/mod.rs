@@ -4,13 +4,22 @@
 //! It is handed the same inputs as the engine and says what must come of each: the messages of
 //! every peer and the orders to the host, as short texts in no particular order.
 
+mod asks;
 mod jobs;
+mod modern;
+mod parked;
 mod requests;
 mod tasks;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub use self::asks::Out;
+use self::asks::{Able, Place};
+pub use self::requests::recalled_by;
+use self::modern::{Claim, Listens};
+use self::parked::Parked;
 
 use ceased_core::event::{AfterInput, LogLevel};
 use ceased_core::settings::Settings;
@@ -25,6 +34,8 @@ use crate::trace::Input;
 pub struct Expected {
     /// Messages, by connection.
     pub told: BTreeMap<u64, Vec<String>>,
+    /// Which of them are taken back when that request is cancelled before they are sent (MOD-04).
+    pub recallable: BTreeMap<u64, Vec<(String, Id)>>,
     /// Orders to the host.
     pub orders: Vec<String>,
 }
@@ -50,6 +61,8 @@ pub enum What {
     Job(u64),
     /// The end of a task, by nonce.
     Task(u64),
+    /// Its cancel: it is a subscription (MOD-08).
+    Cancel,
 }
 
 /// A request without an answer.
@@ -63,6 +76,10 @@ pub struct Pending {
     pub what: What,
     /// The batch it came in.
     batch: Option<u64>,
+    /// It spoke for itself (MOD-01).
+    modern: bool,
+    /// What it listens to, if it is a subscription.
+    listens: Option<Listens>,
 }
 
 #[derive(Debug, Clone)]
@@ -88,6 +105,12 @@ pub struct Conn {
     stall: Option<u64>,
     linger: Option<u64>,
     probes: u64,
+    /// What its peer said it answers.
+    able: Able,
+    /// A request spoke for itself before any session (MOD-01).
+    stateless: bool,
+    /// Requests of ours without an answer, in the order they were sent.
+    pub calls: Vec<Out>,
 }
 
 impl Conn {
@@ -107,6 +130,8 @@ impl Conn {
 enum For {
     Request(Id),
     Task,
+    /// Whoever comes back with what it asked for (MOD-07).
+    Retry,
     Nobody,
 }
 
@@ -124,7 +149,14 @@ pub struct Job {
     /// The number the call gave it.
     pub nonce: u64,
     conn: u64,
+    owner: String,
     whose: For,
+    /// What its request said of itself; nothing where a session spoke for it.
+    claim: Option<Claim>,
+    /// What it asks and was not told.
+    asks: BTreeMap<u64, Place>,
+    /// It asked something since the last turn, to be said in the answer to its call.
+    asking: bool,
     /// Whether it works, or worked, for a task.
     pub of_task: bool,
     tool: String,
@@ -169,7 +201,9 @@ pub struct Task {
     ttl: u64,
     timer: u64,
     overdue: bool,
-    creator: u64,
+    /// Told of every change, if the session it was created in lives.
+    creator: Option<u64>,
+    listeners: Vec<(u64, Id)>,
     /// Its place among all tasks there ever were.
     place: u64,
     waiters: Vec<(u64, Id)>,
@@ -201,6 +235,11 @@ pub struct Oracle {
     /// What tasks are called on the wire.
     names: BTreeMap<u64, String>,
     next_place: u64,
+    /// Calls that wait for a retry.
+    parked: Vec<Parked>,
+    /// Calls the host made: where they are.
+    host_calls: BTreeMap<u64, u64>,
+    next_out: u64,
     drain: Option<Drain>,
     expected: Expected,
     /// Interesting things that happened.
@@ -221,6 +260,9 @@ impl Oracle {
             cursors: BTreeMap::new(),
             names: BTreeMap::new(),
             next_place: 1,
+            parked: Vec::new(),
+            host_calls: BTreeMap::new(),
+            next_out: 1,
             drain: None,
             expected: Expected::default(),
             marks: BTreeSet::new(),
@@ -234,7 +276,7 @@ impl Oracle {
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
         match input {
             Input::Opened(conn, identity, _) => self.open(conn.get(), &identity.to_string()),
-            Input::Frame(conn, frame) => self.frame(conn.get(), frame, crowded),
+            Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
             Input::Overlong(conn) => self.unreadable(conn.get(), -32600, None),
             Input::Alien(conn, bytes) => self.alien(conn.get(), bytes),
             Input::Finished(conn, then) => self.finish(conn.get(), *then),
@@ -250,16 +292,16 @@ impl Oracle {
                 self.progress(job.get(), *progress, *total, message.as_deref(), crowded);
             }
             Input::Log(job, level, data) => self.log(job.get(), *level, data.get(), crowded),
-            Input::Asked(..) | Input::Call(..) | Input::CancelCall(..) => {
-                unreachable!("the simulator's hosts and jobs ask nobody")
+            Input::Asked(job, call, ask) => self.ask(job.get(), call.get(), None, ask),
+            Input::AskedOf(job, call, conn, ask) => {
+                self.ask(job.get(), call.get(), Some(conn.get()), ask);
             }
+            Input::Call(conn, call, ask) => self.host_asks(conn.get(), call.get(), ask),
+            Input::CancelCall(caller, _) => self.unask(*caller),
             Input::Lingering(job) => self.lingering(job.get()),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
-            Input::OpenedAcp(..)
-            | Input::AskedOf(..)
-            | Input::CancelJob(..)
-            | Input::Notify(..) => {
+            Input::OpenedAcp(..) | Input::CancelJob(..) | Input::Notify(..) => {
                 unreachable!("the simulator speaks MCP")
             }
             Input::Drain(by) => self.drain(by.as_nanos()),
@@ -305,6 +347,20 @@ impl Oracle {
         (self.conns.len(), requests, self.jobs.len(), self.tasks.len())
     }
 
+    /// Requests that wait for nothing but their cancel.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        let pending = self.conns.values().flat_map(|conn| &conn.pending);
+        pending.filter(|pending| pending.what == What::Cancel).count()
+    }
+
+    /// What this job asks and whoever looks may answer.
+    #[must_use]
+    pub fn open_questions(&self, nonce: u64) -> Vec<u64> {
+        let job = self.jobs.iter().find(|job| job.nonce == nonce);
+        job.map(|job| job.questions().map(|(call, _)| call).collect()).unwrap_or_default()
+    }
+
     /// What holds now.
     #[must_use]
     pub const fn settings(&self) -> &Arc<Settings> {
@@ -323,6 +379,15 @@ impl Oracle {
 
     fn order(&mut self, order: String) {
         self.expected.orders.push(order);
+    }
+
+    /// Tells what is taken back when that request is cancelled before it is sent (MOD-04).
+    fn tell_for(&mut self, conn: u64, what: String, request: Option<&Id>) {
+        if let Some(request) = request {
+            let recallable = self.expected.recallable.entry(conn).or_default();
+            recallable.push((what.clone(), request.clone()));
+        }
+        self.tell(conn, what);
     }
 
     fn tell(&mut self, conn: u64, what: String) {
@@ -345,6 +410,9 @@ impl Oracle {
             stall: None,
             linger: None,
             probes: 0,
+            able: Able::default(),
+            stateless: false,
+            calls: Vec::new(),
         };
         self.conns.insert(conn, fresh);
         if full {
@@ -389,6 +457,7 @@ impl Oracle {
         if !entry.pending.is_empty() {
             self.mark(Mark::FinishedWhileWaiting);
         }
+        self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
 
@@ -396,16 +465,18 @@ impl Oracle {
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
         self.abandon_requests(conn, entry.pending);
+        self.lose_calls(entry.calls);
     }
 
     fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {
-        for Pending { id, what, batch, .. } in pending {
+        for Pending { id, what, batch, listens, .. } in pending {
             match what {
                 What::Job(job) => {
                     self.mark(Mark::DisconnectStopsCall);
                     self.disown(job, "Disconnected");
                 }
                 What::Task(task) => self.forget_waiter(task, conn, &id),
+                What::Cancel => self.unlisten(conn, &id, listens),
             }
             self.settle(conn, batch, None);
         }
@@ -418,6 +489,7 @@ impl Oracle {
         for conn in ready {
             self.tell(conn, "changed".to_owned());
         }
+        self.tell_of_tools();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ceased_core::event::AfterInput;
 
-use super::{Conn, Drain, Ended, Oracle, nanos};
+use super::{Conn, Drain, Ended, Oracle, Out, nanos};
 use crate::sim::mark::Mark;
 
 /// What is due; of what is due at the same moment the first goes first.
@@ -13,6 +13,10 @@ enum Due {
     Task(String, u64),
     Stall(u64),
     Linger(u64),
+    /// A parked call, by its state, which is how the engine orders them.
+    Parked(String, u64),
+    /// A request of ours, by its connection and its place among all there ever were.
+    Call(u64, u64),
     Kill,
     End,
 }
@@ -30,6 +34,11 @@ impl Oracle {
             .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
             .chain(of_conn(|conn| conn.stall, Due::Stall))
             .chain(of_conn(|conn| conn.linger, Due::Linger))
+            .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
+            .chain(self.conns.iter().flat_map(|(at, conn)| {
+                let timed = |out: &Out| out.timer.map(|due| (due, Due::Call(*at, out.number)));
+                conn.calls.iter().filter_map(timed).collect::<Vec<_>>()
+            }))
             .chain(drain.and_then(|drain| drain.kill).map(|at| (at, Due::Kill)))
             .chain(drain.and_then(|drain| drain.end).map(|at| (at, Due::End)))
     }
@@ -41,7 +50,9 @@ impl Oracle {
         let tasks = self.tasks.iter().map(|task| task.timer);
         let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
-        jobs.chain(tasks).chain(conns).chain(drain).min()
+        let parked = self.parked.iter().map(|parked| parked.timer);
+        let calls = self.conns.values().flat_map(|conn| &conn.calls).filter_map(|out| out.timer);
+        jobs.chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).min()
     }
 
     pub(super) fn tick(&mut self) {
@@ -55,6 +66,8 @@ impl Oracle {
                     self.close(conn, "Stalled", false);
                 }
                 Due::Linger(conn) => self.linger_is_over(conn),
+                Due::Parked(_, nonce) => self.nobody_came_back(nonce),
+                Due::Call(conn, number) => self.call_is_overdue(conn, number),
                 Due::Kill => {
                     self.drain.as_mut().expect("its timer was due").kill = None;
                     self.kill_everything();
@@ -80,6 +93,8 @@ impl Oracle {
                 self.abandon_requests(conn, pending);
                 self.close_if_finished(conn);
             }
+            // Outside a session there is nothing a server may send unasked.
+            Ended::Finished(AfterInput::AnswerAndProbe(_)) if entry.rules.is_none() => {}
             Ended::Finished(AfterInput::AnswerAndProbe(every)) => {
                 entry.linger = Some(now + nanos(every));
                 entry.probes += 1;
