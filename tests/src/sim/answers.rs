@@ -15,6 +15,10 @@ use crate::rng::Rng;
 pub(super) struct Memory {
     /// What it has answered.
     answered: BTreeSet<u64>,
+    /// It has answered our initialize.
+    pub(super) opened: bool,
+    /// The keys of tasks it created, of those that ask for one.
+    pub(super) created: VecDeque<String>,
     /// Which tools it called last.
     called: VecDeque<(u64, &'static str)>,
 }
@@ -26,6 +30,15 @@ impl Memory {
             self.called.pop_front();
         }
     }
+}
+
+/// An answer to what nobody asked.
+pub(super) const UNASKED: &str = r#"{"jsonrpc":"2.0","id":999999,"result":{}}"#;
+
+/// An answer: to what, and its result or error as an object of one member.
+pub(super) fn response(key: u64, body: &Value) -> String {
+    let body = body.to_string();
+    format!(r#"{{"jsonrpc":"2.0","id":{},{}"#, call_char(key), &body[1..])
 }
 
 /// What a client says it can do.
@@ -51,6 +64,9 @@ pub(super) fn able(rng: &mut Rng, stateless: bool) -> Value {
             json!({"elicitation": {"create": {}}, "sampling": {"createMessage": {}}}),
         ];
         able["tasks"] = json!({"requests": rng.pick(&requests)});
+        if rng.once_in(2) {
+            able["tasks"]["cancel"] = json!({});
+        }
     }
     able
 }
@@ -71,38 +87,43 @@ pub(super) fn claim(params: &mut Value, able: &Value, rng: &mut Rng, rude: bool)
 }
 
 impl Peer {
-    /// Something it was asked, by its number; most often what it has not answered yet.
-    fn question(&self, scene: &mut Scene<'_>) -> Option<(u64, String)> {
+    /// Something it was asked: what stands for its id, and the text; most often what it has not
+    /// answered yet.
+    pub(super) fn question(&mut self, scene: &mut Scene<'_>) -> Option<(u64, String)> {
         let link = scene.judge.links.get(&scene.conn)?;
         let again = scene.swarm.faults.has(Fault::LateReport) && scene.rng.once_in(6);
-        let open = |(call, _): &&(u64, String)| again || !self.memory.answered.contains(call);
-        let asked: Vec<&(u64, String)> = link.questions.asked.iter().filter(open).collect();
-        (!asked.is_empty()).then(|| (*scene.rng.pick(&asked)).clone())
+        let open =
+            |(at, ..): &&(u64, u64, String)| again || !self.memory.answered.contains(at);
+        let asked: Vec<&(u64, u64, String)> = link.questions.asked.iter().filter(open).collect();
+        let (at, key, text) = (!asked.is_empty()).then(|| (*scene.rng.pick(&asked)).clone())?;
+        self.memory.answered.insert(at);
+        if self.memory.answered.len() > 256 {
+            self.memory.answered.pop_first();
+        }
+        Some((key, text))
     }
 
     pub(super) fn answer(&mut self, scene: &mut Scene<'_>) -> String {
-        let Some((call, _)) = self.question(scene) else {
-            return r#"{"jsonrpc":"2.0","id":999999,"result":{}}"#.to_owned();
+        let Some((key, text)) = self.question(scene) else {
+            return UNASKED.to_owned();
         };
-        self.memory.answered.insert(call);
-        if self.memory.answered.len() > 256 {
-            self.memory.answered.pop_first();
+        if text.contains(" task ") || text.contains("tasks/") {
+            return self.serve_task(scene, key, &text);
         }
         let body = match scene.rng.below(6) {
             0 => json!({"error": {"code": -1, "message": "no"}}),
             1 => json!({"result": {"action": "decline"}}),
-            _ => json!({"result": {"action": "accept", "of": call}}),
+            _ => json!({"result": {"action": "accept", "of": key}}),
         };
-        let body = body.to_string();
-        format!(r#"{{"jsonrpc":"2.0","id":{},{}"#, call_char(call), &body[1..])
+        response(key, &body)
     }
 
     pub(super) fn busy(&mut self, scene: &mut Scene<'_>) -> String {
-        let call = self.question(scene).map_or(0, |(call, _)| call);
+        let key = self.question(scene).map_or(0, |(key, _)| key);
         let far = scene.rng.below(100);
         format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":{far}}}}}"#,
-            call_char(call)
+            call_char(key)
         )
     }
 

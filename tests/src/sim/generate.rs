@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::Fault;
 use super::judge::Judge;
-use super::peer::Peer;
+use super::peer::{Peer, TOOLS};
 use super::step::{How, Op, Step, Then, Wish};
 use super::swarm::{Kind, Swarm};
 use crate::rng::Rng;
@@ -105,6 +105,14 @@ impl<'a> Generator<'a> {
         let conn = self.next_conn;
         self.next_conn += 1;
         let user = u32::try_from(self.rng.below(4)).unwrap_or(0) % self.swarm.users;
+        if self.swarm.servers > 0 && self.rng.once_in(self.swarm.servers) {
+            self.peers.insert(conn, Peer::server(&mut self.rng));
+            let offers = (!self.rng.once_in(3), !self.rng.once_in(3), self.rng.once_in(2));
+            let patience = self.rng.once_in(2).then(|| 1 + self.rng.word() % 10_000_000_000);
+            let call = self.next_ask;
+            self.next_ask += 1;
+            return Some(Op::Connect { conn, user, call, offers, patience });
+        }
         let revision = *self.rng.pick(&self.swarm.revisions);
         self.peers.insert(conn, Peer::new(revision, &mut self.rng));
         Some(Op::Open { conn, user })
@@ -161,16 +169,16 @@ impl<'a> Generator<'a> {
     /// A job asks whoever it works for, or anybody; or the host asks a peer.
     fn ask(&mut self, judge: &Judge) -> Option<Op> {
         let call = self.next_ask;
-        let wish = self.wish();
         let running: Vec<u64> = judge.running.iter().copied().collect();
-        let by_host = running.is_empty() || self.rng.once_in(5);
+        let by_host = running.is_empty() || self.rng.once_in(3);
         let asker = if by_host { None } else { Some(*self.rng.pick(&running)) };
-        let op = match asker {
-            None => Op::Call { conn: self.peer()?, call, wish },
-            Some(job) => {
-                let to = if self.rng.once_in(8) { self.peer() } else { None };
-                Op::Ask { job, call, wish, to }
-            }
+        let to = if by_host || self.rng.once_in(5) { Some(self.peer()?) } else { None };
+        let serves = to.is_some_and(|conn| self.peers.get(&conn).is_some_and(Peer::serves));
+        let wish = self.wish(serves);
+        let op = match (asker, to) {
+            (Some(job), to) => Op::Ask { job, call, wish, to },
+            (None, Some(conn)) => Op::Call { conn, call, wish },
+            (None, None) => return None,
         };
         self.next_ask += 1;
         self.asks.push_back((asker, call));
@@ -180,17 +188,21 @@ impl<'a> Generator<'a> {
         Some(op)
     }
 
-    fn wish(&mut self) -> Wish {
-        let methods =
-            ["elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list", "ping", "tools/list"];
-        let method = (*self.rng.pick(&methods)).to_owned();
+    fn wish(&mut self, of_server: bool) -> Wish {
+        let of_client = [
+            "elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list",
+            "ping", "tools/list",
+        ];
+        let of_servers = ["tools/list", "tools/list", "tools/call", "tools/call", "tools/call", "ping"];
+        let method = (*self.rng.pick(if of_server { &of_servers } else { &of_client })).to_owned();
+        let tool = (method == "tools/call").then(|| (*self.rng.pick(&TOOLS)).to_owned());
         let ttl = if self.rng.once_in(2) { self.rng.word() % 5000 } else { 0 };
-        let task = self.rng.once_in(10).then_some(ttl).filter(|_| false);
+        let task = self.rng.once_in(if of_server { 2 } else { 8 }).then_some(ttl);
         let timeout = 1 + self.rng.word() % 10_000_000_000;
         let cap = 1 + self.rng.word() % 20_000_000_000;
         let extends = self.rng.once_in(2);
         let patience = self.rng.once_in(2).then_some((timeout, cap, extends));
-        Wish { method, task, patience }
+        Wish { method, tool, task, patience }
     }
 
     fn unask(&mut self) -> Option<Op> {

@@ -14,7 +14,7 @@ pub(super) trait Names {
     /// A list ends with this cursor, after this task.
     fn cursor(&mut self, cursor: &str, last: &str);
     /// A request of the engine's was heard, with this id.
-    fn asked(&mut self, call: u64, text: &str, wire: u64);
+    fn asked(&mut self, text: &str, wire: u64);
     /// What to call the request of the engine's with this id.
     fn call(&self, wire: u64) -> String;
     /// What to call the call that waits for its retry with this state.
@@ -79,8 +79,15 @@ fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
 /// A request of the engine's.
 fn request(method: &str, wire: u64, message: &Value, names: &mut dyn Names) -> String {
     let params = &message["params"];
-    let call = params["call"].as_u64().unwrap_or_else(|| panic!("nobody asked {message}"));
-    let mut text = format!("ask {call} {method}");
+    let mut text = match (method, params["call"].as_u64(), params["taskId"].as_str()) {
+        ("initialize", ..) => {
+            let version = params["protocolVersion"].as_str().unwrap_or_default();
+            format!("init {version} {}", params["capabilities"])
+        }
+        (_, Some(call), _) => format!("ask {call} {method}"),
+        (_, None, Some(task)) => format!("ask {method} {task}"),
+        (_, None, None) => panic!("nobody asked {message}"),
+    };
     if let Some(task) = params.get("task") {
         let ttl = task.get("ttl").map_or_else(|| "-".to_owned(), Value::to_string);
         text.push_str(&format!(" task {ttl}"));
@@ -90,7 +97,7 @@ fn request(method: &str, wire: u64, message: &Value, names: &mut dyn Names) -> S
         text.push_str(" progress");
     }
     text.push_str(&related(params, names));
-    names.asked(call, &text, wire);
+    names.asked(&text, wire);
     text
 }
 
@@ -121,6 +128,7 @@ fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String 
             Some(name) => format!("changed {name}"),
             None => "changed".to_owned(),
         },
+        "notifications/initialized" => "initialized".to_owned(),
         "notifications/cancelled" => {
             assert!(params["reason"].is_string(), "CAN-01: {message}");
             format!("cancel {}", names.call(params["requestId"].as_u64().unwrap_or_default()))

@@ -13,7 +13,7 @@ use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::frame::{Frame, Inbox};
 use ceased_core::id::{AskId, ConnId, JobId, Mint};
 use ceased_core::message::ErrorObject;
-use ceased_core::role::Role;
+use ceased_core::role::{AsClient, Offers, Role};
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step as StopStep;
 use serde_json::json;
@@ -137,7 +137,10 @@ impl Judge {
         self.now.at = self.now.at.max(Instant::from_nanos(step.at));
         self.now.wall = Wall::from_millis(step.wall);
         match &step.op {
-            Op::Open { conn, user } => self.open(*conn, *user),
+            Op::Open { conn, user } => self.open(*conn, *user, Role::Server),
+            Op::Connect { conn, user, call, offers, patience } => {
+                self.open(*conn, *user, as_client(*call, *offers, *patience));
+            }
             Op::Bytes { conn, text } => self.bytes(*conn, text),
             Op::Finish { conn, then } => self.finish_input(*conn, *then),
             Op::Vanish { conn } => self.lose(*conn),
@@ -184,7 +187,7 @@ impl Judge {
         }
     }
 
-    fn open(&mut self, conn: u64, user: u32) {
+    fn open(&mut self, conn: u64, user: u32, role: Role) {
         if self.links.contains_key(&conn) {
             return;
         }
@@ -192,7 +195,7 @@ impl Judge {
         let link = Link::new(Inbox::new(settings));
         self.links.insert(conn, link);
         let identity = if user < 3 { Identity::User(user) } else { Identity::Anonymous };
-        self.feed(Input::Opened(ConnId::new(conn), identity, Role::Server));
+        self.feed(Input::Opened(ConnId::new(conn), identity, role));
     }
 
     fn bytes(&mut self, conn: u64, text: &str) {
@@ -474,16 +477,31 @@ impl Judge {
     }
 }
 
+fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
+    let (sampling, elicitation, roots) = offers;
+    let patience = patience.map(Duration::from_nanos).map(|timeout| Patience {
+        timeout,
+        cap: timeout,
+        extend_on_progress: false,
+    });
+    let offers = Offers { sampling, elicitation, roots };
+    Role::Client(AsClient { ask: AskId::new(call), offers, patience })
+}
+
 fn ask_of(call: u64, wish: &Wish) -> Ask {
     let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| Patience {
         timeout: Duration::from_nanos(timeout),
         cap: Duration::from_nanos(cap),
         extend_on_progress,
     });
+    let mut params = json!({"call": call});
+    if let Some(tool) = &wish.tool {
+        params["name"] = tool.as_str().into();
+    }
     let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
     Ask {
         method: wish.method.as_str().into(),
-        params: Some(raw_json(&json!({"call": call}).to_string())),
+        params: Some(raw_json(&params.to_string())),
         patience,
         task: wish.task.map(ttl),
     }

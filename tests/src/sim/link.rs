@@ -118,15 +118,17 @@ impl Unsent {
 /// What a peer was asked and may answer, the latest last; and the calls that wait for its retry.
 #[derive(Default)]
 pub(super) struct Questions {
-    /// The numbers the askers gave, with what was asked.
-    pub(super) asked: VecDeque<(u64, String)>,
+    /// What was asked: one after the other, what stands for its id, and the text.
+    pub(super) asked: VecDeque<(u64, u64, String)>,
+    count: u64,
     /// The numbers of calls it may come back for.
     pub(super) parked: VecDeque<u64>,
 }
 
 impl Questions {
-    pub(super) fn push(&mut self, call: u64, text: &str) {
-        self.asked.push_back((call, text.to_owned()));
+    pub(super) fn push(&mut self, key: u64, text: &str) {
+        self.count += 1;
+        self.asked.push_back((self.count, key, text.to_owned()));
         if self.asked.len() > QUESTIONS_MAX {
             self.asked.pop_front();
         }
@@ -157,9 +159,10 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn heard(&mut self, conn: u64, call: u64, wire: u64) {
-        assert!(self.names.insert((conn, wire), call).is_none(), "c{conn} hears id {wire} twice");
-        self.wires.insert(call % CALLS_MAX, wire);
+    pub(super) fn heard(&mut self, conn: u64, key: u64, wire: u64) {
+        let before = self.names.insert((conn, wire), key / 4);
+        assert!(before.is_none(), "c{conn} hears id {wire} twice");
+        self.wires.insert(key % CALLS_MAX, wire);
     }
 
     pub(super) fn park(&mut self, nonce: u64, state: &str) {
@@ -206,8 +209,8 @@ impl Calls {
 }
 
 /// What stands in a step for the id of a request of ours.
-pub(super) fn call_char(call: u64) -> char {
-    char_at(CALLS, call % CALLS_MAX)
+pub(super) fn call_char(key: u64) -> char {
+    char_at(CALLS, key % CALLS_MAX)
 }
 
 /// What stands in a step for the state of a call that waits for its retry.

@@ -22,6 +22,7 @@ mod heard;
 mod heard_modern;
 mod link;
 mod peer;
+mod server;
 
 use std::any::Any;
 use std::cell::Cell;

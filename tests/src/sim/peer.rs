@@ -10,6 +10,7 @@ use super::dialects;
 use super::fault::Fault;
 use super::generate::weighted;
 use super::judge::Judge;
+use super::server;
 use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
 
@@ -22,10 +23,12 @@ pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 /// One peer.
 pub(super) struct Peer {
     revision: &'static str,
+    /// It is a server, and we its client.
+    serves: bool,
     /// It knows no session: each of its requests speaks for itself.
     pub(super) stateless: bool,
     /// What it says it can do.
-    able: Value,
+    pub(super) able: Value,
     pub(super) memory: Memory,
     greeted: bool,
     last_id: u64,
@@ -56,7 +59,19 @@ impl Peer {
         let stateless = revision == dialects::STATELESS;
         let able = answers::able(rng, stateless);
         let (memory, wire) = (Memory::default(), String::new());
-        Self { revision, stateless, able, memory, greeted: stateless, last_id: 0, wire }
+        let greeted = stateless;
+        Self { revision, serves: false, stateless, able, memory, greeted, last_id: 0, wire }
+    }
+
+    /// A server for us to be the client of.
+    pub(super) fn server(rng: &mut Rng) -> Self {
+        let able = server::able(rng);
+        Self { serves: true, greeted: true, able, ..Self::new("2025-11-25", rng) }
+    }
+
+    /// Whether it is a server.
+    pub(super) const fn serves(&self) -> bool {
+        self.serves
     }
 
     /// Puts one more line on the wire.
@@ -72,6 +87,8 @@ impl Peer {
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
         let line = if self.greeted == rude {
             self.greet(&mut scene)
+        } else if self.serves && !self.memory.opened && !rude {
+            self.serve(&mut scene)
         } else {
             let say = weighted(scene.rng, &swarm.says);
             self.say(&mut scene, say)
@@ -144,6 +161,8 @@ impl Peer {
                 let level = *scene.rng.pick(&["debug", "info", "error", "emergency", "loud"]);
                 self.request(scene, "logging/setLevel", &json!({"level": level}))
             }
+            Say::Call if self.serves => self.ask_service(scene, false),
+            Say::CallTask if self.serves => self.ask_service(scene, true),
             Say::Call => self.call(scene, false),
             Say::CallTask => self.call(scene, true),
             Say::Get => self.of_task(scene, "tasks/get"),
@@ -171,12 +190,37 @@ impl Peer {
                 format!("[{}]", parts.join(", "))
             }
             Say::Odd => self.odd(scene),
+            Say::Answer if self.serves => self.serve(scene),
             Say::Answer => self.answer(scene),
+            Say::Hint => self.hint(scene),
             Say::Busy => self.busy(scene),
             Say::Update => self.update(scene),
             Say::Listen => self.listen(scene),
             Say::Retry => self.retry(scene),
             Say::Discover => self.request(scene, "server/discover", &json!({})),
+        }
+    }
+
+    /// A server asks us for a service.
+    fn ask_service(&mut self, scene: &mut Scene<'_>, as_task: bool) -> String {
+        let methods = ["sampling/createMessage", "elicitation/create", "roots/list"];
+        let mut params = json!({"n": *scene.next_call});
+        *scene.next_call += 1;
+        if scene.rng.once_in(2) {
+            params["_meta"] = json!({"progressToken": params["n"]});
+        }
+        if as_task {
+            params["task"] = Self::wanted_task(scene.rng);
+        }
+        self.request(scene, *scene.rng.clone().pick(&methods), &params)
+    }
+
+    fn wanted_task(rng: &mut Rng) -> Value {
+        match rng.below(8) {
+            0 => json!({"ttl": 0}),
+            1 => json!({"ttl": 99_999_999_999_u64}),
+            2 | 3 => json!({"ttl": 1 + rng.below(8000)}),
+            _ => json!({}),
         }
     }
 
@@ -195,12 +239,7 @@ impl Peer {
             params["_meta"] = json!({"progressToken": token});
         }
         if as_task {
-            params["task"] = match scene.rng.below(8) {
-                0 => json!({"ttl": 0}),
-                1 => json!({"ttl": 99_999_999_999_u64}),
-                2 | 3 => json!({"ttl": 1 + scene.rng.below(8000)}),
-                _ => json!({}),
-            };
+            params["task"] = Self::wanted_task(scene.rng);
         }
         if tool == "missing" {
             params["arguments"]["pad"] = "x".repeat(scene.rng.below(900)).into();

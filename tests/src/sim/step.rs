@@ -26,6 +26,19 @@ pub enum Op {
         /// Whose it is: a number below 3 for a user, anything else for nobody.
         user: u32,
     },
+    /// We connect to a server.
+    Connect {
+        /// Its number.
+        conn: u64,
+        /// Whose it is, as above.
+        user: u32,
+        /// The number of our initialize.
+        call: u64,
+        /// Whether we offer sampling, elicitation, roots.
+        offers: (bool, bool, bool),
+        /// How long it may take to answer, in nanoseconds.
+        patience: Option<u64>,
+    },
     /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for what the engine
     /// calls something.
     Bytes {
@@ -129,6 +142,8 @@ pub enum Op {
 pub struct Wish {
     /// The method.
     pub method: String,
+    /// The tool it is about.
+    pub tool: Option<String>,
     /// Whether as a task, and with which ttl in milliseconds, 0 for none.
     pub task: Option<u64>,
     /// The timeout and its cap in nanoseconds, and whether progress starts it anew.

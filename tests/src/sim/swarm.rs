@@ -59,6 +59,7 @@ pub enum Say {
     Listen,
     Retry,
     Discover,
+    Hint,
 }
 
 /// How one run is.
@@ -68,6 +69,8 @@ pub struct Swarm {
     pub faults: Faults,
     /// Peers at once.
     pub peers: usize,
+    /// Of so many peers one is a server; none when 0.
+    pub servers: usize,
     /// Revisions spoken.
     pub revisions: Vec<&'static str>,
     /// Identities there are.
@@ -104,6 +107,7 @@ impl Swarm {
         Self {
             faults,
             peers: 1 + rng.below(6),
+            servers: if rng.once_in(2) { 1 + rng.below(4) } else { 0 },
             revisions,
             users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
             ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
@@ -145,12 +149,12 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
 
 fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
     use Say::{
-        Answer, Batch, Busy, Call, CallTask, Cancel, CancelTask, Discover, Garbage, Get, Level,
-        List, Listen, Odd, Ping, Result, Retry, Status, Tools, Update,
+        Answer, Batch, Busy, Call, CallTask, Cancel, CancelTask, Discover, Garbage, Get, Hint,
+        Level, List, Listen, Odd, Ping, Result, Retry, Status, Tools, Update,
     };
     let every = [
         Ping, Tools, Level, Status, Call, CallTask, Get, Result, List, CancelTask, Cancel, Odd,
-        Batch, Answer, Answer, Busy, Update, Listen, Retry, Retry, Discover,
+        Batch, Answer, Busy, Update, Listen, Retry, Discover, Hint,
     ];
     let mut says: Vec<(Say, usize)> = every
         .into_iter()
@@ -194,6 +198,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         parked_for: millis(rng, 20_000),
         calls_max: tight(rng, 3, 1024),
         subscriptions_max: tight(rng, 2, 64),
+        remote_tasks_max: tight(rng, 2, 64),
         ..Limits::default()
     };
     let max_ttl = millis(rng, 100_000);
@@ -213,7 +218,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         limits,
         tasks,
         catalog: catalog(rng),
-        services: Catalog::default(),
+        services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
         acp: Offers::default(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::call::{Ask, Caller};
+use ceased_core::call::{Ask, Caller, Patience};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -11,55 +11,9 @@ use super::{Ended, For, Job, Oracle, Stage, nanos};
 use crate::sim::mark::Mark;
 use crate::slow::Id;
 
-/// What a peer said it answers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Able {
-    elicitation: bool,
-    sampling: bool,
-    roots: bool,
-    /// TSK-02: as a task, too.
-    elicitation_task: bool,
-    sampling_task: bool,
-    /// Its tasks can be cancelled.
-    pub(super) cancel: bool,
-}
-
-impl Able {
-    /// Reads the capabilities of a client.
-    pub(super) fn of(said: &Value, tasks: bool) -> Self {
-        let has = |at: &str| said.pointer(at).is_some_and(|value| !value.is_null());
-        let task = |at: &str| tasks && has(at);
-        Self {
-            // Nothing in it means forms.
-            elicitation: has("/elicitation") && (has("/elicitation/form") || !has("/elicitation/url")),
-            sampling: has("/sampling"),
-            roots: has("/roots"),
-            elicitation_task: task("/tasks/requests/elicitation/create"),
-            sampling_task: task("/tasks/requests/sampling/createMessage"),
-            cancel: task("/tasks/cancel"),
-        }
-    }
-
-    pub(super) fn answers(self, method: &str) -> bool {
-        match method {
-            "elicitation/create" => self.elicitation,
-            "sampling/createMessage" => self.sampling,
-            "roots/list" => self.roots,
-            method => method == "ping",
-        }
-    }
-
-    pub(super) fn augments(self, method: &str) -> bool {
-        match method {
-            "elicitation/create" => self.elicitation_task,
-            method => method == "sampling/createMessage" && self.sampling_task,
-        }
-    }
-}
-
 /// Where a question of a job is.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub(in crate::sim) enum Place {
     /// With one peer, as the request with this number.
     Sent(u64, u64),
     /// With nobody yet (TSK-30, MOD-07).
@@ -70,7 +24,7 @@ pub enum Place {
 
 /// Who asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
+pub(in crate::sim) enum Asker {
     /// A job, by its number.
     Job(u64),
     /// The host.
@@ -79,20 +33,48 @@ pub enum Asker {
 
 /// A request of ours without an answer.
 #[derive(Debug, Clone)]
-pub struct Out {
+pub(in crate::sim) struct Out {
     /// Its place among all there ever were.
     pub(super) number: u64,
-    /// What its asker calls it.
+    /// What its asker calls it, or the request that created the task it is about.
     pub(super) call: u64,
     /// As it is heard.
-    pub(super) label: String,
+    label: String,
     /// Its id on the wire, once it was heard.
-    pub(super) wire: Option<u64>,
-    pub(super) asker: Asker,
-    pub(super) method: String,
+    wire: Option<u64>,
+    pub(super) kind: Kind,
+    method: String,
+    with_task: bool,
     pub(super) timer: Option<u64>,
     /// The timeout that progress starts anew, and the end whatever progress there is.
     extends: Option<(u64, u64)>,
+}
+
+/// Whom the answer to a request of ours is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sim) enum Kind {
+    /// Whoever asked.
+    For(Asker),
+    /// Nobody any more: the task it creates is cancelled as soon as it has an id (CAN-05).
+    Nobody,
+    /// The engine, about the task this request created.
+    Poll(u64),
+    /// The engine, for the result of the task this request created.
+    Fetch(u64),
+    /// Nobody: a cancel has done its work by being sent.
+    Cancel,
+}
+
+impl Kind {
+    /// What tells the requests of one call apart.
+    const fn number(self) -> u64 {
+        match self {
+            Self::For(_) | Self::Nobody => 0,
+            Self::Poll(_) => 1,
+            Self::Fetch(_) => 2,
+            Self::Cancel => 3,
+        }
+    }
 }
 
 /// What a peer answered.
@@ -102,7 +84,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    fn read(text: &str, good: bool) -> Self {
+    pub(super) fn read(text: &str, good: bool) -> Self {
         #[derive(Deserialize)]
         struct Parts<'a> {
             #[serde(borrow, default)]
@@ -221,44 +203,75 @@ impl Oracle {
         if entry.ended != Ended::No {
             return Err("NoConnection");
         }
-        let Some(rules) = entry.rules else { return Err("NotInitialized") };
+        if entry.rules.is_none() {
+            return Err("NotInitialized");
+        }
         if !entry.able.answers(&ask.method) {
             return Err("NotDeclared");
         }
-        if ask.task.is_some() && !(rules.tasks && entry.able.augments(&ask.method)) {
+        let augments = entry.able.augments(&ask.method);
+        if ask.task.is_some() && !augments {
             return Err("NoTasks");
         }
-        if entry.calls.len() >= max {
+        let remote_max = self.settings.limits.remote_tasks_max;
+        let full = entry.calls.len() >= max
+            || (ask.task.is_some() && entry.remote.len() >= remote_max);
+        if &*ask.method == "tools/call" && augments {
+            let params = ask.params.as_ref().map(|params| params.get()).unwrap_or_default();
+            let params: Value = serde_json::from_str(params).unwrap_or(Value::Null);
+            let misuse = self.misuse(conn, params["name"].as_str(), ask.task.is_some());
+            if let Some(refusal) = misuse {
+                return Err(refusal);
+            }
+        }
+        if full {
             return Err("TooMany");
         }
         self.mark(Mark::Asked);
+        let (kind, label, patience) = (Kind::For(asker), label(call, ask, task), &ask.patience);
+        let with_task = ask.task.is_some();
+        Ok(self.place(conn, kind, call, &ask.method, label, patience.as_ref(), with_task))
+    }
+
+    /// Sends a request of ours that may be sent; its number.
+    #[allow(clippy::too_many_arguments, reason = "all there is to a request")]
+    pub(super) fn place(
+        &mut self,
+        conn: u64,
+        kind: Kind,
+        call: u64,
+        method: &str,
+        label: String,
+        patience: Option<&Patience>,
+        with_task: bool,
+    ) -> u64 {
         let now = self.now;
-        let (number, label) = (self.next_out, label(call, ask, task));
+        let number = self.next_out;
         self.next_out += 1;
-        let patience = ask.patience.map(|p| (nanos(p.timeout), now.saturating_add(nanos(p.cap))));
-        let extends = patience.filter(|_| ask.patience.is_some_and(|p| p.extend_on_progress));
+        let spans = patience.map(|p| (nanos(p.timeout), now.saturating_add(nanos(p.cap))));
+        let extends = spans.filter(|_| patience.is_some_and(|p| p.extend_on_progress));
         let out = Out {
             number,
             call,
             label: label.clone(),
             wire: None,
-            asker,
-            method: ask.method.to_string(),
-            timer: patience.map(|(timeout, cap)| now.saturating_add(timeout).min(cap)),
+            kind,
+            method: method.to_owned(),
+            with_task,
+            timer: spans.map(|(timeout, cap)| now.saturating_add(timeout).min(cap)),
             extends,
         };
         self.conns.get_mut(&conn).expect("it was there").calls.push(out);
         self.tell(conn, label);
-        Ok(number)
+        number
     }
 
-    /// A request of ours was heard: what its id is.
-    pub fn heard_ask(&mut self, conn: u64, label: &str, wire: u64) {
-        let calls = self.conns.get_mut(&conn).map(|conn| &mut conn.calls);
-        let mut calls = calls.into_iter().flatten();
-        if let Some(out) = calls.find(|out| out.wire.is_none() && out.label == label) {
-            out.wire = Some(wire);
-        }
+    /// A request of ours was heard, with this id. What its sender's side calls it.
+    pub fn heard_ask(&mut self, conn: u64, label: &str, wire: u64) -> Option<u64> {
+        let calls = &mut self.conns.get_mut(&conn)?.calls;
+        let out = calls.iter_mut().find(|out| out.wire.is_none() && out.label == label)?;
+        out.wire = Some(wire);
+        Some(out.call * 4 + out.kind.number())
     }
 
     /// TSK-30: what a task asks goes to the first of those who wait for its result and can answer.
@@ -313,9 +326,21 @@ impl Oracle {
         Some(calls.remove(at))
     }
 
-    /// Nobody wants the answer any more: the peer is told (CAN-01).
+    /// Nobody wants the answer any more: the peer is told (CAN-01), or will be when there is a task
+    /// to cancel (CAN-05).
     pub(super) fn cancel_out(&mut self, conn: u64, number: u64) {
-        if let Some(out) = self.take_out(conn, number) {
+        if self.give_up_remote(conn, number) {
+            return;
+        }
+        let calls = self.conns.get_mut(&conn).map(|entry| &mut entry.calls);
+        let out = calls.and_then(|calls| calls.iter_mut().find(|out| out.number == number));
+        if let Some(out) = out.filter(|out| out.with_task) {
+            (out.kind, out.timer) = (Kind::Nobody, None);
+            return;
+        }
+        if let Some(out) = self.take_out(conn, number)
+            && out.method != "initialize"
+        {
             self.mark(Mark::AskCancelled);
             self.tell(conn, format!("cancel {}", out.call));
         }
@@ -334,46 +359,85 @@ impl Oracle {
         };
         let out = self.take_out(conn, number).expect("it was found");
         self.mark(Mark::AskAnswered);
-        self.end_ask(out.asker, out.call, &Body::read(text, good).gist());
+        let body = Body::read(text, good);
+        if out.with_task {
+            return self.task_call_answered(conn, out, &body);
+        }
+        match out.kind {
+            Kind::Poll(number) => self.polled(conn, number, &body),
+            Kind::Fetch(number) => self.fetched(conn, number, &body),
+            Kind::Nobody | Kind::Cancel => {}
+            Kind::For(_) if out.method == "initialize" => self.initialized(conn, out.call, &body),
+            Kind::For(asker) => {
+                if out.method == "tools/list" {
+                    self.learn_tools(conn, &body);
+                }
+                self.end_ask(asker, out.call, &body.gist());
+            }
+        }
     }
 
-    /// A peer is still busy.
+    /// A peer is still busy. The token of a call that became a task stays good until its end.
     pub(super) fn peer_progress(&mut self, conn: u64, params: Option<&str>) {
         let value = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let wire = value.as_ref().and_then(|value| value["progressToken"].as_u64());
         let now = self.now;
         let Some(entry) = self.conns.get_mut(&conn) else { return };
+        let remote = entry.remote.iter_mut().map(|remote| &mut remote.out);
         let named = |out: &&mut Out| wire.is_some() && out.wire == wire;
-        let Some(out) = entry.calls.iter_mut().find(named) else { return };
+        let Some(out) = entry.calls.iter_mut().chain(remote).find(named) else { return };
+        let Kind::For(asker) = out.kind else { return };
         if let Some((timeout, cap)) = out.extends {
             out.timer = Some(now.saturating_add(timeout).min(cap));
         }
-        let busy = format!("busy {} {}", name(out.asker, out.call), params.unwrap_or_default());
+        let busy = format!("busy {} {}", name(asker, out.call), params.unwrap_or_default());
         self.mark(Mark::AskExtended);
         self.order(busy);
     }
 
     pub(super) fn call_is_overdue(&mut self, conn: u64, number: u64) {
-        let out = self.conns[&conn].calls.iter().find(|out| out.number == number);
+        let entry = &self.conns[&conn];
+        let remote = entry.remote.iter().map(|remote| &remote.out);
+        let out = entry.calls.iter().chain(remote).find(|out| out.number == number);
         let out = out.expect("its timer was due").clone();
         self.mark(Mark::AskTimedOut);
         self.cancel_out(conn, number);
-        self.end_ask(out.asker, out.call, "timed out");
+        if let Kind::For(asker) = out.kind {
+            self.end_ask(asker, out.call, "timed out");
+        }
+        if out.method == "initialize" {
+            self.no_session(conn);
+        }
+    }
+
+    /// Where a call of the host is.
+    fn place_of(&self, call: u64) -> Option<Place> {
+        let conn = *self.host_calls.get(&call)?;
+        let entry = self.conns.get(&conn)?;
+        let remote = entry.remote.iter().map(|remote| &remote.out);
+        let named = |out: &&Out| out.kind == Kind::For(Asker::Host) && out.call == call;
+        let out = entry.calls.iter().chain(remote).find(named)?;
+        Some(Place::Sent(conn, out.number))
+    }
+
+    /// Why a call cannot be cancelled.
+    fn uncancellable(&self, conn: u64, number: u64) -> Option<&'static str> {
+        let entry = self.conns.get(&conn)?;
+        let followed = entry.remote.iter().any(|remote| remote.out.number == number);
+        let out = entry.calls.iter().find(|out| out.number == number);
+        // CAN-04
+        if out.is_some_and(|out| out.method == "initialize") {
+            return Some("Protected");
+        }
+        // CAN-05, TSK-02
+        let with_task = followed || out.is_some_and(|out| out.with_task);
+        (with_task && !entry.able.cancel).then_some("NotDeclared")
     }
 
     /// Whoever asked does not want to know any more (CAN-02, CAN-03).
     pub(super) fn unask(&mut self, caller: Caller) {
         let (asker, call, place) = match caller {
-            Caller::Host(ask) => {
-                let call = ask.get();
-                let conn = self.host_calls.get(&call).copied();
-                let of_conn = conn.and_then(|conn| self.conns.get(&conn).map(|entry| (conn, entry)));
-                let at = of_conn.and_then(|(conn, entry)| {
-                    let named = |out: &&Out| out.asker == Asker::Host && out.call == call;
-                    Some((conn, entry.calls.iter().find(named)?.number))
-                });
-                (Asker::Host, call, at.map(|(conn, number)| Place::Sent(conn, number)))
-            }
+            Caller::Host(ask) => (Asker::Host, ask.get(), self.place_of(ask.get())),
             Caller::Job { job, ask } => {
                 let (nonce, call) = (job.get(), ask.get());
                 let place = self.job(nonce).and_then(|job| job.asks.get(&call).cloned());
@@ -384,6 +448,10 @@ impl Oracle {
             None => self.order(format!("keep {} NotInProgress", name(asker, call))),
             Some(Place::Waiting(_)) => self.end_ask(asker, call, "cancelled"),
             Some(Place::Sent(conn, number) | Place::Offered(conn, number, _)) => {
+                if let Some(refusal) = self.uncancellable(conn, number) {
+                    self.mark(Mark::CancelRefused);
+                    return self.order(format!("keep {} {refusal}", name(asker, call)));
+                }
                 self.cancel_out(conn, number);
                 self.end_ask(asker, call, "cancelled");
             }
@@ -413,10 +481,14 @@ impl Oracle {
     /// to the next who waits (TSK-30).
     pub(super) fn lose_calls(&mut self, calls: Vec<Out>) {
         for out in calls {
-            let Asker::Job(nonce) = out.asker else {
-                self.mark(Mark::AskLost);
-                self.end_ask(out.asker, out.call, "lost");
-                continue;
+            let nonce = match out.kind {
+                Kind::For(Asker::Job(nonce)) => nonce,
+                Kind::For(Asker::Host) => {
+                    self.mark(Mark::AskLost);
+                    self.end_ask(Asker::Host, out.call, "lost");
+                    continue;
+                }
+                Kind::Nobody | Kind::Poll(_) | Kind::Fetch(_) | Kind::Cancel => continue,
             };
             let Some(job) = self.job(nonce) else { continue };
             match job.asks.get(&out.call).cloned() {
@@ -428,7 +500,7 @@ impl Oracle {
                 }
                 Some(Place::Sent(..) | Place::Waiting(_)) => {
                     self.mark(Mark::AskLost);
-                    self.end_ask(out.asker, out.call, "lost");
+                    self.end_ask(Asker::Job(nonce), out.call, "lost");
                 }
             }
         }

@@ -233,7 +233,8 @@ impl Oracle {
         let Some(conn) = self.conns.get(&job.conn) else { return };
         let least = match &job.claim {
             Some(claim) => claim.log,
-            None => Some(conn.level),
+            // Servers log to clients, never the other way.
+            None => Some(conn.level).filter(|_| conn.client.is_none()),
         };
         let wanted = !matches!(job.whose, For::Nobody | For::Retry);
         if !wanted || least.is_none_or(|least| level < least) || crowded {

@@ -4,10 +4,13 @@
 //! It is handed the same inputs as the engine and says what must come of each: the messages of
 //! every peer and the orders to the host, as short texts in no particular order.
 
+mod able;
 mod asks;
+mod client;
 mod jobs;
 mod modern;
 mod parked;
+mod remote;
 mod requests;
 mod tasks;
 mod time;
@@ -15,13 +18,16 @@ mod time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use self::asks::Out;
-use self::asks::{Able, Place};
+use self::able::Able;
+use self::asks::{Out, Place};
+use self::client::Client;
+use self::remote::Remote;
 pub use self::requests::recalled_by;
 use self::modern::{Claim, Listens};
 use self::parked::Parked;
 
 use ceased_core::event::{AfterInput, LogLevel};
+use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 
 use super::dialects::{Rules, UNSETTLED};
@@ -90,7 +96,7 @@ struct Batch {
 }
 
 /// A peer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Conn {
     /// Who it is.
     pub identity: String,
@@ -110,7 +116,11 @@ pub struct Conn {
     /// A request spoke for itself before any session (MOD-01).
     stateless: bool,
     /// Requests of ours without an answer, in the order they were sent.
-    pub calls: Vec<Out>,
+    calls: Vec<Out>,
+    /// Tasks at the peer, in the order of the requests that created them.
+    remote: Vec<Remote>,
+    /// The session, if we are the client in it.
+    client: Option<Client>,
 }
 
 impl Conn {
@@ -144,7 +154,7 @@ enum Stage {
 }
 
 /// Work that was asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Job {
     /// The number the call gave it.
     pub nonce: u64,
@@ -186,7 +196,7 @@ impl Job {
 }
 
 /// A task that was handed out.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Task {
     /// The number of the call that created it.
     pub nonce: u64,
@@ -210,7 +220,7 @@ pub struct Task {
     outcome: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Drain {
     kill: Option<u64>,
     end: Option<u64>,
@@ -219,7 +229,7 @@ struct Drain {
 }
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Oracle {
     settings: Arc<Settings>,
     now: u64,
@@ -275,7 +285,9 @@ impl Oracle {
         (self.now, self.wall) = (now, wall);
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
         match input {
-            Input::Opened(conn, identity, _) => self.open(conn.get(), &identity.to_string()),
+            Input::Opened(conn, identity, role) => {
+                self.open(conn.get(), &identity.to_string(), *role);
+            }
             Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
             Input::Overlong(conn) => self.unreadable(conn.get(), -32600, None),
             Input::Alien(conn, bytes) => self.alien(conn.get(), bytes),
@@ -373,6 +385,13 @@ impl Oracle {
         self.drain.is_some()
     }
 
+    /// A peer was given up because too much waits for it, which the oracle does not count.
+    pub fn give_up(&mut self, conn: u64) {
+        if let Some(entry) = self.conns.get_mut(&conn) {
+            entry.ended = Ended::Closing { flushes: false };
+        }
+    }
+
     fn mark(&mut self, mark: Mark) {
         self.marks.insert(mark);
     }
@@ -397,7 +416,7 @@ impl Oracle {
         }
     }
 
-    fn open(&mut self, conn: u64, identity: &str) {
+    fn open(&mut self, conn: u64, identity: &str, role: Role) {
         let max = self.settings.limits.connections_max;
         let full = self.conns.len() >= max;
         let fresh = Conn {
@@ -413,8 +432,13 @@ impl Oracle {
             able: Able::default(),
             stateless: false,
             calls: Vec::new(),
+            remote: Vec::new(),
+            client: None,
         };
         self.conns.insert(conn, fresh);
+        if let Role::Client(role) = role {
+            return self.begin_session(conn, role, full);
+        }
         if full {
             self.mark(Mark::TooManyConnections);
             self.tell(conn, "null:E -31003 connections".to_owned());
@@ -465,7 +489,8 @@ impl Oracle {
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
         self.abandon_requests(conn, entry.pending);
-        self.lose_calls(entry.calls);
+        let remote = entry.remote.into_iter().map(|remote| remote.out);
+        self.lose_calls(entry.calls.into_iter().chain(remote).collect());
     }
 
     fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {
@@ -484,8 +509,9 @@ impl Oracle {
 
     fn configure(&mut self, settings: &Arc<Settings>) {
         self.settings = Arc::clone(settings);
+        let ready = |conn: &Conn| conn.rules.is_some() && conn.client.is_none();
         let ready: Vec<u64> =
-            self.conns.iter().filter(|(_, conn)| conn.rules.is_some()).map(|(at, _)| *at).collect();
+            self.conns.iter().filter(|(_, conn)| ready(conn)).map(|(at, _)| *at).collect();
         for conn in ready {
             self.tell(conn, "changed".to_owned());
         }

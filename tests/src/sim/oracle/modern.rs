@@ -6,7 +6,8 @@ use ceased_core::event::LogLevel;
 use ceased_core::tool::TaskSupport;
 use serde_json::Value;
 
-use super::asks::{Able, Place};
+use super::able::Able;
+use super::asks::Place;
 use super::requests::Asked;
 use super::{Oracle, Pending, What};
 use crate::sim::dialects;
@@ -17,7 +18,7 @@ const META: &str = "io.modelcontextprotocol/";
 
 /// What a request says of itself.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub(in crate::sim) struct Claim {
     pub(super) log: Option<LogLevel>,
     /// EXT-01
     tasks: bool,
@@ -26,7 +27,7 @@ pub struct Claim {
 
 /// What a subscription is told of (MOD-08).
 #[derive(Debug, Clone)]
-pub struct Listens {
+pub(in crate::sim) struct Listens {
     tools: bool,
     tasks: BTreeSet<u64>,
     able: Able,
@@ -50,7 +51,7 @@ pub(super) fn claim_of(params: &Value) -> Option<Result<Claim, i64>> {
         (Some(_), Some(able)) => {
             let tasks = able.pointer("/extensions/io.modelcontextprotocol~1tasks");
             let tasks = tasks.is_some_and(Value::is_object);
-            Ok(Claim { log: log.flatten(), tasks, able: Able::of(able, false) })
+            Ok(Claim { log: log.flatten(), tasks, able: Able::of_client(able, false) })
         }
     })
 }
@@ -97,7 +98,7 @@ impl Oracle {
             "ceased/status" => self.status(&asked),
             "tasks/get" => {
                 if let Some(at) = self.named(&asked, params) {
-                    let shown = self.detailed(at, claim.able);
+                    let shown = self.detailed(at, &claim.able);
                     self.answer(&asked, &format!("D {shown}"));
                 }
             }
@@ -134,11 +135,12 @@ impl Oracle {
                 return self.answer(&asked, "E -32021");
             }
         };
-        self.admit(asked, tool, params, ttl, Some(claim));
+        let token = params.pointer("/_meta/progressToken");
+        self.admit(asked, tool, &params["arguments"], token, ttl, Some(claim));
     }
 
     /// EXT-02, EXT-03
-    fn detailed(&self, at: usize, able: Able) -> String {
+    fn detailed(&self, at: usize, able: &Able) -> String {
         let task = &self.tasks[at];
         let outcome = task.outcome.as_deref().unwrap_or_default();
         let of_task = format!(" #{}", task.nonce);
@@ -225,7 +227,7 @@ impl Oracle {
             task.listeners.sort();
         }
         self.mark(Mark::Subscribed);
-        let listens = Listens { tools, tasks, able: claim.able, name };
+        let listens = Listens { tools, tasks, able: claim.able.clone(), name };
         let conn = asked.conn;
         self.wait_for(asked, What::Cancel);
         let pending = self.conns.get_mut(&conn).and_then(|conn| conn.pending.last_mut());
@@ -240,7 +242,7 @@ impl Oracle {
     pub(super) fn tell_of_task(&mut self, at: usize) {
         for (conn, id) in self.tasks[at].listeners.clone() {
             let Some(listens) = self.listens(conn, &id) else { continue };
-            let text = format!("task {} {}", listens.name, self.detailed(at, listens.able));
+            let text = format!("task {} {}", listens.name, self.detailed(at, &listens.able));
             self.mark(Mark::TaskTold);
             self.tell_for(conn, text, Some(&id));
         }
@@ -297,7 +299,7 @@ impl Oracle {
 }
 
 /// What a job asks that this client can answer.
-pub(super) fn questions(job: &super::Job, able: Able) -> String {
+pub(super) fn questions(job: &super::Job, able: &Able) -> String {
     let asked = job.questions().filter(|(_, ask)| ask.task.is_none() && able.answers(&ask.method));
     let asked: Vec<String> = asked.map(|(call, ask)| format!("{call}:{}", ask.method)).collect();
     format!("[{}]", asked.join(","))

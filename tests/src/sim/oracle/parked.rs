@@ -10,8 +10,8 @@ use super::{For, Oracle, What, nanos};
 use crate::sim::mark::Mark;
 
 /// A call that waits for its retry.
-#[derive(Debug)]
-pub struct Parked {
+#[derive(Debug, Clone)]
+pub(in crate::sim) struct Parked {
     pub(super) nonce: u64,
     /// What names it on the wire, once it was heard.
     pub(super) state: String,
@@ -53,7 +53,7 @@ impl Oracle {
             .collect();
         for nonce in asking {
             let job = self.job(nonce).expect("it asks");
-            let Some(able) = job.claim.as_ref().map(|claim| claim.able) else { continue };
+            let Some(able) = job.claim.as_ref().map(|claim| claim.able.clone()) else { continue };
             let cannot = job.questions().filter(|(_, ask)| !able.answers(&ask.method));
             let cannot: Vec<u64> = cannot.map(|(call, _)| call).collect();
             for call in cannot {
@@ -73,8 +73,8 @@ impl Oracle {
         (job.token, job.last) = (None, None);
         let (conn, held, owner, tool) =
             (job.conn, job.held.take(), job.owner.clone(), job.tool.clone());
-        let able = job.claim.as_ref().map(|claim| claim.able).unwrap_or_default();
-        let text = format!("input_required #{nonce} {}", questions(job, able));
+        let able = job.claim.as_ref().map(|claim| claim.able.clone()).unwrap_or_default();
+        let text = format!("input_required #{nonce} {}", questions(job, &able));
         if let Some(held) = held {
             self.tell_for(conn, held, Some(id));
         }

@@ -6,7 +6,7 @@ use ceased_core::event::LogLevel;
 use ceased_core::tool::{Ladder, TaskSupport, Tool};
 use serde_json::Value;
 
-use super::asks::Able;
+use super::able::Able;
 use super::modern::{self, Claim};
 use super::{Batch, Ended, For, Job, Oracle, Pending, Stage, What, nanos};
 use crate::sim::dialects;
@@ -83,14 +83,23 @@ impl Oracle {
             Said::Notification { method, params } => {
                 if method == "notifications/cancelled" {
                     self.cancelled(conn, params.as_deref());
-                } else if method == "notifications/progress" {
-                    self.peer_progress(conn, params.as_deref());
+                } else {
+                    self.notified(conn, &method, params.as_deref());
                 }
             }
             Said::Response { id, result } => self.response(conn, id, result, text),
             Said::Batch(_) => {}
         }
         self.settle_silently(conn, batch);
+    }
+
+    fn notified(&mut self, conn: u64, method: &str, params: Option<&str>) {
+        match method {
+            "notifications/progress" => self.peer_progress(conn, params),
+            "notifications/tasks/status" => self.hinted(conn, params),
+            "notifications/tools/list_changed" => self.forget_tools(conn),
+            _ => {}
+        }
     }
 
     fn settle_silently(&mut self, conn: u64, batch: Option<u64>) {
@@ -170,6 +179,9 @@ impl Oracle {
         }
         let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
         let value = value.unwrap_or(Value::Null);
+        if entry.client.is_some() {
+            return self.request_of_server(asked, method, &value);
+        }
         if let Some(claim) = modern::claim_of(&value) {
             return self.stateless_request(asked, method, &value, claim);
         }
@@ -230,7 +242,7 @@ impl Oracle {
         let rules = dialects::agreed(version);
         let entry = self.conns.get_mut(&asked.conn).expect("it asks");
         entry.rules = Some(rules);
-        entry.able = Able::of(&params["capabilities"], rules.tasks);
+        entry.able = Able::of_client(&params["capabilities"], rules.tasks);
         // TSK-01, TSK-40
         let tasks = match (rules.tasks, entry.identity.as_str()) {
             (false, _) => "none",
@@ -256,10 +268,7 @@ impl Oracle {
         let settings = std::sync::Arc::clone(&self.settings);
         let Some(tool) = settings.catalog.get(name) else { return self.answer(&asked, "E -32602") };
         // TSK-03, TSK-11
-        let ttl = params.get("task").filter(|_| tasks).map(|task| {
-            let absent = task.is_object() && task.get("ttl").is_none();
-            if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
-        });
+        let ttl = params.get("task").filter(|_| tasks).map(read_ttl);
         if ttl == Some(None) {
             return self.answer(&asked, "E -32602");
         }
@@ -273,7 +282,8 @@ impl Oracle {
             self.mark(Mark::TaskMisuse);
             return self.answer(&asked, "E -32601");
         }
-        self.admit(asked, tool, params, ttl.flatten(), None);
+        let token = params.pointer("/_meta/progressToken");
+        self.admit(asked, tool, &params["arguments"], token, ttl.flatten(), None);
     }
 
     /// A call of a tool that may be called like this; `ttl` is there when it is to be a task.
@@ -281,11 +291,11 @@ impl Oracle {
         &mut self,
         asked: Asked,
         tool: &Tool,
-        params: &Value,
+        arguments: &Value,
+        token: Option<&Value>,
         ttl: Option<Option<u64>>,
         claim: Option<Claim>,
     ) {
-        let arguments = &params["arguments"];
         if tool.check.is_some() && !arguments["text"].is_string() {
             return self.answer(&asked, "E -32602");
         }
@@ -299,7 +309,7 @@ impl Oracle {
             Ladder::Handler { patience } => (nanos(patience), false),
             Ladder::Command { kill_grace } => (nanos(kill_grace), true),
         };
-        let token = params.pointer("/_meta/progressToken").map(Value::to_string);
+        let token = token.map(Value::to_string);
         let mut job = Job {
             nonce,
             conn: asked.conn,
@@ -383,6 +393,12 @@ impl Oracle {
         }
         self.close_if_finished(conn);
     }
+}
+
+/// The ttl a requestor wants, none for whatever is usual; nothing when it cannot be read (TSK-11).
+pub(super) fn read_ttl(task: &Value) -> Option<Option<u64>> {
+    let absent = task.is_object() && task.get("ttl").is_none();
+    if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
 }
 
 /// The request a cancel names, if it is none that is to be ignored (CAN-14).

@@ -17,8 +17,15 @@ enum Due {
     Parked(String, u64),
     /// A request of ours, by its connection and its place among all there ever were.
     Call(u64, u64),
+    /// A task at a peer, by the request that created it.
+    Poll(u64, u64),
     Kill,
     End,
+}
+
+/// Every request of ours that may be overdue.
+fn outs(conn: &Conn) -> impl Iterator<Item = &Out> {
+    conn.calls.iter().chain(conn.remote.iter().map(|remote| &remote.out))
 }
 
 impl Oracle {
@@ -37,7 +44,10 @@ impl Oracle {
             .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
             .chain(self.conns.iter().flat_map(|(at, conn)| {
                 let timed = |out: &Out| out.timer.map(|due| (due, Due::Call(*at, out.number)));
-                conn.calls.iter().filter_map(timed).collect::<Vec<_>>()
+                let polls = conn.remote.iter().filter_map(|remote| {
+                    remote.poll_timer.map(|due| (due, Due::Poll(*at, remote.out.number)))
+                });
+                outs(conn).filter_map(timed).chain(polls).collect::<Vec<_>>()
             }))
             .chain(drain.and_then(|drain| drain.kill).map(|at| (at, Due::Kill)))
             .chain(drain.and_then(|drain| drain.end).map(|at| (at, Due::End)))
@@ -51,8 +61,10 @@ impl Oracle {
         let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
         let parked = self.parked.iter().map(|parked| parked.timer);
-        let calls = self.conns.values().flat_map(|conn| &conn.calls).filter_map(|out| out.timer);
-        jobs.chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).min()
+        let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
+        let remote = self.conns.values().flat_map(|conn| &conn.remote);
+        let polls = remote.filter_map(|remote| remote.poll_timer);
+        jobs.chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).chain(polls).min()
     }
 
     pub(super) fn tick(&mut self) {
@@ -68,6 +80,7 @@ impl Oracle {
                 Due::Linger(conn) => self.linger_is_over(conn),
                 Due::Parked(_, nonce) => self.nobody_came_back(nonce),
                 Due::Call(conn, number) => self.call_is_overdue(conn, number),
+                Due::Poll(conn, number) => self.poll_is_due(conn, number),
                 Due::Kill => {
                     self.drain.as_mut().expect("its timer was due").kill = None;
                     self.kill_everything();
