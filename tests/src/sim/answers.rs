@@ -15,8 +15,10 @@ use crate::rng::Rng;
 pub(super) struct Memory {
     /// What it has answered.
     answered: BTreeSet<u64>,
-    /// It has answered our initialize.
+    /// It has answered our initialize; for a party of ACP, that it is the one to send it.
     pub(super) opened: bool,
+    /// It has sent its own.
+    pub(super) greeted: bool,
     /// The keys of tasks it created, of those that ask for one.
     pub(super) created: VecDeque<String>,
     /// Which tools it called last.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ceased_core::acp::Speaker;
 use ceased_core::action::{Action, Closing};
 use ceased_core::call::{Answer, Caller};
 use ceased_core::engine::Sizes;
@@ -9,7 +10,9 @@ use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::dialects;
 use super::heard::{self, Names};
 use super::judge::Judge;
 use super::link::{Calls, Questions};
@@ -263,10 +266,14 @@ fn renamed(
             let caller = Caller::Job { job: name(job), ask: *ask };
             (Some(Input::CancelCall(caller, reason.clone())), None)
         }
-        Input::OpenedAcp(..) | Input::CancelJob(..) | Input::Notify(..) => {
-            unreachable!("the simulator speaks MCP")
+        Input::OpenedAcp(conn, ..) => (None, Some(conn.get())),
+        Input::CancelJob(id, cause) => (Some(Input::CancelJob(name(id), *cause)), None),
+        Input::Notify(Speaker::Job(id), method, params) => {
+            let from = Speaker::Job(name(id));
+            (Some(Input::Notify(from, method.clone(), params.clone())), None)
         }
-        Input::Call(..)
+        Input::Notify(Speaker::Host(_), ..)
+        | Input::Call(..)
         | Input::CancelCall(Caller::Host(_), _)
         | Input::Configured(_)
         | Input::Drain(_)
@@ -306,7 +313,10 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         Action::RefuseCancel { caller, refusal } => {
             Some(format!("keep {} {refusal:?}", named(*caller, nonces)))
         }
-        Action::Notified { .. } => Some(format!("{action:?}")),
+        Action::Notified { conn, method, params } => {
+            let params = params.as_deref().map_or("-", RawValue::get);
+            Some(format!("notified {conn} {method} {params}"))
+        }
         Action::Flush { .. } | Action::Note(_) => None,
     };
     actions.iter().filter_map(order).collect()
@@ -390,6 +400,7 @@ fn validate(judge: &mut Judge, lines: &BTreeMap<u64, Vec<String>>) {
     {
         judge.seen += 1;
         let rules = oracle.conns.get(conn).and_then(|conn| conn.rules);
+        let rules = rules.filter(|rules| **rules != dialects::ACP);
         if let Some(rules) = rules.filter(|_| judge.seen.is_multiple_of(judge.validate)) {
             validate_line(rules.revision, line);
         }

@@ -21,6 +21,16 @@ pub struct Rules {
 /// The revision without sessions: each request says for itself that it is of this one (MOD-01).
 pub const STATELESS: &str = "2026-07-28";
 
+/// ACP, in both its forms.
+pub static ACP: Rules = Rules {
+    revision: "acp",
+    batches: false,
+    null_id: true,
+    tasks: false,
+    progress_message: false,
+    tool_members: &[],
+};
+
 /// Before anything was agreed on.
 pub static UNSETTLED: Rules = Rules {
     revision: "",

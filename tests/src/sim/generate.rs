@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::Fault;
 use super::judge::Judge;
-use super::peer::{Peer, TOOLS};
-use super::step::{How, Op, Step, Then, Wish};
+use super::peer::{Peer, Speaks, TOOLS};
+use super::step::{How, Op, Step, Then, Why, Wish};
 use super::swarm::{Kind, Swarm};
 use crate::rng::Rng;
 use crate::world::WALL_START;
@@ -67,6 +67,15 @@ impl<'a> Generator<'a> {
             Kind::Work => self.work(judge),
             Kind::Ask => self.ask(judge),
             Kind::Unask => self.unask(),
+            Kind::CancelJob => self.job(judge).map(|job| {
+                let causes = [Why::Feature, Why::Feature, Why::Limit, Why::Host];
+                Op::CancelJob { job, cause: *self.rng.pick(&causes) }
+            }),
+            Kind::Notify => {
+                let job = self.job(judge).filter(|_| !self.rng.once_in(4));
+                let from = job.map_or_else(|| self.peer().map(Err), |job| Some(Ok(job)));
+                from.map(|from| Op::Notify { from, number: self.at })
+            }
             Kind::Window => self.window(),
             Kind::Pass => Some(self.pass(judge)),
             Kind::Turn => Some(Op::Turn),
@@ -93,6 +102,12 @@ impl<'a> Generator<'a> {
         op.unwrap_or(Op::Turn)
     }
 
+    /// A job that runs.
+    fn job(&mut self, judge: &Judge) -> Option<u64> {
+        let running: Vec<u64> = judge.running.iter().copied().collect();
+        (!running.is_empty()).then(|| *self.rng.pick(&running))
+    }
+
     fn peer(&mut self) -> Option<u64> {
         let conns: Vec<u64> = self.peers.keys().copied().collect();
         (!conns.is_empty()).then(|| *self.rng.pick(&conns))
@@ -105,6 +120,11 @@ impl<'a> Generator<'a> {
         let conn = self.next_conn;
         self.next_conn += 1;
         let user = u32::try_from(self.rng.below(4)).unwrap_or(0) % self.swarm.users;
+        if self.swarm.acp > 0 && self.rng.once_in(self.swarm.acp) {
+            let (published, agent) = (self.rng.once_in(2), !self.rng.once_in(3));
+            self.peers.insert(conn, Peer::acp(agent, &mut self.rng));
+            return Some(Op::OpenAcp { conn, user, published, agent });
+        }
         if self.swarm.servers > 0 && self.rng.once_in(self.swarm.servers) {
             self.peers.insert(conn, Peer::server(&mut self.rng));
             let offers = (!self.rng.once_in(3), !self.rng.once_in(3), self.rng.once_in(2));
@@ -173,8 +193,9 @@ impl<'a> Generator<'a> {
         let by_host = running.is_empty() || self.rng.once_in(3);
         let asker = if by_host { None } else { Some(*self.rng.pick(&running)) };
         let to = if by_host || self.rng.once_in(5) { Some(self.peer()?) } else { None };
-        let serves = to.is_some_and(|conn| self.peers.get(&conn).is_some_and(Peer::serves));
-        let wish = self.wish(serves);
+        let to_peer = to.and_then(|conn| self.peers.get(&conn));
+        let speaks = to_peer.map_or(Speaks::Client, Peer::speaks);
+        let wish = self.wish(speaks);
         let op = match (asker, to) {
             (Some(job), to) => Op::Ask { job, call, wish, to },
             (None, Some(conn)) => Op::Call { conn, call, wish },
@@ -188,16 +209,21 @@ impl<'a> Generator<'a> {
         Some(op)
     }
 
-    fn wish(&mut self, of_server: bool) -> Wish {
-        let of_client = [
-            "elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list",
-            "ping", "tools/list",
-        ];
-        let of_servers = ["tools/list", "tools/list", "tools/call", "tools/call", "tools/call", "ping"];
-        let method = (*self.rng.pick(if of_server { &of_servers } else { &of_client })).to_owned();
+    fn wish(&mut self, of: Speaks) -> Wish {
+        let methods: &[&str] = match of {
+            Speaks::Client => &[
+                "elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list",
+                "ping", "tools/list",
+            ],
+            Speaks::Server => {
+                &["tools/list", "tools/list", "tools/call", "tools/call", "tools/call", "ping"]
+            }
+            Speaks::Acp => &["initialize", "session/prompt", "fs/read_text_file", "session/new"],
+        };
+        let method = (*self.rng.pick(methods)).to_owned();
         let tool = (method == "tools/call").then(|| (*self.rng.pick(&TOOLS)).to_owned());
         let ttl = if self.rng.once_in(2) { self.rng.word() % 5000 } else { 0 };
-        let task = self.rng.once_in(if of_server { 2 } else { 8 }).then_some(ttl);
+        let task = self.rng.once_in(if of == Speaks::Server { 2 } else { 8 }).then_some(ttl);
         let timeout = 1 + self.rng.word() % 10_000_000_000;
         let cap = 1 + self.rng.word() % 20_000_000_000;
         let extends = self.rng.once_in(2);

@@ -63,9 +63,14 @@ fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
     let token = token(line, message);
     if let Some(error) = message.get("error") {
         assert!(error["message"].is_string(), "an error says what is wrong: {line}");
-        let limit = error.pointer("/data/limit").and_then(Value::as_str);
-        let limit = limit.map(|limit| format!(" {limit}")).unwrap_or_default();
-        return format!("{token}:E {}{limit}", error["code"]);
+        let said = |name: &str| {
+            let word = error.pointer(name).and_then(Value::as_str);
+            word.map(|word| format!(" {word}")).unwrap_or_default()
+        };
+        let (limit, source) = (said("/data/limit"), said("/data/source"));
+        // The words of a cancelled request are the protocol's own (ACP-06).
+        let words = if error["code"] == -32800 { said("/message") } else { String::new() };
+        return format!("{token}:E {}{words}{limit}{source}", error["code"]);
     }
     let result = message.get("result").unwrap_or_else(|| panic!("no message: {line}"));
     if let Some(kind) = result.get("resultType").and_then(Value::as_str) {
@@ -80,11 +85,11 @@ fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
 fn request(method: &str, wire: u64, message: &Value, names: &mut dyn Names) -> String {
     let params = &message["params"];
     let mut text = match (method, params["call"].as_u64(), params["taskId"].as_str()) {
-        ("initialize", ..) => {
+        (_, Some(call), _) => format!("ask {call} {method}"),
+        ("initialize", None, _) => {
             let version = params["protocolVersion"].as_str().unwrap_or_default();
             format!("init {version} {}", params["capabilities"])
         }
-        (_, Some(call), _) => format!("ask {call} {method}"),
         (_, None, Some(task)) => format!("ask {method} {task}"),
         (_, None, None) => panic!("nobody asked {message}"),
     };
@@ -132,6 +137,17 @@ fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String 
         "notifications/cancelled" => {
             assert!(params["reason"].is_string(), "CAN-01: {message}");
             format!("cancel {}", names.call(params["requestId"].as_u64().unwrap_or_default()))
+        }
+        "$/cancel_request" | "$/cancelRequest" => {
+            let member = if method == "$/cancelRequest" { "id" } else { "requestId" };
+            let members = params.as_object().map_or(0, serde_json::Map::len);
+            assert_eq!(members, 1, "ACP-01: {message}");
+            format!("{method} {}", names.call(params[member].as_u64().unwrap_or_default()))
+        }
+        "_ceased/probe" => "probe acp".to_owned(),
+        "session/update" => {
+            let params = message.get("params").map_or_else(|| "-".to_owned(), Value::to_string);
+            format!("said {method} {params}")
         }
         "notifications/subscriptions/acknowledged" | "notifications/tasks" => {
             modern::notification(method, params, names)

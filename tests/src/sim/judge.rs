@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::action::Action;
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{AfterInput, Identity, LogLevel, Outcome};
@@ -24,7 +25,7 @@ use super::fault::Fault;
 use super::link::{Calls, Link};
 use super::mark::Mark;
 use super::oracle::{Oracle, recalled_by};
-use super::step::{How, Op, Step, Then, Wish};
+use super::step::{How, Op, Step, Then, Why, Wish};
 use super::swarm::Swarm;
 use crate::trace::Input;
 use crate::world::{raw_json, result_of};
@@ -77,6 +78,8 @@ pub struct Judge {
     pub(super) running: BTreeSet<u64>,
     /// Jobs that have ended or were given up.
     pub(super) ended: VecDeque<u64>,
+    /// Jobs that answer `initialize` of ACP.
+    beginnings: BTreeSet<u64>,
     pub(super) names: BTreeMap<String, u64>,
     pub(super) calls: Calls,
     /// What the characters of steps that are no bytes came to, in order.
@@ -112,6 +115,7 @@ impl Judge {
             nonces: BTreeMap::new(),
             running: BTreeSet::new(),
             ended: VecDeque::new(),
+            beginnings: BTreeSet::new(),
             names: BTreeMap::new(),
             calls: Calls::default(),
             said: VecDeque::new(),
@@ -138,6 +142,25 @@ impl Judge {
         self.now.wall = Wall::from_millis(step.wall);
         match &step.op {
             Op::Open { conn, user } => self.open(*conn, *user, Role::Server),
+            Op::OpenAcp { conn, user, published, agent } => {
+                self.open_acp(*conn, *user, *published, *agent);
+            }
+            Op::CancelJob { job, cause } => {
+                let cause = match cause {
+                    Why::Feature => Cause::Feature,
+                    Why::Limit => Cause::Limit,
+                    Why::Host => Cause::Host,
+                };
+                self.report(*job, |id| Input::CancelJob(id, cause));
+            }
+            Op::Notify { from, number } => {
+                let params = Some(raw_json(&json!({"of": number}).to_string()));
+                let said = |from| Input::Notify(from, "session/update".to_owned(), params);
+                match from {
+                    Ok(job) => self.report(*job, |id| said(Speaker::Job(id))),
+                    Err(conn) => self.feed(said(Speaker::Host(ConnId::new(*conn)))),
+                }
+            }
             Op::Connect { conn, user, call, offers, patience } => {
                 self.open(*conn, *user, as_client(*call, *offers, *patience));
             }
@@ -188,14 +211,28 @@ impl Judge {
     }
 
     fn open(&mut self, conn: u64, user: u32, role: Role) {
+        if self.link(conn) {
+            self.feed(Input::Opened(ConnId::new(conn), identity(user), role));
+        }
+    }
+
+    fn open_acp(&mut self, conn: u64, user: u32, published: bool, agent: bool) {
+        let form = if published { Form::Published } else { Form::Proposed };
+        let side = if agent { Side::Agent } else { Side::Client };
+        if self.link(conn) {
+            self.feed(Input::OpenedAcp(ConnId::new(conn), identity(user), form, side));
+        }
+    }
+
+    /// A new connection; not if it is there.
+    fn link(&mut self, conn: u64) -> bool {
         if self.links.contains_key(&conn) {
-            return;
+            return false;
         }
         let settings = self.settings[0].limits.frames;
         let link = Link::new(Inbox::new(settings));
         self.links.insert(conn, link);
-        let identity = if user < 3 { Identity::User(user) } else { Identity::Anonymous };
-        self.feed(Input::Opened(ConnId::new(conn), identity, role));
+        true
     }
 
     fn bytes(&mut self, conn: u64, text: &str) {
@@ -265,9 +302,15 @@ impl Judge {
         if self.running.remove(&job) {
             self.forget(job);
         }
+        let begins = self.beginnings.remove(&job);
         let said = |bad: bool| {
             let text = format!("r{job}");
-            result_of(&json!({"content": [{"type": "text", "text": text}], "isError": bad}))
+            let mut said = json!({"content": [{"type": "text", "text": text}], "isError": bad});
+            if begins {
+                let cancels = !job.is_multiple_of(4);
+                said["agentCapabilities"] = json!({"cancellation": {"request": cancels}});
+            }
+            result_of(&said)
         };
         let outcome = match how {
             How::Good => said(false),
@@ -379,12 +422,15 @@ impl Judge {
 
     /// A job that starts gets its name.
     fn note(&mut self, action: &Action) {
-        if let Action::Start { job, arguments, .. } = action {
+        if let Action::Start { job, tool, arguments, .. } = action {
             let nonce = number_in(arguments.get().as_bytes());
             assert!(!self.nonces.contains_key(job), "{job} is started twice");
             self.jobs.insert(nonce, *job);
             self.nonces.insert(*job, nonce);
             self.running.insert(nonce);
+            if &*tool.name == "initialize" {
+                self.beginnings.insert(nonce);
+            }
         }
     }
 
@@ -477,6 +523,10 @@ impl Judge {
     }
 }
 
+const fn identity(user: u32) -> Identity {
+    if user < 3 { Identity::User(user) } else { Identity::Anonymous }
+}
+
 fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
     let (sampling, elicitation, roots) = offers;
     let patience = patience.map(Duration::from_nanos).map(|timeout| Patience {
@@ -495,6 +545,10 @@ fn ask_of(call: u64, wish: &Wish) -> Ask {
         extend_on_progress,
     });
     let mut params = json!({"call": call});
+    if wish.method == "initialize" {
+        let cancels = !call.is_multiple_of(4);
+        params["clientCapabilities"] = json!({"cancellation": {"request": cancels}});
+    }
     if let Some(tool) = &wish.tool {
         params["name"] = tool.as_str().into();
     }

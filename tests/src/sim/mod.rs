@@ -21,6 +21,7 @@ mod compare;
 mod heard;
 mod heard_modern;
 mod link;
+mod party;
 mod peer;
 mod server;
 

@@ -20,11 +20,21 @@ pub(super) const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report",
 /// The id of a task that never was.
 pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
+/// What a peer is to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// A client of MCP, and we its server.
+    Client,
+    /// A server of MCP, and we its client.
+    Server,
+    /// A party of ACP.
+    Acp,
+}
+
 /// One peer.
 pub(super) struct Peer {
     revision: &'static str,
-    /// It is a server, and we its client.
-    serves: bool,
+    pub(super) speaks: Speaks,
     /// It knows no session: each of its requests speaks for itself.
     pub(super) stateless: bool,
     /// What it says it can do.
@@ -42,7 +52,7 @@ pub(super) struct Scene<'a> {
     pub(super) swarm: &'a Swarm,
     pub(super) judge: &'a Judge,
     pub(super) conn: u64,
-    next_call: &'a mut u64,
+    pub(super) next_call: &'a mut u64,
 }
 
 impl Scene<'_> {
@@ -60,18 +70,26 @@ impl Peer {
         let able = answers::able(rng, stateless);
         let (memory, wire) = (Memory::default(), String::new());
         let greeted = stateless;
-        Self { revision, serves: false, stateless, able, memory, greeted, last_id: 0, wire }
+        let speaks = Speaks::Client;
+        Self { revision, speaks, stateless, able, memory, greeted, last_id: 0, wire }
     }
 
     /// A server for us to be the client of.
     pub(super) fn server(rng: &mut Rng) -> Self {
         let able = server::able(rng);
-        Self { serves: true, greeted: true, able, ..Self::new("2025-11-25", rng) }
+        Self { speaks: Speaks::Server, greeted: true, able, ..Self::new("2025-11-25", rng) }
     }
 
-    /// Whether it is a server.
-    pub(super) const fn serves(&self) -> bool {
-        self.serves
+    /// A party of ACP.
+    pub(super) fn acp(we_are_agent: bool, rng: &mut Rng) -> Self {
+        let mut peer = Self { speaks: Speaks::Acp, greeted: true, ..Self::new("2025-11-25", rng) };
+        peer.memory.opened = we_are_agent;
+        peer
+    }
+
+    /// What it is to us.
+    pub(super) const fn speaks(&self) -> Speaks {
+        self.speaks
     }
 
     /// Puts one more line on the wire.
@@ -85,9 +103,9 @@ impl Peer {
     ) {
         let mut scene = Scene { rng, swarm, judge, conn, next_call };
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
-        let line = if self.greeted == rude {
+        let line = if self.greeted == rude && self.speaks != Speaks::Acp {
             self.greet(&mut scene)
-        } else if self.serves && !self.memory.opened && !rude {
+        } else if self.speaks == Speaks::Server && !self.memory.opened && !rude {
             self.serve(&mut scene)
         } else {
             let say = weighted(scene.rng, &swarm.says);
@@ -147,12 +165,18 @@ impl Peer {
         self.say_request(scene, method, &params)
     }
 
-    fn say_request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
+    pub(super) fn say_request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
         let id = self.id(scene);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
     }
 
     fn say(&mut self, scene: &mut Scene<'_>, say: Say) -> String {
+        let serves = self.speaks == Speaks::Server;
+        if self.speaks == Speaks::Acp
+            && let Some(line) = self.say_acp(scene, say)
+        {
+            return line;
+        }
         match say {
             Say::Ping => self.request(scene, "ping", &json!({})),
             Say::Tools => self.request(scene, "tools/list", &json!({})),
@@ -161,8 +185,8 @@ impl Peer {
                 let level = *scene.rng.pick(&["debug", "info", "error", "emergency", "loud"]);
                 self.request(scene, "logging/setLevel", &json!({"level": level}))
             }
-            Say::Call if self.serves => self.ask_service(scene, false),
-            Say::CallTask if self.serves => self.ask_service(scene, true),
+            Say::Call if serves => self.ask_service(scene, false),
+            Say::CallTask if serves => self.ask_service(scene, true),
             Say::Call => self.call(scene, false),
             Say::CallTask => self.call(scene, true),
             Say::Get => self.of_task(scene, "tasks/get"),
@@ -190,7 +214,7 @@ impl Peer {
                 format!("[{}]", parts.join(", "))
             }
             Say::Odd => self.odd(scene),
-            Say::Answer if self.serves => self.serve(scene),
+            Say::Answer if serves => self.serve(scene),
             Say::Answer => self.answer(scene),
             Say::Hint => self.hint(scene),
             Say::Busy => self.busy(scene),

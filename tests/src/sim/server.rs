@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answers::{UNASKED, response};
 use super::dialects;
 use super::fault::Fault;
-use super::peer::{Peer, Scene, TOOLS};
+use super::peer::{Peer, Scene, Speaks, TOOLS};
 use crate::rng::Rng;
 
 /// What a server says it can do.
@@ -127,7 +127,7 @@ impl Peer {
     pub(super) fn hint(&mut self, scene: &mut Scene<'_>) -> String {
         let created: Vec<String> = self.memory.created.iter().cloned().collect();
         let id = if created.is_empty() { "r0" } else { scene.rng.pick(&created).as_str() };
-        let (method, params) = if self.serves() && scene.rng.once_in(4) {
+        let (method, params) = if self.speaks == Speaks::Server && scene.rng.once_in(4) {
             ("notifications/tools/list_changed", json!({}))
         } else {
             ("notifications/tasks/status", Self::report(scene.rng, id))

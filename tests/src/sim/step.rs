@@ -26,6 +26,31 @@ pub enum Op {
         /// Whose it is: a number below 3 for a user, anything else for nobody.
         user: u32,
     },
+    /// A peer connects that speaks ACP.
+    OpenAcp {
+        /// Its number.
+        conn: u64,
+        /// Whose it is, as above.
+        user: u32,
+        /// In the published form, or as first proposed.
+        published: bool,
+        /// Whether we are the agent.
+        agent: bool,
+    },
+    /// The host cancels a job of its own accord.
+    CancelJob {
+        /// Which.
+        job: u64,
+        /// Why.
+        cause: Why,
+    },
+    /// A job tells its ACP peer something, or the host does.
+    Notify {
+        /// The job, or the connection when it is the host.
+        from: Result<u64, u64>,
+        /// What.
+        number: u64,
+    },
     /// We connect to a server.
     Connect {
         /// Its number.
@@ -157,6 +182,15 @@ pub enum Then {
     Answer,
     Probe,
     Until(u64),
+}
+
+/// See [`Cause`](ceased_core::acp::Cause).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of Cause")]
+pub enum Why {
+    Feature,
+    Limit,
+    Host,
 }
 
 /// How a job ends.

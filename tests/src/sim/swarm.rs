@@ -24,6 +24,8 @@ pub enum Kind {
     Work,
     Ask,
     Unask,
+    CancelJob,
+    Notify,
     Window,
     Pass,
     Turn,
@@ -71,6 +73,8 @@ pub struct Swarm {
     pub peers: usize,
     /// Of so many peers one is a server; none when 0.
     pub servers: usize,
+    /// Of so many peers one speaks ACP; none when 0.
+    pub acp: usize,
     /// Revisions spoken.
     pub revisions: Vec<&'static str>,
     /// Identities there are.
@@ -107,6 +111,7 @@ impl Swarm {
         Self {
             faults,
             peers: 1 + rng.below(6),
+            acp: if rng.once_in(2) { 1 + rng.below(4) } else { 0 },
             servers: if rng.once_in(2) { 1 + rng.below(4) } else { 0 },
             revisions,
             users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
@@ -143,6 +148,8 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
     if !rng.once_in(3) {
         kinds.push((Kind::Ask, 5 + rng.below(30)));
         kinds.push((Kind::Unask, 1 + rng.below(5)));
+        kinds.push((Kind::CancelJob, rng.below(4)));
+        kinds.push((Kind::Notify, rng.below(4)));
     }
     kinds
 }
@@ -199,6 +206,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         calls_max: tight(rng, 3, 1024),
         subscriptions_max: tight(rng, 2, 64),
         remote_tasks_max: tight(rng, 2, 64),
+        cancelled_wait: millis(rng, 10_000),
         ..Limits::default()
     };
     let max_ttl = millis(rng, 100_000);
@@ -219,7 +227,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         tasks,
         catalog: catalog(rng),
         services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
-        acp: Offers::default(),
+        acp: if rng.once_in(8) { Offers::default() } else { tools::offers() },
     })
 }
 

@@ -43,11 +43,22 @@ pub(in crate::sim) struct Out {
     /// Its id on the wire, once it was heard.
     wire: Option<u64>,
     pub(super) kind: Kind,
-    method: String,
+    pub(super) method: String,
     with_task: bool,
+    pub(super) wanted: Wanted,
     pub(super) timer: Option<u64>,
     /// The timeout that progress starts anew, and the end whatever progress there is.
     extends: Option<(u64, u64)>,
+}
+
+/// Whether the answer to a request of ours is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sim) enum Wanted {
+    Yes,
+    /// It was cancelled, and is answered nevertheless (ACP-03).
+    Cancelled,
+    /// It was not answered in time, was cancelled, and is answered nevertheless.
+    Overdue,
 }
 
 /// Whom the answer to a request of ours is for.
@@ -206,6 +217,9 @@ impl Oracle {
         if entry.rules.is_none() {
             return Err("NotInitialized");
         }
+        if entry.acp.is_some() {
+            return self.send_acp(conn, asker, call, ask);
+        }
         if !entry.able.answers(&ask.method) {
             return Err("NotDeclared");
         }
@@ -233,6 +247,28 @@ impl Oracle {
         Ok(self.place(conn, kind, call, &ask.method, label, patience.as_ref(), with_task))
     }
 
+    /// As above, of an ACP peer: it may be asked anything.
+    fn send_acp(
+        &mut self,
+        conn: u64,
+        asker: Asker,
+        call: u64,
+        ask: &Ask,
+    ) -> Result<u64, &'static str> {
+        if ask.task.is_some() {
+            return Err("NoTasks");
+        }
+        if self.conns[&conn].calls.len() >= self.settings.limits.calls_max {
+            return Err("TooMany");
+        }
+        if &*ask.method == "initialize" {
+            self.begin_acp(conn, ask.params.as_deref().map(RawValue::get));
+        }
+        self.mark(Mark::Asked);
+        let (kind, text) = (Kind::For(asker), format!("ask {call} {}", ask.method));
+        Ok(self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false))
+    }
+
     /// Sends a request of ours that may be sent; its number.
     #[allow(clippy::too_many_arguments, reason = "all there is to a request")]
     pub(super) fn place(
@@ -258,6 +294,7 @@ impl Oracle {
             kind,
             method: method.to_owned(),
             with_task,
+            wanted: Wanted::Yes,
             timer: spans.map(|(timeout, cap)| now.saturating_add(timeout).min(cap)),
             extends,
         };
@@ -338,11 +375,16 @@ impl Oracle {
             (out.kind, out.timer) = (Kind::Nobody, None);
             return;
         }
-        if let Some(out) = self.take_out(conn, number)
-            && out.method != "initialize"
-        {
+        let Some(out) = self.take_out(conn, number) else { return };
+        let how = match self.party(conn) {
+            None => Some("cancel"),
+            Some(party) => party.may_cancel().then(|| party.spelling()),
+        };
+        // CAN-04, ACP-04
+        let how = how.filter(|_| out.wanted == Wanted::Yes && out.method != "initialize");
+        if let Some(how) = how {
             self.mark(Mark::AskCancelled);
-            self.tell(conn, format!("cancel {}", out.call));
+            self.tell(conn, format!("{how} {}", out.call));
         }
     }
 
@@ -367,6 +409,12 @@ impl Oracle {
             Kind::Poll(number) => self.polled(conn, number, &body),
             Kind::Fetch(number) => self.fetched(conn, number, &body),
             Kind::Nobody | Kind::Cancel => {}
+            Kind::For(asker) if self.party(conn).is_some() => {
+                if good && let Ok(result) = serde_json::from_str::<&RawValue>(&body.text) {
+                    self.initialized_acp(conn, &out.method, result, false);
+                }
+                self.end_ask(asker, out.call, &body.gist());
+            }
             Kind::For(_) if out.method == "initialize" => self.initialized(conn, out.call, &body),
             Kind::For(asker) => {
                 if out.method == "tools/list" {
@@ -401,11 +449,15 @@ impl Oracle {
         let out = entry.calls.iter().chain(remote).find(|out| out.number == number);
         let out = out.expect("its timer was due").clone();
         self.mark(Mark::AskTimedOut);
+        if self.await_cancelled(conn, number, Wanted::Overdue) {
+            return;
+        }
         self.cancel_out(conn, number);
         if let Kind::For(asker) = out.kind {
-            self.end_ask(asker, out.call, "timed out");
+            let cancelled = out.wanted == Wanted::Cancelled;
+            self.end_ask(asker, out.call, if cancelled { "cancelled" } else { "timed out" });
         }
-        if out.method == "initialize" {
+        if out.method == "initialize" && self.party(conn).is_none() {
             self.no_session(conn);
         }
     }
@@ -425,9 +477,16 @@ impl Oracle {
         let entry = self.conns.get(&conn)?;
         let followed = entry.remote.iter().any(|remote| remote.out.number == number);
         let out = entry.calls.iter().find(|out| out.number == number);
-        // CAN-04
+        if out.is_some_and(|out| out.wanted != Wanted::Yes) {
+            return Some("NotInProgress");
+        }
+        // CAN-04, ACP-04
         if out.is_some_and(|out| out.method == "initialize") {
             return Some("Protected");
+        }
+        // ACP-03
+        if let Some(party) = entry.acp {
+            return (!party.may_cancel()).then_some("CancelNotDeclared");
         }
         // CAN-05, TSK-02
         let with_task = followed || out.is_some_and(|out| out.with_task);
@@ -452,18 +511,48 @@ impl Oracle {
                     self.mark(Mark::CancelRefused);
                     return self.order(format!("keep {} {refusal}", name(asker, call)));
                 }
-                self.cancel_out(conn, number);
-                self.end_ask(asker, call, "cancelled");
+                if !self.await_cancelled(conn, number, Wanted::Cancelled) {
+                    self.cancel_out(conn, number);
+                    self.end_ask(asker, call, "cancelled");
+                }
             }
         }
     }
 
+    /// A job is told to stop, and with it what it asked (ACP-05). Where that is answered, the job
+    /// is told the answer.
+    pub(super) fn cancel_asks(&mut self, nonce: u64) {
+        let Some(job) = self.job(nonce) else { return };
+        let sent: Vec<(u64, u64, u64)> = job
+            .asks
+            .iter()
+            .filter_map(|(call, place)| match place {
+                Place::Sent(conn, number) => Some((*call, *conn, *number)),
+                Place::Waiting(_) | Place::Offered(..) => None,
+            })
+            .collect();
+        let mut kept = Vec::new();
+        for (call, conn, number) in sent {
+            self.await_cancelled(conn, number, Wanted::Cancelled);
+            let entry = self.conns.get(&conn);
+            let out = entry.and_then(|entry| entry.calls.iter().find(|out| out.number == number));
+            if out.is_some_and(|out| out.wanted != Wanted::Yes) {
+                kept.push(call);
+            }
+        }
+        self.drop_asks(nonce, &kept);
+    }
+
     /// What a job asked ends with it (ACP-05).
-    pub(super) fn drop_asks(&mut self, nonce: u64) {
+    pub(super) fn drop_asks(&mut self, nonce: u64, kept: &[u64]) {
         let Some(job) = self.job(nonce) else { return };
         let needed = job.needs_input() && job.of_task;
         let asks: BTreeMap<u64, Place> = std::mem::take(&mut job.asks);
         for (call, place) in asks {
+            if kept.contains(&call) {
+                self.job(nonce).expect("it was there").asks.insert(call, place);
+                continue;
+            }
             match place {
                 Place::Waiting(_) => {}
                 Place::Sent(conn, number) | Place::Offered(conn, number, _) => {

@@ -10,14 +10,13 @@ use serde_json::{Value, json};
 use super::able::Able;
 use super::asks::{Asker, Body, Kind};
 use super::requests::Asked;
-use super::{Ended, Oracle};
+use super::Oracle;
 use crate::sim::dialects;
 use crate::sim::mark::Mark;
 
 /// A session in which we are the client.
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Client {
-    call: u64,
     /// What we said we answer, and whether as tasks.
     offers: Vec<(&'static str, bool)>,
     /// What the server's tools are, as far as it was said (TSK-04).
@@ -61,7 +60,7 @@ impl Oracle {
         }
         let newest = dialects::ALL.last().expect("there is a newest").revision;
         let label = format!("init {newest} {said}");
-        let client = Client { call, offers, tools: BTreeMap::new() };
+        let client = Client { offers, tools: BTreeMap::new() };
         self.conns.get_mut(&conn).expect("it was opened").client = Some(client);
         let kind = Kind::For(Asker::Host);
         self.place(conn, kind, call, "initialize", label, role.patience.as_ref(), false);
@@ -171,16 +170,5 @@ impl Oracle {
         self.mark(Mark::Served);
         let token = params.pointer("/_meta/progressToken");
         self.admit(asked, service, params, token, ttl, None);
-    }
-
-    /// Whether the host was told to close this connection.
-    pub(super) fn is_closing(&self, conn: u64) -> bool {
-        self.conns.get(&conn).is_none_or(|entry| matches!(entry.ended, Ended::Closing { .. }))
-    }
-
-    /// What we call our own `initialize` on this connection.
-    #[must_use]
-    pub fn session_call(&self, conn: u64) -> Option<u64> {
-        self.conns.get(&conn)?.client.as_ref().map(|client| client.call)
     }
 }

@@ -3,6 +3,7 @@
 use ceased_core::event::{LogLevel, Outcome};
 use serde_json::Value;
 
+use super::acp::is_no_cancel;
 use super::requests::Asked;
 use super::{For, Job, Oracle, Stage};
 use crate::sim::mark::Mark;
@@ -62,11 +63,11 @@ impl Oracle {
                 let step = if job.command { "Terminate" } else { "Flag" };
                 job.stage = Stage::Stopping { step, why };
                 job.timer = Some(now.saturating_add(job.wait));
-                self.drop_asks(nonce);
+                self.cancel_asks(nonce);
                 self.order(format!("stop #{nonce} {step} {why}"));
             }
             Stage::Stopping { why: before, .. } => {
-                if *before == "LeftBehind" {
+                if is_no_cancel(before) {
                     *before = why;
                 }
             }
@@ -89,12 +90,15 @@ impl Oracle {
             }
             Stage::Stopping { why, .. } if job.command => {
                 job.stage = Stage::Stopping { step: "Kill", why };
+                self.end_grace(nonce, why);
+                let job = self.job(nonce).expect("its timer was due");
                 job.timer = Some(now + KILL_AGAIN);
                 self.mark(Mark::Killed);
                 self.order(format!("stop #{nonce} Kill {why}"));
             }
             Stage::Stopping { why, .. } => {
                 job.stage = Stage::Stopping { step: "Abandon", why };
+                self.end_grace(nonce, why);
                 self.mark(Mark::Abandoned);
                 self.order(format!("stop #{nonce} Abandon {why}"));
                 self.done(nonce, &Outcome::Stopped);
@@ -128,7 +132,7 @@ impl Oracle {
     }
 
     fn remove_job(&mut self, nonce: u64) -> Option<Job> {
-        self.drop_asks(nonce);
+        self.drop_asks(nonce, &[]);
         let at = self.jobs.iter().position(|job| job.nonce == nonce)?;
         Some(self.jobs.remove(at))
     }
@@ -151,6 +155,11 @@ impl Oracle {
             self.tell_for(job.conn, held.clone(), job.recalls());
         }
         let end = End::of(outcome, why);
+        let of_service = match job.whose {
+            For::Request(_) => self.answer_of_service(nonce, job.conn, &job.tool, outcome, why),
+            For::Task | For::Retry | For::Nobody => None,
+        };
+        let answer = of_service.unwrap_or_else(|| end.answer.clone());
         match job.whose {
             For::Nobody => {}
             For::Retry => {
@@ -159,7 +168,7 @@ impl Oracle {
             }
             For::Request(id) => {
                 let asked: Option<Asked> = self.take_pending(job.conn, &id);
-                self.answer(&asked.expect("it waits (RPC-03)"), &end.answer);
+                self.answer(&asked.expect("it waits (RPC-03)"), &answer);
                 self.close_if_finished(job.conn);
             }
             For::Task => {
@@ -230,7 +239,9 @@ impl Oracle {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else {
             return self.mark(Mark::LateReport);
         };
-        let Some(conn) = self.conns.get(&job.conn) else { return };
+        let Some(conn) = self.conns.get(&job.conn).filter(|conn| conn.acp.is_none()) else {
+            return;
+        };
         let least = match &job.claim {
             Some(claim) => claim.log,
             // Servers log to clients, never the other way.

@@ -5,6 +5,7 @@
 //! every peer and the orders to the host, as short texts in no particular order.
 
 mod able;
+mod acp;
 mod asks;
 mod client;
 mod jobs;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::able::Able;
+use self::acp::Party;
 use self::asks::{Out, Place};
 use self::client::Client;
 use self::remote::Remote;
@@ -29,6 +31,7 @@ use self::parked::Parked;
 use ceased_core::event::{AfterInput, LogLevel};
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
+use serde_json::value::RawValue;
 
 use super::dialects::{Rules, UNSETTLED};
 use super::mark::Mark;
@@ -121,6 +124,8 @@ pub struct Conn {
     remote: Vec<Remote>,
     /// The session, if we are the client in it.
     client: Option<Client>,
+    /// What we and the peer are to each other, if it speaks ACP.
+    acp: Option<Party>,
 }
 
 impl Conn {
@@ -313,8 +318,12 @@ impl Oracle {
             Input::Lingering(job) => self.lingering(job.get()),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
-            Input::OpenedAcp(..) | Input::CancelJob(..) | Input::Notify(..) => {
-                unreachable!("the simulator speaks MCP")
+            Input::OpenedAcp(conn, identity, form, side) => {
+                self.open_acp(conn.get(), &identity.to_string(), *form, *side);
+            }
+            Input::CancelJob(job, cause) => self.cancel_job(job.get(), *cause),
+            Input::Notify(from, method, params) => {
+                self.notify(*from, method, params.as_deref().map(RawValue::get));
             }
             Input::Drain(by) => self.drain(by.as_nanos()),
             Input::Turn => self.turn(),
@@ -434,6 +443,7 @@ impl Oracle {
             calls: Vec::new(),
             remote: Vec::new(),
             client: None,
+            acp: None,
         };
         self.conns.insert(conn, fresh);
         if let Role::Client(role) = role {
@@ -494,7 +504,7 @@ impl Oracle {
     }
 
     fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {
-        for Pending { id, what, batch, listens, .. } in pending {
+        for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
                 What::Job(job) => {
                     self.mark(Mark::DisconnectStopsCall);
@@ -503,13 +513,15 @@ impl Oracle {
                 What::Task(task) => self.forget_waiter(task, conn, &id),
                 What::Cancel => self.unlisten(conn, &id, listens),
             }
-            self.settle(conn, batch, None);
+            let answer = self.cut_off(conn, &token, "Disconnected");
+            self.settle(conn, batch, answer);
         }
     }
 
     fn configure(&mut self, settings: &Arc<Settings>) {
         self.settings = Arc::clone(settings);
-        let ready = |conn: &Conn| conn.rules.is_some() && conn.client.is_none();
+        let ready =
+            |conn: &Conn| conn.rules.is_some() && conn.client.is_none() && conn.acp.is_none();
         let ready: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| ready(conn)).map(|(at, _)| *at).collect();
         for conn in ready {

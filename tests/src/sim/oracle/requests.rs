@@ -71,7 +71,9 @@ impl Oracle {
     ) {
         match said {
             // RPC-02
-            Said::Request { id: Id::Null, .. } => return self.unreadable(conn, -32600, batch),
+            Said::Request { id: Id::Null, .. } if self.party(conn).is_none() => {
+                return self.unreadable(conn, -32600, batch);
+            }
             Said::Request { id, token, method, params } => {
                 let asked = Asked { conn, id, token, batch, modern: false };
                 return self.request(asked, &method, params.as_deref(), crowded);
@@ -81,7 +83,9 @@ impl Oracle {
             }
             Said::Invalid { token: None, code } => return self.unreadable(conn, code, batch),
             Said::Notification { method, params } => {
-                if method == "notifications/cancelled" {
+                if self.party(conn).is_some() {
+                    self.notified_acp(conn, &method, params.as_deref());
+                } else if method == "notifications/cancelled" {
                     self.cancelled(conn, params.as_deref());
                 } else {
                     self.notified(conn, &method, params.as_deref());
@@ -176,6 +180,9 @@ impl Oracle {
         if crowded {
             self.mark(Mark::RefusedUnread);
             return self.answer(&asked, "E -31003 write_buffer_bytes");
+        }
+        if entry.acp.is_some() {
+            return self.service(asked, method, Some(params.unwrap_or("{}")));
         }
         let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
         let value = value.unwrap_or(Value::Null);

@@ -280,7 +280,8 @@ impl Oracle {
                 self.conns[&conn].pending.iter().map(|pending| pending.id.clone()).collect();
             for id in waiting {
                 let asked = self.take_pending(conn, &id).expect("it waits");
-                self.answer(&asked, "E -31005");
+                let cut_off = self.party(conn).map(|party| party.cancelled("Shutdown"));
+                self.answer(&asked, cut_off.as_deref().unwrap_or("E -31005"));
             }
             self.close_if_finished(conn);
         }

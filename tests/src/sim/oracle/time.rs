@@ -113,7 +113,8 @@ impl Oracle {
                 entry.probes += 1;
                 let probe = entry.probes;
                 self.mark(Mark::Probed);
-                self.tell(conn, format!("probe {probe}"));
+                let name = self.party(conn).map_or(probe.to_string(), |_| "acp".to_owned());
+                self.tell(conn, format!("probe {name}"));
             }
         }
     }
