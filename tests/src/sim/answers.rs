@@ -47,7 +47,8 @@ pub(super) fn response(key: u64, body: &Value) -> String {
 pub(super) fn able(rng: &mut Rng, stateless: bool) -> Value {
     let mut able = json!({});
     if !rng.once_in(3) {
-        let forms = [json!({}), json!({"form": {}}), json!({"url": {}}), json!({"form": {}, "url": {}})];
+        let forms =
+            [json!({}), json!({"form": {}}), json!({"url": {}}), json!({"form": {}, "url": {}})];
         able["elicitation"] = rng.pick(&forms).clone();
     }
     if !rng.once_in(2) {
@@ -94,8 +95,7 @@ impl Peer {
     pub(super) fn question(&mut self, scene: &mut Scene<'_>) -> Option<(u64, String)> {
         let link = scene.judge.links.get(&scene.conn)?;
         let again = scene.swarm.faults.has(Fault::LateReport) && scene.rng.once_in(6);
-        let open =
-            |(at, ..): &&(u64, u64, String)| again || !self.memory.answered.contains(at);
+        let open = |(at, ..): &&(u64, u64, String)| again || !self.memory.answered.contains(at);
         let asked: Vec<&(u64, u64, String)> = link.questions.asked.iter().filter(open).collect();
         let (at, key, text) = (!asked.is_empty()).then(|| (*scene.rng.pick(&asked)).clone())?;
         self.memory.answered.insert(at);
@@ -182,9 +182,9 @@ impl Peer {
         let parked: Vec<u64> =
             mine.flat_map(|(_, link)| link.questions.parked.iter().copied()).collect();
         let number = parked.last().copied().filter(|_| !scene.rng.once_in(4));
-        let Some(number) = number.or_else(|| {
-            (!parked.is_empty()).then(|| *scene.rng.pick(&parked))
-        }) else {
+        let Some(number) =
+            number.or_else(|| (!parked.is_empty()).then(|| *scene.rng.pick(&parked)))
+        else {
             return self.request(scene, "tools/list", &json!({}));
         };
         let called = self.memory.called.iter().find(|(call, _)| *call == number);

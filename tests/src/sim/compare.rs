@@ -154,7 +154,9 @@ pub(super) fn compare(
     let unsent = before.iter().find(|(at, _)| Some(*at) == about).map_or(0, |(_, len)| *len);
     let (at, wall) = (judge.now.at.as_nanos(), judge.now.wall.as_millis());
     let named = named.as_ref().unwrap_or(input);
-    let given_up = flooded(actions);
+    let lost = lost(actions);
+    let flooded = lost.iter().filter(|(_, why)| *why == Closing::Flooded);
+    let given_up: Vec<u64> = flooded.map(|(conn, _)| *conn).collect();
     let spare = (!given_up.is_empty()).then(|| oracle.clone());
     let mut expected = oracle.input(at, wall, named, unsent);
     if matches!(input, Input::Overlong(_)) {
@@ -177,7 +179,6 @@ pub(super) fn compare(
             (*oracle, expected) = (other, second);
         }
     }
-    let given_up: Vec<u64> = lost(actions);
     let mut heard = BTreeMap::new();
     for (conn, lines) in lines {
         let link = judge.links.get_mut(conn).expect("it is linked");
@@ -191,7 +192,7 @@ pub(super) fn compare(
         heard.insert(*conn, said);
     }
     // What was said to a peer that was given up in the same event nobody can know.
-    given_up.iter().for_each(|conn| {
+    lost.iter().for_each(|(conn, _)| {
         let _ = (expected.told.remove(conn), heard.remove(conn));
     });
     assert_same(input, expected, heard, orders(actions, &judge.nonces));
@@ -204,22 +205,17 @@ pub(super) fn compare(
     validate(judge, lines);
 }
 
-/// Peers that are given up because too much waits for them.
-fn flooded(actions: &[Action]) -> Vec<u64> {
-    let flooded = |action: &Action| match action {
-        Action::Close { conn, why: Closing::Flooded } => Some(conn.get()),
-        _ => None,
-    };
-    actions.iter().filter_map(flooded).collect()
-}
-
-/// Peers that are closed without what was written for them.
-fn lost(actions: &[Action]) -> Vec<u64> {
-    let lost = |action: &Action| match action {
-        Action::Close { conn, why } if !why.flushes() => Some(conn.get()),
-        _ => None,
-    };
-    actions.iter().filter_map(lost).collect()
+/// Peers that are closed without what was written for them, with why.
+fn lost(actions: &[Action]) -> Vec<(u64, Closing)> {
+    let mut lost = Vec::new();
+    for action in actions {
+        if let Action::Close { conn, why } = action
+            && !why.flushes()
+        {
+            lost.push((conn.get(), *why));
+        }
+    }
+    lost
 }
 
 const fn counts(sizes: Sizes) -> (usize, usize, usize, usize) {
@@ -288,7 +284,7 @@ fn flood(oracle: &mut Oracle, conn: u64, expected: &mut Expected, before: &[(u64
     // The oracle counts no bytes; answers that wait for their batch count as well.
     let most = |text: &String| 1024 + 4096 * text.matches(", ").count();
     let said: usize = expected.told.get(&conn).map_or(0, |told| told.iter().map(most).sum());
-    let collected = oracle.conns.get(&conn).map_or(0, super::oracle::Conn::collected);
+    let collected = oracle.conns.get(&conn).map_or(0, |conn| conn.collected());
     let said = said + 4096 * collected;
     let max = oracle.settings().limits.write_buffer_bytes * 2;
     assert!(waited + said >= max, "c{conn} was given up with {waited} bytes of {max}");

@@ -212,8 +212,12 @@ impl<'a> Generator<'a> {
     fn wish(&mut self, of: Speaks) -> Wish {
         let methods: &[&str] = match of {
             Speaks::Client => &[
-                "elicitation/create", "elicitation/create", "sampling/createMessage", "roots/list",
-                "ping", "tools/list",
+                "elicitation/create",
+                "elicitation/create",
+                "sampling/createMessage",
+                "roots/list",
+                "ping",
+                "tools/list",
             ],
             Speaks::Server => {
                 &["tools/list", "tools/list", "tools/call", "tools/call", "tools/call", "ping"]

@@ -27,7 +27,8 @@ pub(super) fn answer(kind: &str, token: &str, result: &Value, names: &mut dyn Na
             return task(result, Some(name), names);
         }
         "input_required" => {
-            let state = result["requestState"].as_str().expect("there is a state to come back with");
+            let state =
+                result["requestState"].as_str().expect("there is a state to come back with");
             let name = names.parked(token, state);
             return format!("{name} {}", questions(&result["inputRequests"]));
         }
@@ -98,7 +99,8 @@ fn questions(requests: &Value) -> String {
         })
         .collect();
     asked.sort_unstable();
-    let asked: Vec<String> = asked.iter().map(|(call, method)| format!("{call}:{method}")).collect();
+    let asked: Vec<String> =
+        asked.iter().map(|(call, method)| format!("{call}:{method}")).collect();
     format!("[{}]", asked.join(","))
 }
 

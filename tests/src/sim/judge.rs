@@ -6,56 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ceased_core::acp::{Cause, Form, Side, Speaker};
+use ceased_core::acp::{Form, Side, Speaker};
 use ceased_core::action::Action;
+use ceased_core::call::Caller;
 use ceased_core::engine::{Engine, Sizes};
-use ceased_core::event::{AfterInput, Identity, LogLevel, Outcome};
-use ceased_core::call::{Ask, AskTask, Caller, Patience};
-use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::{AskId, ConnId, JobId, Mint};
+use ceased_core::event::{AfterInput, LogLevel, Outcome};
+use ceased_core::frame::Inbox;
+use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::message::ErrorObject;
-use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step as StopStep;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::compare;
 use super::fault::Fault;
+use super::inputs::{as_client, ask_of, cause_of, identity, input_of};
 use super::link::{Calls, Link};
 use super::mark::Mark;
+use super::mint::Numbered;
 use super::oracle::{Oracle, recalled_by};
-use super::step::{How, Op, Step, Then, Why, Wish};
+use super::step::{How, Op, Step, Then};
 use super::swarm::Swarm;
 use crate::trace::Input;
 use crate::world::{raw_json, result_of};
 
 /// How many jobs that have ended are remembered, to report late.
 const ENDED_MAX: usize = 32;
-
-/// Ids made of the number of the call they are for, so that leaving one call out of a history
-/// does not rename the tasks of the others.
-struct Numbered {
-    hint: Arc<AtomicU64>,
-    again: u64,
-    last: (u64, u64),
-    collides: bool,
-}
-
-impl Mint for Numbered {
-    fn uuid(&mut self) -> Uuid {
-        let hint = self.hint.load(Ordering::Relaxed);
-        let id =
-            |number: u64| Uuid::from_u128(0xced0_0000_0000_4000_8000 << 48 | u128::from(number));
-        // TSK-08: every fifth id is the one before it, once.
-        if self.collides && hint.is_multiple_of(5) && self.again != hint {
-            self.again = hint;
-            return id(self.last.0 * 16 + self.last.1);
-        }
-        self.last = if self.last.0 == hint { (hint, self.last.1 + 1) } else { (hint, 0) };
-        id(hint * 16 + self.last.1)
-    }
-}
 
 /// What may be there at most, whatever was reloaded.
 pub(super) struct Loosest {
@@ -146,21 +123,10 @@ impl Judge {
                 self.open_acp(*conn, *user, *published, *agent);
             }
             Op::CancelJob { job, cause } => {
-                let cause = match cause {
-                    Why::Feature => Cause::Feature,
-                    Why::Limit => Cause::Limit,
-                    Why::Host => Cause::Host,
-                };
+                let cause = cause_of(*cause);
                 self.report(*job, |id| Input::CancelJob(id, cause));
             }
-            Op::Notify { from, number } => {
-                let params = Some(raw_json(&json!({"of": number}).to_string()));
-                let said = |from| Input::Notify(from, "session/update".to_owned(), params);
-                match from {
-                    Ok(job) => self.report(*job, |id| said(Speaker::Job(id))),
-                    Err(conn) => self.feed(said(Speaker::Host(ConnId::new(*conn)))),
-                }
-            }
+            Op::Notify { from, number } => self.notify(*from, *number),
             Op::Connect { conn, user, call, offers, patience } => {
                 self.open(*conn, *user, as_client(*call, *offers, *patience));
             }
@@ -172,17 +138,10 @@ impl Judge {
                     link.window = *bytes;
                 }
             }
-            Op::Progress { job, to, talks } => {
-                let message = talks.then(|| format!("at {to}"));
-                let total = talks.then_some(100.0);
-                let event = |id| Input::Progress(id, f64::from(*to), total, message.clone());
-                self.report(*job, event);
-            }
+            Op::Progress { job, to, talks } => self.progress(*job, *to, *talks),
             Op::Log { job, level } => {
-                let level = LogLevel::ALL[level % LogLevel::ALL.len()];
-                self.report(*job, |id| {
-                    Input::Log(id, level, raw_json(&format!("[\"said\",{job}]")))
-                });
+                let (level, said) = (LogLevel::ALL[level % 8], format!("[\"said\",{job}]"));
+                self.report(*job, |id| Input::Log(id, level, raw_json(&said)));
             }
             Op::Linger { job } => self.report(*job, Input::Lingering),
             Op::Ask { job, call, wish, to } => {
@@ -258,6 +217,15 @@ impl Judge {
         bytes
     }
 
+    fn notify(&mut self, from: Result<u64, u64>, number: u64) {
+        let params = Some(raw_json(&json!({"of": number}).to_string()));
+        let said = |from| Input::Notify(from, "session/update".to_owned(), params);
+        match from {
+            Ok(job) => self.report(job, |id| said(Speaker::Job(id))),
+            Err(conn) => self.feed(said(Speaker::Host(ConnId::new(conn)))),
+        }
+    }
+
     fn unask(&mut self, job: Option<u64>, ask: AskId) {
         let caller = match job {
             None => Caller::Host(ask),
@@ -295,6 +263,12 @@ impl Judge {
         if let Some(id) = self.jobs.get(&job).copied() {
             self.feed(input(id));
         }
+    }
+
+    fn progress(&mut self, job: u64, to: i32, talks: bool) {
+        let message = talks.then(|| format!("at {to}"));
+        let total = talks.then_some(100.0);
+        self.report(job, |id| Input::Progress(id, f64::from(to), total, message));
     }
 
     fn done(&mut self, job: u64, how: How) {
@@ -520,52 +494,6 @@ impl Judge {
         }
         assert_eq!(self.engine.sizes(), Sizes::default(), "something is left that nobody owns");
         assert_eq!(self.engine.deadline(), None, "a timer is left that nobody owns");
-    }
-}
-
-const fn identity(user: u32) -> Identity {
-    if user < 3 { Identity::User(user) } else { Identity::Anonymous }
-}
-
-fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
-    let (sampling, elicitation, roots) = offers;
-    let patience = patience.map(Duration::from_nanos).map(|timeout| Patience {
-        timeout,
-        cap: timeout,
-        extend_on_progress: false,
-    });
-    let offers = Offers { sampling, elicitation, roots };
-    Role::Client(AsClient { ask: AskId::new(call), offers, patience })
-}
-
-fn ask_of(call: u64, wish: &Wish) -> Ask {
-    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| Patience {
-        timeout: Duration::from_nanos(timeout),
-        cap: Duration::from_nanos(cap),
-        extend_on_progress,
-    });
-    let mut params = json!({"call": call});
-    if wish.method == "initialize" {
-        let cancels = !call.is_multiple_of(4);
-        params["clientCapabilities"] = json!({"cancellation": {"request": cancels}});
-    }
-    if let Some(tool) = &wish.tool {
-        params["name"] = tool.as_str().into();
-    }
-    let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
-    Ask {
-        method: wish.method.as_str().into(),
-        params: Some(raw_json(&params.to_string())),
-        patience,
-        task: wish.task.map(ttl),
-    }
-}
-
-fn input_of(conn: ConnId, frame: &Frame<'_>) -> Input {
-    match frame {
-        Frame::Line(line) => Input::Frame(conn, line.to_vec()),
-        Frame::Overlong => Input::Overlong(conn),
-        Frame::Alien(bytes) => Input::Alien(conn, bytes.to_vec()),
     }
 }
 

@@ -105,7 +105,11 @@ impl Unsent {
     pub(super) fn take(&mut self, bytes: &[u8]) {
         for byte in bytes {
             let line = self.lines.front_mut().expect("more is sent than was written");
-            assert_eq!(line.bytes.pop_front(), Some(*byte), "something else is sent than was written");
+            assert_eq!(
+                line.bytes.pop_front(),
+                Some(*byte),
+                "something else is sent than was written"
+            );
             line.begun = true;
             if line.bytes.is_empty() {
                 let _ = self.lines.pop_front();

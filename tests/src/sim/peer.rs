@@ -15,7 +15,8 @@ use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
 
 /// Every tool there may be.
-pub(super) const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+pub(super) const TOOLS: [&str; 7] =
+    ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
 
 /// The id of a task that never was.
 pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
@@ -165,7 +166,12 @@ impl Peer {
         self.say_request(scene, method, &params)
     }
 
-    pub(super) fn say_request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
+    pub(super) fn say_request(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
         let id = self.id(scene);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
     }
@@ -228,6 +234,7 @@ impl Peer {
     /// A server asks us for a service.
     fn ask_service(&mut self, scene: &mut Scene<'_>, as_task: bool) -> String {
         let methods = ["sampling/createMessage", "elicitation/create", "roots/list"];
+        let method = *scene.rng.pick(&methods);
         let mut params = json!({"n": *scene.next_call});
         *scene.next_call += 1;
         if scene.rng.once_in(2) {
@@ -236,7 +243,7 @@ impl Peer {
         if as_task {
             params["task"] = Self::wanted_task(scene.rng);
         }
-        self.request(scene, *scene.rng.clone().pick(&methods), &params)
+        self.request(scene, method, &params)
     }
 
     fn wanted_task(rng: &mut Rng) -> Value {

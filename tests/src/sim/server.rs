@@ -38,7 +38,9 @@ impl Peer {
         let body = match scene.rng.below(8) {
             0 => json!({"error": {"code": -32000, "message": "no"}}),
             1 => json!({"result": []}),
-            _ if text.contains("tools/list") => json!({"result": {"tools": Self::tools(scene.rng)}}),
+            _ if text.contains("tools/list") => {
+                json!({"result": {"tools": Self::tools(scene.rng)}})
+            }
             _ => json!({"result": {"content": [], "of": key}}),
         };
         response(key, &body)
@@ -111,7 +113,8 @@ impl Peer {
     }
 
     fn report(rng: &mut Rng, id: &str) -> Value {
-        let all = ["working", "working", "working", "input_required", "completed", "failed", "cancelled"];
+        let all =
+            ["working", "working", "working", "input_required", "completed", "failed", "cancelled"];
         let stamp = "2025-11-01T00:00:00Z";
         let mut task = json!({
             "taskId": id, "status": rng.pick(&all), "ttl": null,

@@ -170,7 +170,14 @@ fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
         .collect::<Vec<_>>()
         .into_iter()
         .map(|say| {
-            (say, 1 + rng.below(if matches!(say, Call | CallTask | Cancel | Answer | Retry) { 40 } else { 12 }))
+            (
+                say,
+                1 + rng.below(if matches!(say, Call | CallTask | Cancel | Answer | Retry) {
+                    40
+                } else {
+                    12
+                }),
+            )
         })
         .collect();
     if faults.has(Fault::Garbage) {

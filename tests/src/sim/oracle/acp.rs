@@ -6,7 +6,7 @@ use ceased_core::event::Outcome;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::asks::Wanted;
+use super::calls::Wanted;
 use super::requests::Asked;
 use super::{Ended, For, Oracle, Stage, nanos};
 use crate::sim::dialects;
@@ -151,8 +151,7 @@ impl Oracle {
         let whose = For::Request(id);
         let job = self.jobs.iter().find(|job| job.conn == conn && job.whose == whose);
         let cancellable = job.filter(|job| {
-            let cancelled =
-                matches!(job.stage, Stage::Stopping { why, .. } if !is_no_cancel(why));
+            let cancelled = matches!(job.stage, Stage::Stopping { why, .. } if !is_no_cancel(why));
             // ACP-04
             job.tool != "initialize" && !cancelled
         });
@@ -164,11 +163,14 @@ impl Oracle {
 
     pub(super) fn cancel_job(&mut self, nonce: u64, cause: Cause) {
         self.mark(Mark::HostCancels);
-        self.withdraw(nonce, match cause {
-            Cause::Feature => "Feature",
-            Cause::Limit => "Limit",
-            Cause::Host => "Host",
-        });
+        self.withdraw(
+            nonce,
+            match cause {
+                Cause::Feature => "Feature",
+                Cause::Limit => "Limit",
+                Cause::Host => "Host",
+            },
+        );
     }
 
     /// Cancels a job whose request is answered nevertheless.

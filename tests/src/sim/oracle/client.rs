@@ -7,10 +7,11 @@ use ceased_core::role::AsClient;
 use ceased_core::tool::TaskSupport;
 use serde_json::{Value, json};
 
-use super::able::Able;
-use super::asks::{Asker, Body, Kind};
-use super::requests::Asked;
 use super::Oracle;
+use super::able::Able;
+use super::asks::Asker;
+use super::calls::{Body, Kind};
+use super::requests::Asked;
 use crate::sim::dialects;
 use crate::sim::mark::Mark;
 

@@ -7,12 +7,14 @@
 mod able;
 mod acp;
 mod asks;
+mod calls;
 mod client;
 mod jobs;
 mod modern;
 mod parked;
 mod remote;
 mod requests;
+mod state;
 mod tasks;
 mod time;
 
@@ -20,20 +22,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::able::Able;
-use self::acp::Party;
-use self::asks::{Out, Place};
-use self::client::Client;
-use self::remote::Remote;
-pub use self::requests::recalled_by;
-use self::modern::{Claim, Listens};
+use self::asks::Place;
+use self::calls::Out;
 use self::parked::Parked;
+pub use self::requests::recalled_by;
+use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, Task, What};
 
 use ceased_core::event::{AfterInput, LogLevel};
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use serde_json::value::RawValue;
 
-use super::dialects::{Rules, UNSETTLED};
 use super::mark::Mark;
 use crate::slow::Id;
 use crate::trace::Input;
@@ -47,190 +46,6 @@ pub struct Expected {
     pub recallable: BTreeMap<u64, Vec<(String, Id)>>,
     /// Orders to the host.
     pub orders: Vec<String>,
-}
-
-/// Where a connection stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It is open.
-    No,
-    /// Its peer has sent everything.
-    Finished(AfterInput),
-    /// The host was told to close it.
-    Closing {
-        /// What is left may still be sent.
-        flushes: bool,
-    },
-}
-
-/// What a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// Its own job, by nonce.
-    Job(u64),
-    /// The end of a task, by nonce.
-    Task(u64),
-    /// Its cancel: it is a subscription (MOD-08).
-    Cancel,
-}
-
-/// A request without an answer.
-#[derive(Debug, Clone)]
-pub struct Pending {
-    /// Its id.
-    pub id: Id,
-    /// Its id as it was written.
-    pub token: String,
-    /// What it waits for.
-    pub what: What,
-    /// The batch it came in.
-    batch: Option<u64>,
-    /// It spoke for itself (MOD-01).
-    modern: bool,
-    /// What it listens to, if it is a subscription.
-    listens: Option<Listens>,
-}
-
-#[derive(Debug, Clone)]
-struct Batch {
-    number: u64,
-    open: usize,
-    answers: Vec<String>,
-}
-
-/// A peer.
-#[derive(Debug, Clone)]
-pub struct Conn {
-    /// Who it is.
-    pub identity: String,
-    /// What was agreed on; nothing before initialize.
-    pub rules: Option<&'static Rules>,
-    /// Where it stands.
-    pub ended: Ended,
-    /// Its requests without an answer.
-    pub pending: Vec<Pending>,
-    level: LogLevel,
-    batches: Vec<Batch>,
-    stall: Option<u64>,
-    linger: Option<u64>,
-    probes: u64,
-    /// What its peer said it answers.
-    able: Able,
-    /// A request spoke for itself before any session (MOD-01).
-    stateless: bool,
-    /// Requests of ours without an answer, in the order they were sent.
-    calls: Vec<Out>,
-    /// Tasks at the peer, in the order of the requests that created them.
-    remote: Vec<Remote>,
-    /// The session, if we are the client in it.
-    client: Option<Client>,
-    /// What we and the peer are to each other, if it speaks ACP.
-    acp: Option<Party>,
-}
-
-impl Conn {
-    /// Answers that wait for the rest of their batch.
-    #[must_use]
-    pub fn collected(&self) -> usize {
-        self.batches.iter().map(|batch| batch.answers.len()).sum()
-    }
-
-    fn rules(&self) -> &'static Rules {
-        self.rules.unwrap_or(&UNSETTLED)
-    }
-}
-
-/// Whom the outcome of a job is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum For {
-    Request(Id),
-    Task,
-    /// Whoever comes back with what it asked for (MOD-07).
-    Retry,
-    Nobody,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Queued,
-    Running,
-    Lingering,
-    Stopping { step: &'static str, why: &'static str },
-}
-
-/// Work that was asked for.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// The number the call gave it.
-    pub nonce: u64,
-    conn: u64,
-    owner: String,
-    whose: For,
-    /// What its request said of itself; nothing where a session spoke for it.
-    claim: Option<Claim>,
-    /// What it asks and was not told.
-    asks: BTreeMap<u64, Place>,
-    /// It asked something since the last turn, to be said in the answer to its call.
-    asking: bool,
-    /// Whether it works, or worked, for a task.
-    pub of_task: bool,
-    tool: String,
-    /// Between the first step and the second, and whether that is a signal.
-    wait: u64,
-    command: bool,
-    timeout: Option<u64>,
-    stage: Stage,
-    timer: Option<u64>,
-    token: Option<String>,
-    last: Option<f64>,
-    held: Option<String>,
-}
-
-impl Job {
-    /// Whether it was told to stop.
-    #[must_use]
-    pub const fn is_stopping(&self) -> bool {
-        matches!(self.stage, Stage::Stopping { .. })
-    }
-
-    /// Whether the host runs it.
-    #[must_use]
-    pub const fn runs(&self) -> bool {
-        !matches!(self.stage, Stage::Queued)
-    }
-}
-
-/// A task that was handed out.
-#[derive(Debug, Clone)]
-pub struct Task {
-    /// The number of the call that created it.
-    pub nonce: u64,
-    /// Whose it is.
-    pub owner: String,
-    /// Its status.
-    pub status: &'static str,
-    message: String,
-    created: u64,
-    updated: u64,
-    created_at: u64,
-    ttl: u64,
-    timer: u64,
-    overdue: bool,
-    /// Told of every change, if the session it was created in lives.
-    creator: Option<u64>,
-    listeners: Vec<(u64, Id)>,
-    /// Its place among all tasks there ever were.
-    place: u64,
-    waiters: Vec<(u64, Id)>,
-    outcome: Option<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Drain {
-    kill: Option<u64>,
-    end: Option<u64>,
-    over: bool,
-    said: bool,
 }
 
 /// See the [module](self).

@@ -208,8 +208,12 @@ impl Oracle {
         if open >= limits.subscriptions_max || entry.pending.len() >= limits.inflight_max {
             return self.answer(&asked, "E -31003 subscriptions_per_connection");
         }
-        let ids: Vec<&str> =
-            named.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let ids: Vec<&str> = named
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         // MOD-08, TSK-39
         let visible = |task: &&super::Task| {
             let id = self.names.get(&task.nonce).map(String::as_str);

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::asks::{Asker, Body, Kind, Out};
+use super::asks::Asker;
+use super::calls::{Body, Kind, Out};
 use super::{Ended, Oracle};
 use crate::sim::mark::Mark;
 
@@ -109,7 +110,9 @@ impl Oracle {
         let remote = self.remote(conn, number)?;
         let (call, id) = (remote.out.call, remote.id.clone());
         let open = self.conns.get(&conn).is_some_and(|entry| entry.ended == Ended::No);
-        open.then(|| self.place(conn, kind, call, method, format!("ask {method} {id}"), None, false))
+        open.then(|| {
+            self.place(conn, kind, call, method, format!("ask {method} {id}"), None, false)
+        })
     }
 
     pub(super) fn poll_is_due(&mut self, conn: u64, number: u64) {

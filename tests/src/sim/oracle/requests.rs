@@ -61,14 +61,7 @@ impl Oracle {
         }
     }
 
-    fn message(
-        &mut self,
-        conn: u64,
-        said: Said,
-        text: &str,
-        batch: Option<u64>,
-        crowded: bool,
-    ) {
+    fn message(&mut self, conn: u64, said: Said, text: &str, batch: Option<u64>, crowded: bool) {
         match said {
             // RPC-02
             Said::Request { id: Id::Null, .. } if self.party(conn).is_none() => {
@@ -159,7 +152,8 @@ impl Oracle {
     /// Answers a request, once.
     pub(super) fn answer(&mut self, asked: &Asked, what: &str) {
         // MOD-02
-        let complete = asked.modern && !["E ", "task ", "input_required "].iter().any(|start| what.starts_with(start));
+        let complete = asked.modern
+            && !["E ", "task ", "input_required "].iter().any(|start| what.starts_with(start));
         let kind = if complete { "complete " } else { "" };
         let text = format!("{}:{kind}{what}", asked.token);
         let handle = what.starts_with("task ");
