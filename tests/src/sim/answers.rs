@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
-use super::link::{call_char, state_char};
+use super::link::{Questions, call_char, state_char};
 use super::peer::{Peer, Scene, TOOLS, UNKNOWN};
 use crate::rng::Rng;
 
@@ -17,6 +17,8 @@ pub(super) struct Memory {
     answered: BTreeSet<u64>,
     /// It has answered our initialize; for a party of ACP, that it is the one to send it.
     pub(super) opened: bool,
+    /// It has said which tools it has.
+    pub(super) listed: bool,
     /// It has sent its own.
     pub(super) greeted: bool,
     /// The keys of tasks it created, of those that ask for one.
@@ -26,6 +28,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Whether something it was asked has no answer yet.
+    pub(super) fn owes_an_answer(&self, questions: &Questions) -> bool {
+        questions.asked.iter().any(|(at, ..)| !self.answered.contains(at))
+    }
+
     pub(super) fn called(&mut self, number: u64, tool: &'static str) {
         self.called.push_back((number, tool));
         if self.called.len() > 64 {
@@ -181,6 +188,10 @@ impl Peer {
         let mine = links.iter().filter(|(conn, _)| foreign != (**conn == scene.conn));
         let parked: Vec<u64> =
             mine.flat_map(|(_, link)| link.questions.parked.iter().copied()).collect();
+        let oracle = scene.judge.oracle.as_ref();
+        let waits = |nonce: &u64| oracle.is_some_and(|oracle| oracle.is_parked(*nonce));
+        let live: Vec<u64> = parked.iter().copied().filter(waits).collect();
+        let parked = if live.is_empty() || scene.rng.once_in(6) { parked } else { live };
         let number = parked.last().copied().filter(|_| !scene.rng.once_in(4));
         let Some(number) =
             number.or_else(|| (!parked.is_empty()).then(|| *scene.rng.pick(&parked)))

@@ -101,6 +101,7 @@ impl Peer {
         judge: &Judge,
         conn: u64,
         next_call: &mut u64,
+        say: Option<Say>,
     ) {
         let mut scene = Scene { rng, swarm, judge, conn, next_call };
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
@@ -109,11 +110,59 @@ impl Peer {
         } else if self.speaks == Speaks::Server && !self.memory.opened && !rude {
             self.serve(&mut scene)
         } else {
-            let say = weighted(scene.rng, &swarm.says);
+            let say = say.unwrap_or_else(|| self.apt(scene.rng, swarm));
             self.say(&mut scene, say)
         };
         self.wire.push_str(&line);
         self.wire.push_str(if scene.rng.once_in(20) { "\r\n" } else { "\n" });
+    }
+
+    /// Something to say; most often what makes sense between it and us.
+    fn apt(&self, rng: &mut Rng, swarm: &Swarm) -> Say {
+        let say = weighted(rng, &swarm.says);
+        if rng.once_in(8) {
+            return say;
+        }
+        let (odd, apt): (&[Say], &[Say]) = match (self.speaks, self.stateless) {
+            (Speaks::Client, false) => (
+                &[Say::Update, Say::Listen, Say::Retry, Say::Discover, Say::Hint],
+                &[Say::Call, Say::CallTask, Say::Result, Say::Answer],
+            ),
+            (Speaks::Client, true) => (
+                &[Say::Result, Say::List, Say::Level, Say::Hint, Say::Busy, Say::Ping, Say::Answer],
+                &[Say::Call, Say::Call, Say::Update, Say::Get, Say::Listen, Say::Retry],
+            ),
+            (Speaks::Server, _) => (
+                &[
+                    Say::Tools,
+                    Say::Level,
+                    Say::Status,
+                    Say::Update,
+                    Say::Listen,
+                    Say::Retry,
+                    Say::Discover,
+                ],
+                &[Say::Answer, Say::Answer, Say::Hint, Say::Call, Say::CallTask, Say::Busy],
+            ),
+            (Speaks::Acp, _) => (
+                &[
+                    Say::Ping,
+                    Say::Tools,
+                    Say::Level,
+                    Say::Status,
+                    Say::List,
+                    Say::CancelTask,
+                    Say::Update,
+                    Say::Listen,
+                    Say::Discover,
+                ],
+                &[Say::Call, Say::Call, Say::Cancel, Say::Answer],
+            ),
+        };
+        // What this run has none of stays away.
+        let other = *rng.pick(apt);
+        let has = swarm.says.iter().any(|(known, _)| *known == other);
+        if odd.contains(&say) && has { other } else { say }
     }
 
     fn greet(&mut self, scene: &mut Scene<'_>) -> String {

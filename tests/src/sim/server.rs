@@ -39,6 +39,7 @@ impl Peer {
             0 => json!({"error": {"code": -32000, "message": "no"}}),
             1 => json!({"result": []}),
             _ if text.contains("tools/list") => {
+                self.memory.listed = true;
                 json!({"result": {"tools": Self::tools(scene.rng)}})
             }
             _ => json!({"result": {"content": [], "of": key}}),
@@ -69,7 +70,7 @@ impl Peer {
 
     fn tools(rng: &mut Rng) -> Value {
         let supports = ["optional", "optional", "required", "forbidden"];
-        let count = rng.below(TOOLS.len() + 1);
+        let count = 2 + rng.below(TOOLS.len() - 1);
         let tools = TOOLS.iter().take(count).map(|name| {
             let mut tool = json!({"name": name, "inputSchema": {"type": "object"}});
             if !rng.once_in(5) {

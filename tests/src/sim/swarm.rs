@@ -73,6 +73,8 @@ pub struct Swarm {
     pub peers: usize,
     /// Of so many peers one is a server; none when 0.
     pub servers: usize,
+    /// Peers do what somebody waits for rather than anything.
+    pub attentive: bool,
     /// Of so many peers one speaks ACP; none when 0.
     pub acp: usize,
     /// Revisions spoken.
@@ -110,9 +112,10 @@ impl Swarm {
         let reloads = if faults.has(Fault::Reload) { 3 } else { 1 };
         Self {
             faults,
-            peers: 1 + rng.below(6),
-            acp: if rng.once_in(2) { 1 + rng.below(4) } else { 0 },
-            servers: if rng.once_in(2) { 1 + rng.below(4) } else { 0 },
+            peers: 2 + rng.below(6),
+            attentive: !rng.once_in(4),
+            acp: if rng.once_in(2) { 2 + rng.below(3) } else { 0 },
+            servers: if rng.once_in(2) { 2 + rng.below(3) } else { 0 },
             revisions,
             users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
             ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
@@ -194,7 +197,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let narrow = faults.has(Fault::StopReading) || rng.once_in(4);
     let limits = Limits {
-        frames: FrameLimits { frame_bytes_max: if rng.once_in(3) { 400 } else { 4096 } },
+        frames: FrameLimits { frame_bytes_max: if rng.once_in(6) { 400 } else { 4096 } },
         depth_max: 64,
         connections_max: tight(rng, 4, 64),
         inflight_max: tight(rng, 4, 256),

@@ -26,7 +26,8 @@ use self::asks::Place;
 use self::calls::Out;
 use self::parked::Parked;
 pub use self::requests::recalled_by;
-use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, Task, What};
+pub use self::state::Task;
+use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 
 use ceased_core::event::{AfterInput, LogLevel};
 use ceased_core::role::Role;

@@ -88,6 +88,12 @@ impl Oracle {
         }
     }
 
+    /// Whether the call with this number waits for its retry.
+    #[must_use]
+    pub fn is_parked(&self, nonce: u64) -> bool {
+        self.parked.iter().any(|parked| parked.nonce == nonce)
+    }
+
     /// What a parked call is called on the wire; the judge has read it.
     pub fn heard_state(&mut self, nonce: u64, state: &str) {
         if let Some(parked) = self.parked.iter_mut().rev().find(|parked| parked.nonce == nonce) {
