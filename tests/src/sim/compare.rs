@@ -37,11 +37,11 @@ pub(super) fn fresh(
     let mut digest = (0, judge.hash);
     format!("{actions:?}").bytes().for_each(|byte| sum(&mut digest, byte));
     let mut lines = BTreeMap::new();
+    let given_up = lost(actions);
     for (conn, link) in &mut judge.links {
         let Some(outbox) = judge.engine.outbox(ConnId::new(*conn)) else { continue };
         let waited = before.iter().find(|(at, _)| at == conn).map_or(0, |(_, len)| *len);
-        let given_up = |action: &&Action| matches!(action, Action::Close { conn: of, why } if of.get() == *conn && !why.flushes());
-        if actions.iter().any(|action| given_up(&action)) {
+        if given_up.iter().any(|(of, _)| of == conn) {
             // The engine has forgotten what it had for this peer.
             assert!(outbox.is_empty(), "c{conn} keeps bytes nobody will send");
             link.unsent.clear();

@@ -67,3 +67,12 @@ pub(super) const fn cause_of(why: Why) -> Cause {
         Why::Host => Cause::Host,
     }
 }
+
+/// The number of the call in a text that holds one.
+pub(super) fn number_in(text: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(text);
+    let rest = text.split_once("\"n\":").map_or("", |(_, rest)| rest);
+    rest.chars()
+        .map_while(|c| c.to_digit(10))
+        .fold(0, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit)))
+}

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::compare;
 use super::fault::Fault;
-use super::inputs::{as_client, ask_of, cause_of, identity, input_of};
+use super::inputs::{as_client, ask_of, cause_of, identity, input_of, number_in};
 use super::link::{Calls, Link};
 use super::mark::Mark;
 use super::mint::Numbered;
@@ -495,13 +495,4 @@ impl Judge {
         assert_eq!(self.engine.sizes(), Sizes::default(), "something is left that nobody owns");
         assert_eq!(self.engine.deadline(), None, "a timer is left that nobody owns");
     }
-}
-
-/// The number of the call in a text that holds one.
-fn number_in(text: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(text);
-    let rest = text.split_once("\"n\":").map_or("", |(_, rest)| rest);
-    rest.chars()
-        .map_while(|c| c.to_digit(10))
-        .fold(0, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit)))
 }

@@ -1,4 +1,5 @@
-//! A party of ACP: requests of either side, cancels in every spelling, answers to what was cancelled.
+//! A party of ACP: requests of either side, cancels in every spelling, answers to what was
+//! cancelled.
 
 use serde_json::{Value, json};
 

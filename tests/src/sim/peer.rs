@@ -348,13 +348,13 @@ impl Peer {
 
     /// From the start, from where one was, or from where another was.
     fn cursor(scene: &mut Scene<'_>) -> Value {
-        let links = &scene.judge.links;
-        let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
-        let mut cursors: Vec<&str> = links
-            .iter()
-            .filter(|(conn, _)| others != (**conn == scene.conn))
-            .filter_map(|(_, link)| link.cursor.as_deref())
-            .collect();
+        let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(3);
+        let oracle = scene.judge.oracle.as_ref();
+        let own = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
+        let foreign = oracle.zip(own).and_then(|(all, own)| all.foreign_cursor(&own.identity));
+        let link = scene.judge.links.get(&scene.conn);
+        let known = if others { foreign } else { link.and_then(|link| link.cursor.as_deref()) };
+        let mut cursors: Vec<&str> = known.into_iter().collect();
         if others && scene.rng.once_in(3) {
             cursors.push("00000000000000010000000000000000");
         }

@@ -171,6 +171,13 @@ impl Oracle {
         self.cursors.insert(cursor.to_owned(), (identity, place));
     }
 
+    /// A cursor that was given to somebody else than this.
+    #[must_use]
+    pub fn foreign_cursor(&self, identity: &str) -> Option<&str> {
+        let foreign = |(_, (owner, _)): &(&String, &(String, u64))| owner != identity;
+        self.cursors.iter().rfind(foreign).map(|(cursor, _)| cursor.as_str())
+    }
+
     /// The name of a task that may still exist.
     #[must_use]
     pub fn name_of(&self, nonce: u64) -> Option<&str> {
