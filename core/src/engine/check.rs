@@ -168,7 +168,9 @@ fn calls(engine: &Engine) {
                 }
             }
         }
+        // A generator may give the id of a task that expired while its job was stopping (TSK-08).
         if let Some(task) = job.task.and_then(|task| engine.tasks.get(task))
+            && task.job == Some(*id)
             && !task.status.is_terminal()
         {
             let asks = task.status == Status::InputRequired;
