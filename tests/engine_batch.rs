@@ -184,7 +184,8 @@ fn a_batch_stops_where_its_peer_is_dropped() {
     w.advance(Duration::from_secs(2));
     // Each refusal tells the name back.
     let noise = json!({"jsonrpc": "2.0", "id": 1, "method": "x".repeat(400)});
-    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}});
+    let call =
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}});
     let mut batch = vec![noise; 30];
     batch.push(call);
     let requests = w.counters().requests;

@@ -364,12 +364,7 @@ fn a_question_by_answer_is_no_task() {
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
     let (plain, task) = (AskId::new(2), AskId::new(1));
-    let question = |task| Ask {
-        method: "roots/list".into(),
-        params: None,
-        patience: None,
-        task,
-    };
+    let question = |task| Ask { method: "roots/list".into(), params: None, patience: None, task };
     w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
     w.feed(Input::Turn);
     assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);

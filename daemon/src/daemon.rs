@@ -314,6 +314,11 @@ fn limits(config: &Config) -> Limits {
         stored_bytes_max: limits.stored_bytes_per_identity,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
+        asks_max: limits.asks_per_job,
+        parked_max: limits.parked_per_identity,
+        parked_for: limits.parked_for,
+        subscriptions_max: limits.subscriptions_per_connection,
+        subscribed_tasks_max: limits.tasks_per_subscription,
         ..Limits::default()
     }
 }

@@ -106,6 +106,16 @@ pub struct Limits {
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
     pub write_stall: Duration,
+    /// Questions of one job that wait for an answer.
+    pub asks_per_job: usize,
+    /// Calls of one identity that wait for it to come back with what they asked (MOD-07).
+    pub parked_per_identity: usize,
+    /// How long such a call waits.
+    pub parked_for: Duration,
+    /// Subscriptions of one connection (MOD-08).
+    pub subscriptions_per_connection: usize,
+    /// Tasks one subscription names.
+    pub tasks_per_subscription: usize,
 }
 
 /// `[tasks]`

@@ -66,6 +66,11 @@ pub(super) struct Limits {
     pub(super) task_ops_per_second: Option<Whole>,
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
+    pub(super) asks_per_job: Option<Whole>,
+    pub(super) parked_per_identity: Option<Whole>,
+    pub(super) parked_for: Option<Spanned<Span>>,
+    pub(super) subscriptions_per_connection: Option<Whole>,
+    pub(super) tasks_per_subscription: Option<Whole>,
 }
 
 /// `[tasks]`

@@ -72,6 +72,11 @@ fn every_key_is_taken() {
         task_ops_per_second = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
+        asks_per_job = 7
+        parked_per_identity = 8
+        parked_for = "9s"
+        subscriptions_per_connection = 10
+        tasks_per_subscription = 11
         [tasks]
         default_ttl = "1m"
         max_ttl = "2m"
@@ -109,6 +114,11 @@ fn every_key_is_taken() {
             task_ops_per_second: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
+            asks_per_job: 7,
+            parked_per_identity: 8,
+            parked_for: secs(9),
+            subscriptions_per_connection: 10,
+            tasks_per_subscription: 11,
         }
     );
     assert_eq!(
@@ -134,7 +144,7 @@ fn every_key_is_taken() {
              memory and end with the daemon",
             "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:29 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:34 has no effect yet: no audit records are \
              written",
         ]
     );

@@ -66,6 +66,8 @@ fn every_key_is_documented() {
         "state_dir workers queue shutdown_grace eof_grace path mode connections message_bytes",
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity task_ops_per_second write_buffer_bytes write_stall",
+        "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
+        "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
         "status_notifications level",
     ];
