@@ -31,18 +31,26 @@ class Transport extends StdioClientTransport {
     /** What came for subscriptions to tasks. */
     told = [];
 
-    async start() {
-        const handOn = this.onmessage;
-        this.onmessage = (message, extra) => {
-            const waiting = this.#waiting.get(message.id);
-            if (message.method === 'notifications/tasks') return void this.told.push(message);
-            if (waiting === undefined || message.method !== undefined) {
-                return handOn?.(message, extra);
-            }
+    constructor(parameters) {
+        super(parameters);
+        let handOn;
+        // Whoever listens, and the client changes its mind about that, hears of its own only.
+        Object.defineProperty(this, 'onmessage', {
+            get: () => handOn && ((message, extra) => this.#hear(message, extra, handOn)),
+            set: listener => (handOn = listener),
+        });
+    }
+
+    #hear(message, extra, handOn) {
+        const waiting = this.#waiting.get(message.id);
+        if (message.method === 'notifications/tasks') {
+            this.told.push(message);
+        } else if (waiting === undefined || message.method !== undefined) {
+            handOn(message, extra);
+        } else {
             this.#waiting.delete(message.id);
             waiting(message);
-        };
-        await super.start();
+        }
     }
 
     /** Sends a request as it is; the answer, whichever it is. */

@@ -6,7 +6,7 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, inputs};
+use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
 use crate::claim::Claim;
 use crate::connection::Reply;
@@ -98,7 +98,12 @@ impl Engine {
                 json
             }
             (Status::Cancelled, _) | (_, None) => json,
-            (_, Some(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
+            (_, Some(Ok(result))) => {
+                // As the call would have been answered, its type among it.
+                json.raw(",\"result\":");
+                typed::write_tools(json, result.get(), &self.settings.server);
+                json
+            }
             (_, Some(Err(error))) => json.raw(",\"error\":").error(error),
         };
     }

@@ -56,9 +56,13 @@ impl Config {
         row("write_stall", show_duration(limits.write_stall));
         row("asks_per_job", limits.asks_per_job.to_string());
         let parked_for = show_duration(limits.parked_for);
-        row("parked_per_identity", format!("{}, for {parked_for}", limits.parked_per_identity));
-        row("subscriptions_per_connection", limits.subscriptions_per_connection.to_string());
-        row("tasks_per_subscription", limits.tasks_per_subscription.to_string());
+        row(
+            "parked",
+            format!("{} calls an identity, for {parked_for}", limits.parked_per_identity),
+        );
+        let (subscriptions, tasks_each) =
+            (limits.subscriptions_per_connection, limits.tasks_per_subscription);
+        row("subscriptions", format!("{subscriptions} a connection, {tasks_each} tasks each"));
         row("default_ttl", show_duration(tasks.default_ttl));
         row("max_ttl", show_duration(tasks.max_ttl));
         row("anonymous_ttl", show_duration(tasks.anonymous_ttl));

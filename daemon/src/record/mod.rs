@@ -73,6 +73,11 @@ impl Recorded {
         self.engine.deadline()
     }
 
+    /// See [`Engine::wants_turn`].
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.engine.wants_turn()
+    }
+
     /// See [`Engine::outbox`].
     pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         if let Some(tape) = &mut self.tape {
