@@ -18,8 +18,10 @@ mod park;
 mod remote;
 mod requestor;
 mod result;
+mod reveal;
 mod session;
 mod status;
+mod store;
 mod subscribe;
 mod tasks;
 mod typed;
@@ -42,6 +44,7 @@ use crate::event::Event;
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
 use crate::job::Job;
+use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::settings::Settings;
 use crate::task::Tasks;
@@ -65,6 +68,7 @@ pub struct Engine {
     /// Jobs that wait for a retry.
     parked: park::Parked,
     tasks: Tasks,
+    journal: Journal,
     timers: Timers,
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
@@ -111,6 +115,7 @@ impl Engine {
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
         let loosest = Admitted::of(&settings);
+        let journal = Journal::new(settings.tasks.durable);
         Self {
             settings,
             mint,
@@ -124,6 +129,7 @@ impl Engine {
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
+            journal,
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
@@ -164,6 +170,10 @@ impl Engine {
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
+            Event::Restored { record } => self.on_restored(record),
+            Event::Durable { upto } => self.on_durable(upto),
+            Event::Unstored { seq, why } => self.on_unstored(seq, why),
+            Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -208,6 +218,8 @@ impl Engine {
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
+            held: self.held(),
+            owed: self.journal.owed.len(),
         }
     }
 
@@ -344,4 +356,8 @@ pub struct Sizes {
     pub tasks: usize,
     /// Timers armed.
     pub timers: usize,
+    /// Of the requests, those that wait for the store (DUR-01).
+    pub held: usize,
+    /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
+    pub owed: usize,
 }

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use ceased_transports::Address;
 
-use crate::cli::{Backend, Embedded, Exit, Failure};
-use crate::config::{Config, ConfigError, Level, Notice};
+use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
+use crate::config::{Config, ConfigError, Keeping, Level, Notice};
 use crate::daemon::{Daemon, Running, StartError, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
+use crate::server::RunError;
+use crate::service::Service;
+use crate::store::StateDirError;
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,8 +84,22 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) => Exit::Usage,
+            StartError::Listen(_) | StartError::Inherited(_) => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
+            StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
+                Exit::Occupied
+            }
+            StartError::StateDir(_) | StartError::Store(_) => Exit::Store,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let exit = match error {
+            RunError::Io(_) => Exit::Failed,
+            RunError::Store(_) => Exit::Store,
         };
         Self::new(exit, error.to_string())
     }
@@ -106,13 +123,31 @@ fn said(done: Result<(), Failure>) -> Exit {
     }
 }
 
-fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
-    let _logging = logging::start(found.config.log.level);
-    warn(&found.config.not_yet);
-    let mut server = daemon.orphans(Orphans::Adopt).build()?;
-    server.watch_signals(found.path.map(reload)).map_err(StartError::Io)?;
-    server.run().map_err(StartError::Io)?;
+/// Who says where the daemon listens, and so whether a reload changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listens {
+    AsConfigured,
+    OnStdio,
+}
+
+fn serve(found: Found, daemon: Daemon, service: Service, listens: Listens) -> Result<(), Failure> {
+    let Found { config, path } = found;
+    let logging = logging::start(config.log.level);
+    warn(&config.not_yet);
+    let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
+    server.report_to(service.notifier, service.watchdog);
+    let listens = listens == Listens::AsConfigured;
+    let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
+    server.watch_signals(reload).map_err(StartError::Io)?;
+    server.run()?;
     Ok(())
+}
+
+/// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
+fn leave_session() {
+    crate::sys::close_inherited(3);
+    // Fails where it leads a session of its own already.
+    let _ = rustix::process::setsid();
 }
 
 fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
@@ -123,17 +158,29 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
 }
 
 impl Backend for InThisProcess {
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit {
+        if life.own_session {
+            leave_session();
+        }
+        let service = Service::take();
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = daemon(&found.config)?;
-            serve(found, recorded(daemon, record))
+            let daemon = recorded(daemon(&found.config)?, record);
+            let daemon = match life.idle_exit {
+                Some(idle) => daemon.idle_exit(idle),
+                None => daemon,
+            };
+            serve(found, daemon, service, Listens::AsConfigured)
         }))
     }
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
-            serve(found, recorded(daemon, record))
+            let mut daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
+            if found.config.daemon.store == Keeping::Auto {
+                daemon = daemon.keep_in_memory();
+            }
+            let daemon = recorded(daemon, record);
+            serve(found, daemon, Service::default(), Listens::OnStdio)
         }))
     }
 
@@ -161,11 +208,13 @@ impl Backend for InThisProcess {
         }
     }
 
-    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-        match Config::locate(config)? {
-            None => Ok(None),
-            Some(path) => Ok(Config::load(&path)?.socket().map(Path::to_path_buf)),
-        }
+    fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
+        let Found { config, path } = find(config)?;
+        Ok(Site {
+            config: path,
+            socket: config.socket().map(Path::to_path_buf),
+            eof_grace: config.daemon.eof_grace,
+        })
     }
 
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
@@ -175,7 +224,7 @@ impl Backend for InThisProcess {
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
         warn(&config.not_yet);
-        let running = daemon(&config)?.listen_nowhere().start()?;
+        let running = daemon(&config)?.keep_in_memory().listen_nowhere().start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))

@@ -15,10 +15,14 @@ use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, SocketMode, Transport};
 
 use crate::config::{self, Config, Listen};
+use crate::logging::SetLevel;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Remote, Server};
+use crate::server::{Guards, Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::service::InheritedSockets;
+use crate::store::kept::{Keep, OnDisk};
+use crate::store::{StateDirError, Store, StoreError};
 use crate::tools;
 
 /// What a daemon is made of.
@@ -41,7 +45,11 @@ pub struct Daemon {
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    guards: Guards,
+    inherited: InheritedSockets,
+    idle_exit: Option<Duration>,
     record: Option<PathBuf>,
+    keep: Keep,
 }
 
 impl Default for Daemon {
@@ -55,15 +63,24 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// The service manager handed something over that nothing is to be done with.
+    Inherited(String),
     /// Something the system did not give.
     Io(io::Error),
+    /// The state directory cannot be used.
+    StateDir(StateDirError),
+    /// The store in it cannot be used.
+    Store(StoreError),
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Inherited(why) => f.write_str(why),
             Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::StateDir(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
     }
 }
@@ -76,6 +93,18 @@ impl From<io::Error> for StartError {
     }
 }
 
+impl From<StateDirError> for StartError {
+    fn from(error: StateDirError) -> Self {
+        Self::StateDir(error)
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl From<ListenError> for StartError {
     fn from(error: ListenError) -> Self {
         Self::Listen(error)
@@ -83,7 +112,7 @@ impl From<ListenError> for StartError {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with the default limits.
+    /// A daemon without tools or listeners, with the default limits, that keeps tasks in memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -96,16 +125,21 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            guards: Guards::default(),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
+            keep: Keep::Memory,
         }
     }
 
-    /// The daemon a configuration describes.
+    /// The daemon a configuration describes. It keeps tasks in the state directory unless that says
+    /// `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
             limits: limits(config),
-            tasks: task_policy(&config.tasks),
+            tasks: task_policy(config),
             tools: config.tools.iter().map(tools::configured).collect(),
             listen: config.listen.iter().map(address).collect(),
             containment: None,
@@ -113,7 +147,11 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
+            guards: guards(config),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
+            keep: keep(&config.daemon),
         }
     }
 
@@ -183,19 +221,67 @@ impl Daemon {
         self
     }
 
+    /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
+    /// asked for by [`Daemon::listen`].
+    #[must_use]
+    pub(crate) fn inherit(mut self, sockets: InheritedSockets) -> Self {
+        self.inherited = sockets;
+        self
+    }
+
+    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept in
+    /// memory for this long.
+    #[must_use]
+    pub const fn idle_exit(mut self, idle: Duration) -> Self {
+        self.idle_exit = Some(idle);
+        self
+    }
+
+    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
+    /// is not there, must not be open to other users, and is one daemon's at a time.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        let defaults = config::Daemon::default();
+        self.keep = Keep::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
+        self
+    }
+
+    /// Keeps tasks in a store of the caller's; what is in it is restored.
+    #[must_use]
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.keep = Keep::In(Box::new(store));
+        self
+    }
+
+    /// Keeps tasks in memory, whatever the configuration says: they end with the daemon.
+    #[must_use]
+    pub fn keep_in_memory(mut self) -> Self {
+        self.keep = Keep::Memory;
+        self
+    }
+
     /// Makes the server and listens. It runs when [`Server::run`] is called.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn build(self) -> Result<Server, StartError> {
-        let containment = self
+    pub fn build(mut self) -> Result<Server, StartError> {
+        // First of all: what the last daemon left must be gone before anything is accepted.
+        let kept = self.keep.open(self.limits.resident_result_bytes)?;
+        let mut containment = self
             .containment
             .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+            containment = containment.leased(dir.lease()?);
+            if let Some(group) = containment.group() {
+                dir.note_group(group)?;
+            }
+        }
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: self.limits,
-                tasks: self.tasks,
+                tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog: Catalog::new(self.tools),
                 ..Settings::default()
             }),
@@ -203,15 +289,24 @@ impl Daemon {
             orphans: self.orphans,
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
+            guards: self.guards,
             record: self.record.as_deref().map(record::create).transpose()?,
+            kept,
         })?;
         for address in &self.listen {
             match address {
                 Address::Stdio => server.serve_peer(stdio()?, true)?,
-                Address::Unix { .. } | Address::Tcp(_) => {
-                    server.listen(address)?;
-                }
+                Address::Unix { .. } | Address::Tcp(_) => match self.inherited.claim(address) {
+                    Some(listener) => server.listen_on(address, listener),
+                    None => drop(server.listen(address)?),
+                },
             }
+        }
+        if let Some(why) = self.inherited.left() {
+            return Err(StartError::Inherited(why));
+        }
+        if let Some(idle) = self.idle_exit {
+            server.exit_when_idle_for(idle);
         }
         Ok(server)
     }
@@ -236,7 +331,7 @@ impl Daemon {
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Running {
@@ -252,14 +347,15 @@ impl Running {
     ///
     /// # Errors
     /// When its loop failed.
-    pub fn shut_down(mut self) -> io::Result<()> {
+    pub fn shut_down(mut self) -> Result<(), RunError> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.remote.shut_down();
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the daemon's loop panicked")))
+        let panicked = || Err(io::Error::other("its loop panicked").into());
+        thread.join().unwrap_or_else(|_| panicked())
     }
 }
 
@@ -271,18 +367,49 @@ impl Drop for Running {
     }
 }
 
-/// The settings a configuration file holds now; for a reload.
-pub(crate) fn reload(path: PathBuf) -> Reload {
+/// What a configuration file holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`.
+pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
     Box::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
-        Ok(Arc::new(Settings {
-            server: ServerInfo::default(),
-            limits: limits(&config),
-            tasks: task_policy(&config.tasks),
-            catalog: Catalog::new(config.tools.iter().map(tools::configured)),
-            ..Settings::default()
-        }))
+        let listen = listens.then(|| config.listen.iter().map(address).collect());
+        set_level(config.log.level);
+        Ok(Reloaded {
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: limits(&config),
+                tasks: task_policy(&config),
+                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                ..Settings::default()
+            }),
+            listen,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+            guards: guards(&config),
+            needs_restart: needs_restart(&started, &config),
+        })
     })
+}
+
+/// The keys that are read at the start only and have another value now.
+fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let (was, is) = (&started.daemon, &now.daemon);
+    let keys = [
+        ("daemon.state_dir", was.state_dir != is.state_dir),
+        ("daemon.store", was.store != is.store),
+        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
+        ("daemon.store_retry", was.store_retry != is.store_retry),
+        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
+        ("log.audit", started.log.audit != now.log.audit),
+        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+fn guards(config: &Config) -> Guards {
+    let limits = &config.limits;
+    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
 }
 
 fn stdio() -> io::Result<Box<dyn Transport>> {
@@ -301,6 +428,22 @@ fn address(listen: &Listen) -> Address {
     }
 }
 
+/// Where a configured daemon keeps its tasks.
+fn keep(daemon: &config::Daemon) -> Keep {
+    match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
+        config::Keeping::Memory => Keep::Memory,
+    }
+}
+
+fn on_disk(daemon: &config::Daemon) -> OnDisk {
+    OnDisk {
+        dir: daemon.state_dir.clone(),
+        reserve: daemon.store_reserve as u64,
+        damaged: daemon.damaged_store,
+    }
+}
+
 fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     Limits {
@@ -312,6 +455,7 @@ fn limits(config: &Config) -> Limits {
         live_tasks_max: limits.tasks_per_identity,
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
+        resident_result_bytes: limits.resident_result_bytes,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         asks_max: limits.asks_per_job,
@@ -323,8 +467,12 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
+fn task_policy(config: &Config) -> TaskPolicy {
+    let tasks = &config.tasks;
     TaskPolicy {
+        // A server has a store or not; see [`Daemon::build`].
+        durable: false,
+        store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,
         max_ttl: tasks.max_ttl,
         anonymous_ttl: tasks.anonymous_ttl,

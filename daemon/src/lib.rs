@@ -24,7 +24,9 @@ pub mod process;
 pub mod record;
 mod reports;
 mod server;
+mod service;
 mod signals;
+pub mod store;
 mod sys;
 mod token;
 mod tools;
@@ -33,7 +35,7 @@ pub use backend::InThisProcess;
 pub use builtin::Builtin;
 pub use daemon::{Daemon, Running, StartError};
 pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
-pub use server::{Remote, Server};
+pub use server::{Remote, RunError, Server};
 pub use token::{CancelToken, Cancelled};
 pub use tools::{BadTool, HandlerTool, PATIENCE};
 

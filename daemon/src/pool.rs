@@ -33,6 +33,10 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// How long the system is left alone after it gave no thread.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// How long calls may wait for a thread that the system does not give, while those that have one
+/// get nothing done; then they fail, so that whoever called learns why.
+const STARVED_MAX: Duration = Duration::from_secs(1);
+
 /// The threads. How many calls run at once is bounded by the engine.
 pub(crate) struct Pool {
     sender: Sender<Work>,
@@ -40,8 +44,8 @@ pub(crate) struct Pool {
     census: Arc<Census>,
     /// When to look whether the waiting calls get done, and how many were done before.
     check: Option<(Instant, u64)>,
-    /// The system gave no thread when last asked for one. Said once, not with every try.
-    is_starved: bool,
+    /// Since when the system has given no thread and no call got done.
+    starved_since: Option<Instant>,
 }
 
 /// Whoever changes one number looks at the other after, in one order for everybody.
@@ -56,7 +60,7 @@ struct Census {
 impl Pool {
     pub(crate) fn new() -> Self {
         let (sender, receiver) = unbounded();
-        Self { sender, receiver, census: Arc::default(), check: None, is_starved: false }
+        Self { sender, receiver, census: Arc::default(), check: None, starved_since: None }
     }
 
     /// Hands a call to the worker threads.
@@ -84,28 +88,43 @@ impl Pool {
     }
 
     /// Adds threads when calls wait and none gets done.
-    pub(crate) fn relieve(&mut self, now: Instant) {
-        let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return };
+    ///
+    /// The calls it gives up are given back: there has been no thread for them for long.
+    pub(crate) fn relieve(&mut self, now: Instant) -> Vec<Work> {
+        let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return Vec::new() };
         let calls = self.census.calls.load(Ordering::SeqCst);
         let threads = self.census.threads.load(Ordering::SeqCst);
         let done = self.census.done.load(Ordering::Relaxed);
         if calls <= threads {
-            return;
+            self.starved_since = None;
+            return Vec::new();
         }
         let mut wait = PATIENCE;
+        let mut given_up = Vec::new();
         if done == before {
             // Twice as many each time: a burst of blocking calls has its threads soon.
             let wanted = (calls - threads).min(threads.max(1));
             let refused = (0..wanted).find_map(|_| self.spawn().err());
             if let Some(error) = &refused {
                 wait = RETRY;
-                if !self.is_starved {
+                let since = *self.starved_since.get_or_insert_with(|| {
+                    // Once, not with every try.
                     tracing::warn!(%error, calls, threads, "calls wait: no thread could be started");
+                    now
+                });
+                if now >= since + STARVED_MAX {
+                    given_up = self.receiver.try_iter().collect();
+                    self.census.calls.fetch_sub(given_up.len(), Ordering::SeqCst);
                 }
             }
-            self.is_starved = refused.is_some();
+            if refused.is_none() {
+                self.starved_since = None;
+            }
+        } else {
+            self.starved_since = None;
         }
         self.check = Some((now + wait, done));
+        given_up
     }
 
     fn spawn(&self) -> io::Result<()> {

@@ -5,10 +5,15 @@
 //! anything but the poll.
 
 mod act;
+mod doors;
+mod frames;
 mod links;
 mod runs;
+mod stored;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,21 +22,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::{Event, Identity, Outcome};
 use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Transport};
+use ceased_transports::{Link, SCRATCH_BYTES, Transport};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
+use crate::store::kept::Kept;
+use crate::store::thread::StoreThread;
+use crate::store::{StateDir, StoreError};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -51,9 +59,10 @@ const READ_BUDGET: usize = 256 * 1024;
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
+/// How long the store may take to write what it was told, at the very end.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// Loads the settings that are to hold from now on, for a reload.
-pub(crate) type Reload = Box<dyn FnMut() -> Result<Arc<Settings>, String> + Send>;
+pub(crate) use upkeep::{Guards, Reload, Reloaded};
 
 /// What a server needs to start.
 pub(crate) struct Options {
@@ -67,8 +76,39 @@ pub(crate) struct Options {
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
+    /// What peers that never end a line may take.
+    pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Where tasks are kept; `None`: in memory alone. The settings must agree.
+    pub kept: Option<Kept>,
+}
+
+/// Why a server ended that was not asked to.
+#[derive(Debug)]
+pub enum RunError {
+    /// The poll failed.
+    Io(io::Error),
+    /// The store cannot be used any more, and a new process might: nothing more may be promised
+    /// by this one (DUR-01).
+    Store(StoreError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
+            Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// One daemon. Made on the thread that runs it.
@@ -77,7 +117,7 @@ pub struct Server {
     engine: Recorded,
     settings: Arc<Settings>,
     clock: Clock,
-    listeners: Vec<Door>,
+    doors: Vec<doors::Door>,
     links: BTreeMap<ConnId, Peer>,
     next_conn: u64,
     /// Connections with something left to read that no event will announce.
@@ -96,7 +136,18 @@ pub struct Server {
     scratch: Box<[u8]>,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    guards: Guards,
+    /// Messages that have begun and not ended.
+    unended: frames::Unended,
+    upkeep: upkeep::Upkeep,
     stopping: Stopping,
+    /// Why the one peer it was there for could not be served to the end.
+    lost_stdio: Option<io::Error>,
+    store: Option<StoreThread>,
+    /// The store failed for good.
+    failed: Option<StoreError>,
+    /// Held for life.
+    _state_dir: Option<StateDir>,
 }
 
 /// How far the end is.
@@ -108,23 +159,6 @@ enum Stopping {
     Draining,
     /// The engine has nothing left to do; what is in the outboxes may still leave until then.
     Flushing(Instant),
-}
-
-/// A listener and when to try it again, if it needs that.
-struct Door {
-    listener: Listener,
-    identity: ForPeers,
-    /// Somebody may be waiting whom no event announces.
-    again: Option<Instant>,
-}
-
-/// Who the peers of a listener are.
-#[derive(Debug, Clone, Copy)]
-enum ForPeers {
-    /// What the system says of them.
-    Credentials,
-    /// Nobody vouches for them.
-    Anonymous,
 }
 
 /// A connection as the loop sees it.
@@ -166,7 +200,7 @@ impl Server {
     /// A server without listeners or peers.
     ///
     /// # Errors
-    /// When the system gives no poll, no waker or no thread for the processes.
+    /// When the system gives no poll, no waker or no thread for the processes or the store.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
@@ -174,12 +208,16 @@ impl Server {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        Ok(Self {
+        let (kept, state_dir) =
+            options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
+        let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
+        let store = store.map(|store| stored::start(store, &reports)).transpose()?;
+        let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
             clock: Clock::new(),
-            listeners: Vec::new(),
+            doors: Vec::new(),
             links: BTreeMap::new(),
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
@@ -195,32 +233,23 @@ impl Server {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
+            guards: options.guards,
+            unended: frames::Unended::default(),
+            upkeep: upkeep::Upkeep::default(),
             stopping: Stopping::No,
-        })
+            lost_stdio: None,
+            store,
+            failed: None,
+            _state_dir: state_dir,
+        };
+        server.restore(records);
+        Ok(server)
     }
 
     /// Reaches into this server from other threads.
     #[must_use]
     pub fn remote(&self) -> Remote {
         Remote { reports: self.reports.clone() }
-    }
-
-    /// Listens on `address`; the address as it became, with the port the system chose.
-    ///
-    /// Peers on a Unix socket are the users the system says they are (TSK-39); peers on TCP are
-    /// anonymous (TSK-40).
-    ///
-    /// # Errors
-    /// [`ListenError`].
-    pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
-        let listener = Listener::bind(address)?;
-        let identity = match listener.address() {
-            Address::Unix { .. } | Address::Stdio => ForPeers::Credentials,
-            Address::Tcp(_) => ForPeers::Anonymous,
-        };
-        let address = listener.address().clone();
-        self.listeners.push(Door { listener, identity, again: None });
-        Ok(address)
     }
 
     /// Serves a peer on `transport` with this process's user. When `sole`, the server shuts down
@@ -248,19 +277,18 @@ impl Server {
     /// Runs until it was asked to shut down and has.
     ///
     /// # Errors
-    /// When the poll itself fails.
-    pub fn run(mut self) -> io::Result<()> {
-        for (number, door) in self.listeners.iter_mut().enumerate() {
-            door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
-            // Not before: whoever reads this may send signals at once.
-            say(format_args!("listening on {}", door.listener.address()));
-        }
+    /// [`RunError`]. What it started is gone then, too.
+    pub fn run(mut self) -> Result<(), RunError> {
+        self.open_doors(0)?;
+        self.now_ready();
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
             self.turn(&mut events)?;
         }
+        let failed = self.failed.take().map(RunError::Store);
+        let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         self.end();
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
@@ -274,7 +302,8 @@ impl Server {
                 WAKER => {}
                 SIGNALS => self.take_signals(now),
                 Token(number) if number < FIRST_CONN as usize => {
-                    if let Some(door) = self.listeners.get_mut(number - FIRST_LISTENER) {
+                    let mut doors = self.doors.iter_mut();
+                    if let Some(door) = doors.find(|door| door.token == Token(number)) {
                         door.again = Some(now.at);
                     }
                 }
@@ -288,6 +317,7 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now);
+        self.keep_up(now);
         Ok(())
     }
 
@@ -297,38 +327,42 @@ impl Server {
         if left || self.engine.wants_turn() {
             return Some(Duration::ZERO);
         }
-        let again = self.listeners.iter().filter_map(|door| door.again).min();
+        let again = self.doors.iter().filter_map(|door| door.again).min();
         let engine = self.engine.deadline().map(|(at, _)| at);
         let end = match self.stopping {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
+        let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
+        let first = [again, engine, end].into_iter().chain(own).flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
-        Some(first - self.clock.now().at)
+        let first = first.map(|at| at - self.clock.now().at);
+        let store = self.store.as_ref().and_then(StoreThread::slow_in);
+        [first, store].into_iter().flatten().min()
     }
 
     fn take_time(&mut self, now: Now) {
-        self.pool.relieve(now.at);
+        for work in self.pool.relieve(now.at) {
+            let job = work.job.id;
+            self.runs.remove(&job);
+            let message = "no thread could be started for the tool; the system gives no more";
+            let outcome = Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message));
+            self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        }
+        self.end_slow_frames(now);
+        if let Some(store) = &mut self.store {
+            store.watch();
+        }
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }
     }
 
     fn take_signals(&mut self, now: Now) {
-        let Some((signals, reload)) = &mut self.signals else { return };
+        let Some((signals, _)) = &mut self.signals else { return };
         let taken = signals.take();
-        if taken.reload
-            && let Some(reload) = reload
-        {
-            match reload() {
-                Ok(settings) => {
-                    tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
-                    self.settings = Arc::clone(&settings);
-                    self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
-                }
-                Err(why) => tracing::error!(%why, "not reloaded: the configuration is as it was"),
-            }
+        if taken.reload {
+            self.reload(now);
         }
         for _ in 0..taken.terminate {
             self.shut_down(now);
@@ -341,7 +375,8 @@ impl Server {
             Stopping::No => {
                 tracing::info!(grace = ?self.shutdown_grace, "shutting down");
                 self.stopping = Stopping::Draining;
-                self.close_doors();
+                self.now_stopping();
+                self.close_all_doors();
                 let by = now.at + self.shutdown_grace;
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
             }
@@ -352,28 +387,27 @@ impl Server {
         }
     }
 
-    fn close_doors(&mut self) {
-        for mut door in self.listeners.drain(..) {
-            // Closing it takes it out of the poll as well.
-            let _ = door.listener.deregister(self.poll.registry());
-        }
-    }
-
     fn is_over(&self) -> bool {
+        if self.failed.is_some() {
+            return true;
+        }
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
         }
     }
 
-    /// Ends what may be left: processes are killed and waited for.
+    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
     fn end(self) {
-        let Self { supervisor, inbound, links, .. } = self;
+        let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
         drop(links);
         if !supervisor.shutdown(LAST_KILL) {
             tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        }
+        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
+            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }

@@ -55,7 +55,7 @@ pub enum Accept {
 #[derive(Debug)]
 pub struct Listener {
     // Before the socket: see there.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     socket: OwnedFd,
     family: Family,
     address: Address,
@@ -130,13 +130,29 @@ impl Listener {
     }
 
     fn new(file: Option<SocketFile>, socket: OwnedFd, family: Family, address: Address) -> Self {
-        Self { _file: file, socket, family, address, reserve: spare() }
+        Self { file, socket, family, address, reserve: spare() }
     }
 
     /// Where it listens: an absolute path, and the port the system chose.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Changes who may connect to a Unix socket that this listener has made; does nothing for any
+    /// other.
+    ///
+    /// # Errors
+    /// [`ListenError::Os`].
+    pub fn set_mode(&mut self, wanted: SocketMode) -> Result<(), ListenError> {
+        let (Some(file), Address::Unix { mode, .. }) = (&self.file, &mut self.address) else {
+            return Ok(());
+        };
+        if *mode != wanted {
+            file.set_mode(wanted)?;
+            *mode = wanted;
+        }
+        Ok(())
     }
 
     /// Asks for readable events under `token`, edge-triggered: accept until [`Accept::Drained`].

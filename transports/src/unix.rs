@@ -39,11 +39,26 @@ pub(crate) struct SocketFile {
     _lock: File,
 }
 
+impl SocketFile {
+    /// Whether the file is still the one we made.
+    fn is_ours(&self) -> bool {
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+
+    /// Changes who may connect, unless somebody has put another file in its place.
+    pub(crate) fn set_mode(&self, mode: SocketMode) -> Result<(), ListenError> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(mode.bits()))
+            .map_err(failed("set the mode of", &self.path))
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if ours {
+        if self.is_ours() {
             // Nothing can be done about a failure, and the next daemon clears up anyway.
             let _ = fs::remove_file(&self.path);
         }

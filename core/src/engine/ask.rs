@@ -34,13 +34,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else {
             return self.refuse_call(caller, Refusal::NoJob);
         };
-        let wanted = match (&job.state, &job.purpose) {
-            (
-                JobState::Running | JobState::Lingering,
-                Purpose::Answer(_) | Purpose::Task | Purpose::Retry(_),
-            ) => true,
-            (JobState::Queued(_) | JobState::Stopping { .. }, _) | (_, Purpose::Nobody) => false,
-        };
+        let runs = matches!(job.state, JobState::Running | JobState::Lingering);
+        let wanted = runs && job.purpose != Purpose::Nobody;
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
         let by_claim = to.is_none() && matches!(job.terms, Terms::Claim(_));

@@ -104,7 +104,7 @@ impl Engine {
         for (id, pending) in requests {
             match pending.work {
                 Work::Job(job) => self.disown(job, Why::Disconnected),
-                Work::Task(task) => {
+                Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
                     }
@@ -165,6 +165,7 @@ impl Engine {
         }
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
+        self.abandon_creations(&work::shutting_down());
         self.interrupt_tasks();
         self.answer_everybody();
         let ids: alloc::vec::Vec<JobId> = self.jobs.keys().copied().collect();
@@ -172,6 +173,7 @@ impl Engine {
             self.disown(id, Why::Shutdown);
         }
         self.unpark_everything();
+        self.hurry_store();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -194,10 +196,18 @@ impl Engine {
             self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             for (_, pending) in core::mem::take(&mut connection.requests) {
-                if let Work::Job(job) = pending.work
-                    && let Some(job) = self.jobs.get_mut(&job)
-                {
-                    job.purpose = Purpose::Nobody;
+                match pending.work {
+                    Work::Job(job) => {
+                        if let Some(job) = self.jobs.get_mut(&job) {
+                            job.purpose = Purpose::Nobody;
+                        }
+                    }
+                    Work::Task(task, _) => {
+                        if let Some(task) = self.tasks.get_mut(task) {
+                            task.waiters.remove(&(conn, pending.reply.id.clone()));
+                        }
+                    }
+                    Work::Listen(_) => {}
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,
@@ -209,9 +219,10 @@ impl Engine {
         }
     }
 
-    /// While shutting down: says when nothing is left to wait for, or no time to wait.
+    /// While shutting down: says when nothing is left to wait for, or no time to wait. The store
+    /// has what it takes by then (DUR-01).
     pub(super) fn exit_if_drained(&mut self) {
-        let idle = self.jobs.is_empty();
+        let idle = self.jobs.is_empty() && self.journal.sent.is_empty();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said
@@ -239,6 +250,7 @@ impl Engine {
                 Timer::Parked(state) => self.on_parked_timer(state),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
+                Timer::Store => self.on_store_timer(),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

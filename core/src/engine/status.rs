@@ -7,6 +7,7 @@ use crate::connection::Reply;
 use crate::event::Identity;
 use crate::id::JobId;
 use crate::job::{Job, JobState, Purpose};
+use crate::task::{Status, Task};
 use crate::write::Writer;
 
 impl Engine {
@@ -19,7 +20,8 @@ impl Engine {
         json.raw("{").member("server", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
         json.raw(",").member("identity", &alloc::format!("{viewer}"));
-        json.raw(",\"connection\":").display(reply.conn.get());
+        // As the log names it.
+        json.raw(",\"connection\":\"").display(reply.conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
         json.raw(",\"connections\":").display(self.connections.len());
         self.write_job_counts(&mut json);
@@ -48,7 +50,8 @@ impl Engine {
         json.raw(",\"jobs\":[");
         let mut first = true;
         for (id, job) in &self.jobs {
-            if job.owner == *viewer {
+            // Nobody may know of a task that is only being created (DUR-01).
+            if job.owner == *viewer && !matches!(job.state, JobState::Held(_)) {
                 json.raw(if first { "" } else { "," });
                 first = false;
                 self.write_job(json, *id, job);
@@ -59,9 +62,9 @@ impl Engine {
 
     fn write_job(&self, json: &mut Writer<'_>, id: JobId, job: &Job) {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
-        json.raw(",\"connection\":").display(job.conn.get());
+        json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match &job.state {
-            JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
+            JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {
@@ -87,10 +90,10 @@ impl Engine {
     }
 
     fn write_task_counts(&self, json: &mut Writer<'_>) {
-        use crate::task::Status::{Cancelled, Completed, Failed, InputRequired, Working};
         json.raw(",\"tasks\":{\"total\":").display(self.tasks.len());
-        for status in [Working, InputRequired, Completed, Failed, Cancelled] {
-            let count = self.tasks.iter().filter(|(_, task)| task.status == status).count();
+        for status in Status::ALL {
+            let shown = |task: &Task| task.view().status == status;
+            let count = self.tasks.iter().filter(|(_, task)| shown(task)).count();
             json.raw(",").string(status.as_str()).raw(":").display(count);
         }
         json.raw("}");

@@ -21,6 +21,7 @@ use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Wo
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::message::{self, ErrorObject};
 use crate::params::{self, Given};
+use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
 
@@ -117,9 +118,7 @@ impl Engine {
     pub(super) fn tell_of_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let listeners: Vec<_> = task.listeners.iter().cloned().collect();
-        for (conn, request) in listeners {
-            self.tell_subscriber(conn, request, Topic::Task(id));
-        }
+        self.tell_subscribers(listeners, Topic::Task(id));
     }
 
     /// Tells whoever listens to them that there may be other tools now.
@@ -129,16 +128,20 @@ impl Engine {
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
         let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
-        for (conn, request) in listeners {
-            self.tell_subscriber(conn, request, Topic::Tools);
-        }
+        self.tell_subscribers(listeners, Topic::Tools);
     }
 
-    fn tell_subscriber(&mut self, conn: ConnId, request: RequestId, topic: Topic) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.behind.entry(request).or_default().insert(topic);
+    fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
+        let conns: BTreeSet<ConnId> = listeners.iter().map(|(conn, _)| *conn).collect();
+        // Noted for all before one is told, or what is told might be given up in between.
+        for (conn, request) in listeners {
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.behind.entry(request).or_default().insert(topic);
+            }
         }
-        self.catch_up(conn);
+        for conn in conns {
+            self.catch_up(conn);
+        }
     }
 
     /// Tells the subscriptions of a connection what they do not know yet: while its peer reads all
@@ -163,7 +166,18 @@ impl Engine {
                 entry.remove();
             }
             self.notify(conn, &request, topic);
+            if let Topic::Task(task) = topic {
+                self.drop_copy(task);
+            }
         }
+    }
+
+    /// Whether a subscription does not know the latest of a task yet.
+    pub(super) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
+        task.listeners.iter().any(|(conn, request)| {
+            let behind = self.connections.get(conn).and_then(|c| c.behind.get(request));
+            behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
+        })
     }
 
     pub(super) fn on_catch_up_timer(&mut self, conn: ConnId) {
@@ -186,6 +200,8 @@ impl Engine {
             Topic::Tools => {
                 begin(&mut json, "notifications/tools/list_changed", reply);
             }
+            // It will be told when it may be (DUR-01).
+            Topic::Task(task) if !self.is_settled(task) => return,
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
                 self.write_detailed(&mut json, task, &listening.peer);
@@ -206,6 +222,9 @@ impl Engine {
         }
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.behind.remove(request);
+        }
+        for task in &listening.tasks {
+            self.drop_copy(*task);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
-use super::{CommandTool, Config, Level, Listen, OnTtl, Run, Tool};
+use super::{CommandTool, Config, Keeping, Level, Listen, OnTtl, Run, Tool};
 
 impl Listen {
     /// One line: the transport and its address.
@@ -44,6 +44,14 @@ impl Config {
             row("listen", listen.describe());
         }
         row("workers", format!("{}, {} more may wait", daemon.workers, daemon.queue));
+        row(
+            "store",
+            match daemon.store {
+                Keeping::Auto => format!("{}, by `serve`", daemon.state_dir.display()),
+                Keeping::Disk => daemon.state_dir.display().to_string(),
+                Keeping::Memory => "none, tasks end with the daemon".into(),
+            },
+        );
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
         row("connections", limits.connections.to_string());
@@ -54,6 +62,8 @@ impl Config {
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
+        row("frame_time", show_duration(limits.frame_time));
+        row("partial_bytes", size(limits.partial_bytes));
         row("asks_per_job", limits.asks_per_job.to_string());
         let parked_for = show_duration(limits.parked_for);
         row(

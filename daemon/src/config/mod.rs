@@ -25,6 +25,7 @@ use ceased_core::tool::TaskSupport;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
+use crate::store::Damaged;
 
 pub use error::{ConfigError, Notice, Problem};
 pub use find::Environment;
@@ -56,6 +57,14 @@ pub struct Config {
 pub struct Daemon {
     /// Where durable tasks are kept; absolute.
     pub state_dir: PathBuf,
+    /// Whether they are.
+    pub store: Keeping,
+    /// Bytes kept free for what is owed when the disk is full.
+    pub store_reserve: usize,
+    /// How long a store that did not take a write is left alone.
+    pub store_retry: Duration,
+    /// What becomes of a damaged store.
+    pub damaged_store: Damaged,
     /// Jobs that run at once.
     pub workers: usize,
     /// Jobs that wait for a worker at most.
@@ -64,6 +73,17 @@ pub struct Daemon {
     pub shutdown_grace: Duration,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
+}
+
+/// Where tasks are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// On the disk by a daemon that goes on when its peers leave, in memory by one that does not.
+    Auto,
+    /// On the disk.
+    Disk,
+    /// In memory.
+    Memory,
 }
 
 /// Where peers come in.
@@ -100,12 +120,18 @@ pub struct Limits {
     pub stored_tasks_per_identity: usize,
     /// Bytes of the kept results of one identity.
     pub stored_bytes_per_identity: usize,
+    /// Bytes of the largest result that is kept in memory as well as in the store.
+    pub resident_result_bytes: usize,
     /// Task requests of one identity a second. Not enforced yet.
     pub task_ops_per_second: usize,
     /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
     pub write_stall: Duration,
+    /// How long a TCP peer may take for one message.
+    pub frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub partial_bytes: usize,
     /// Questions of one job that wait for an answer.
     pub asks_per_job: usize,
     /// Calls of one identity that wait for it to come back with what they asked (MOD-07).
@@ -204,6 +230,12 @@ pub struct CommandTool {
     pub kill_grace: Duration,
     /// Bytes of output that are kept of each stream: its head and its tail.
     pub max_output: usize,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self::default_in(&Environment::of_process())
+    }
 }
 
 impl Default for Config {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::check::{Checker, Key};
 use super::find::Environment;
 use super::units::show_duration;
-use super::{Daemon, Level, Limits, Log, OnTtl, Tasks, raw};
+use super::{Daemon, Keeping, Level, Limits, Log, OnTtl, Tasks, raw};
+use crate::store::Damaged;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,6 +22,10 @@ impl Daemon {
     pub(super) fn default_in(environment: &Environment) -> Self {
         Self {
             state_dir: environment.state_dir(),
+            store: Keeping::Auto,
+            store_reserve: 8 << 20,
+            store_retry: Duration::from_secs(2),
+            damaged_store: Damaged::Refuse,
             workers: 64,
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
@@ -38,9 +43,12 @@ impl Default for Limits {
             tasks_per_identity: 256,
             stored_tasks_per_identity: 10_000,
             stored_bytes_per_identity: 256 << 20,
+            resident_result_bytes: 16 << 10,
             task_ops_per_second: 1000,
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
             asks_per_job: 64,
             parked_per_identity: 16,
             parked_for: Duration::from_secs(300),
@@ -76,17 +84,34 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let default = Daemon::default_in(check.environment);
     let state_dir = match &raw.state_dir {
         None => default.state_dir,
-        Some(written) => {
-            check.not_yet(
-                "daemon.state_dir",
-                written.span().start,
-                "tasks are kept in memory and end with the daemon",
-            );
-            check.path(key("state_dir"), written).unwrap_or(default.state_dir)
-        }
+        Some(written) => check.path(key("state_dir"), written).unwrap_or(default.state_dir),
     };
     Daemon {
         state_dir,
+        store: check.choice(
+            key("store"),
+            raw.store.as_ref(),
+            default.store,
+            &[("auto", Keeping::Auto), ("disk", Keeping::Disk), ("memory", Keeping::Memory)],
+        ),
+        store_reserve: check.size(
+            key("store_reserve"),
+            raw.store_reserve.as_ref(),
+            default.store_reserve,
+            0..=GIB,
+        ),
+        store_retry: check.duration(
+            key("store_retry"),
+            raw.store_retry.as_ref(),
+            default.store_retry,
+            100 * MS..=HOUR,
+        ),
+        damaged_store: check.choice(
+            key("damaged_store"),
+            raw.damaged_store.as_ref(),
+            default.damaged_store,
+            &[("refuse", Damaged::Refuse), ("set_aside", Damaged::SetAside)],
+        ),
         workers: check.whole(key("workers"), raw.workers.as_ref(), default.workers, 1..=4096),
         queue: check.whole(key("queue"), raw.queue.as_ref(), default.queue, 0..=1_000_000),
         shutdown_grace: check.duration(
@@ -140,15 +165,20 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     );
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
+    // Smaller, and not even an `initialize` fits.
+    let message_bytes =
+        size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
+    // Less, and not even one message fits.
+    let partial_bytes = size(
+        "partial_bytes",
+        &raw.partial_bytes,
+        default.partial_bytes.max(message_bytes),
+        message_bytes as u64..=1024 * GIB,
+    );
     Limits {
         connections,
-        // Smaller, and not even an `initialize` fits.
-        message_bytes: size(
-            "message_bytes",
-            &raw.message_bytes,
-            default.message_bytes,
-            4 * KIB..=GIB,
-        ),
+        message_bytes,
+        partial_bytes,
         inflight_per_connection,
         tasks_per_identity,
         stored_tasks_per_identity,
@@ -157,6 +187,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             &raw.stored_bytes_per_identity,
             default.stored_bytes_per_identity,
             MIB..=1024 * GIB,
+        ),
+        resident_result_bytes: size(
+            "resident_result_bytes",
+            &raw.resident_result_bytes,
+            default.resident_result_bytes,
+            0..=GIB,
         ),
         task_ops_per_second,
         write_buffer_bytes: size(
@@ -169,6 +205,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             key("write_stall"),
             raw.write_stall.as_ref(),
             default.write_stall,
+            MS..=HOUR,
+        ),
+        frame_time: check.duration(
+            key("frame_time"),
+            raw.frame_time.as_ref(),
+            default.frame_time,
             MS..=HOUR,
         ),
         ..limits_of_input(raw, check)

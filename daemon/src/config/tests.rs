@@ -6,6 +6,7 @@ mod errors;
 use std::path::Path;
 
 use super::*;
+use crate::store::Damaged;
 
 /// A user with a home and nothing else.
 fn environment() -> Environment {
@@ -52,12 +53,33 @@ fn an_empty_file_is_the_default() {
     assert_eq!(listen, [Listen::Unix { path: Config::default_socket(), mode: 0o600 }]);
 }
 
+/// What depends on another key follows it, as long as it is not set itself.
+#[test]
+fn defaults_follow_what_they_depend_on() {
+    let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let small = format!("[limits]\nwrite_buffer_bytes = \"64KiB\"\n{tool}");
+    let tools = good(&small).tools;
+    let Run::Command(command) = &tools.first().expect("one").run else { panic!("no command") };
+    assert_eq!(command.max_output, 64 << 10);
+    let why = parse(&format!("{small}max_output = \"65KiB\"")).expect_err("cannot be sent");
+    assert!(why.to_string().contains("write_buffer_bytes"), "{why}");
+
+    let long = "[limits]\nmessage_bytes = \"512MiB\"\n";
+    assert_eq!(good(long).limits.partial_bytes, 512 << 20);
+    let why = parse(&format!("{long}partial_bytes = \"511MiB\"")).expect_err("no message fits");
+    assert!(why.to_string().contains("512MiB"), "{why}");
+}
+
 #[test]
 fn every_key_is_taken() {
     let config = good(
         r#"
         [daemon]
         state_dir = "state"
+        store = "disk"
+        store_reserve = 0
+        store_retry = "100ms"
+        damaged_store = "set_aside"
         workers = 1
         queue = 0
         shutdown_grace = "1h"
@@ -69,9 +91,12 @@ fn every_key_is_taken() {
         tasks_per_identity = 4
         stored_tasks_per_identity = 5
         stored_bytes_per_identity = "1MiB"
+        resident_result_bytes = 0
         task_ops_per_second = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
+        frame_time = "2s"
+        partial_bytes = "8KiB"
         asks_per_job = 7
         parked_per_identity = 8
         parked_for = "9s"
@@ -96,6 +121,10 @@ fn every_key_is_taken() {
         config.daemon,
         Daemon {
             state_dir: "/etc/ceased/state".into(),
+            store: Keeping::Disk,
+            store_reserve: 0,
+            store_retry: Duration::from_millis(100),
+            damaged_store: Damaged::SetAside,
             workers: 1,
             queue: 0,
             shutdown_grace: secs(3600),
@@ -111,9 +140,12 @@ fn every_key_is_taken() {
             tasks_per_identity: 4,
             stored_tasks_per_identity: 5,
             stored_bytes_per_identity: 1 << 20,
+            resident_result_bytes: 0,
             task_ops_per_second: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
+            frame_time: secs(2),
+            partial_bytes: 8192,
             asks_per_job: 7,
             parked_per_identity: 8,
             parked_for: secs(9),
@@ -140,11 +172,9 @@ fn every_key_is_taken() {
     assert_eq!(
         notices,
         [
-            "`daemon.state_dir` at /etc/ceased/config.toml:3 has no effect yet: tasks are kept in \
-             memory and end with the daemon",
-            "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
+            "`limits.task_ops_per_second` at /etc/ceased/config.toml:20 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:34 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:41 has no effect yet: no audit records are \
              written",
         ]
     );

@@ -159,15 +159,15 @@ fn command_tool(
     let max_output = check.size(
         key("max_output"),
         raw.max_output.as_ref(),
-        MAX_OUTPUT_DEFAULT,
+        // A small buffer alone is no reason to be refused.
+        MAX_OUTPUT_DEFAULT.min(limits.write_buffer_bytes),
         1..=MAX_OUTPUT_MAX,
     );
     if max_output > limits.write_buffer_bytes {
         // A result holds the output twice, as text and as structured content, and a peer is closed
         // past twice the write buffer.
         let at = raw.max_output.as_ref().map_or(command.span().start, |it| it.span().start);
-        let origin = if raw.max_output.is_some() { "" } else { " by default" };
-        let what = format!("`max_output` in [[tool]] is {}{origin}", show_size(max_output as u64));
+        let what = format!("`max_output` in [[tool]] is {}", show_size(max_output as u64));
         let most = show_size(limits.write_buffer_bytes as u64);
         let hint = format!("more than `write_buffer_bytes` in [limits], {most}, cannot be sent");
         check.problem(at, what, hint);

@@ -3,7 +3,8 @@
 //! Every job gets a group of its own below one base group of the daemon's. Only version 2 is used,
 //! wherever it is mounted, below the daemon's own group: at the top in a container or on a small
 //! machine, in the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the
-//! rule against processes in inner groups does not apply.
+//! rule against processes in inner groups does not apply, and the daemon can stay where it is: it
+//! need not move itself to a group of its own, out of the sight of who looks for it in the unit's.
 //!
 //! A tool with the privilege to write to other groups can move itself out; nothing short of taking
 //! that privilege away prevents it. A leader that does so is still killed.
@@ -302,6 +303,20 @@ fn subgroups(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
     let dirs = entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
     dirs.map(|entry| entry.path()).collect()
+}
+
+/// Ends what a dead daemon left behind in its base group, if `path` is one.
+///
+/// # Errors
+///
+/// When something in it is alive after `within`.
+pub(crate) fn end_left_behind(path: &Path, within: Duration) -> io::Result<()> {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if name.strip_prefix(PREFIX).and_then(owner).is_none() || !path.is_dir() {
+        return Ok(());
+    }
+    tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
+    end(path, within)
 }
 
 /// Ends what daemons left behind that died together with their keepers.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ceased_core::id::{JobId, TaskId};
 
 use super::guard;
+use crate::service;
 use crate::sys::{Exec, Fault, Step};
 
 /// Where programs are looked for when the environment has no `PATH`.
@@ -150,11 +151,8 @@ pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
 }
 
 fn is_private(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    let exact = [guard::MARK, "NOTIFY_SOCKET", "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS"];
-    exact.iter().any(|private| name == private.as_bytes())
-        || name.starts_with(b"WATCHDOG_")
-        || name.starts_with(b"LISTEN_")
+    let own = [guard::MARK, "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS"];
+    own.iter().any(|private| name == *private) || service::is_private(name)
 }
 
 fn environment(

@@ -5,6 +5,7 @@
 //! finding faults, not for keeping.
 
 mod format;
+mod parts;
 mod replay;
 mod settings;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::action::Action;
-use ceased_core::engine::Engine;
+use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::Event;
 use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, Mint};
@@ -76,6 +77,11 @@ impl Recorded {
     /// See [`Engine::wants_turn`].
     pub(crate) fn wants_turn(&self) -> bool {
         self.engine.wants_turn()
+    }
+
+    /// See [`Engine::sizes`].
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.engine.sizes()
     }
 
     /// See [`Engine::outbox`].

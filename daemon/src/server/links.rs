@@ -7,17 +7,18 @@ use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
-use ceased_transports::{Accept, Flow, Link, Peer as Origin, Sent, Transport};
+use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Transport};
 use mio::Token;
 
-use super::{ACCEPT_REST, ACCEPTS_MAX, ForPeers, PROBE, Peer, READ_BUDGET, Server};
+use super::doors::ForPeers;
+use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server};
 
 impl Server {
     /// Lets in who waits at the listeners.
     pub(super) fn take_peers(&mut self, now: Now) {
-        for number in 0..self.listeners.len() {
+        for number in 0..self.doors.len() {
             for _ in 0..ACCEPTS_MAX {
-                let Some(door) = self.listeners.get_mut(number) else { break };
+                let Some(door) = self.doors.get_mut(number) else { break };
                 if door.again.is_none_or(|at| at > now.at) {
                     break;
                 }
@@ -113,9 +114,13 @@ impl Server {
                 }
                 Err(lost) => {
                     tracing::debug!(%conn, %lost, "lost");
+                    if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
+                        self.lost_stdio = Some(io::Error::other(format!("{doing} stdio: {error}")));
+                    }
                     self.drop_peer(now, conn);
                 }
             }
+            self.note_partial(now, conn);
         }
     }
 
@@ -159,6 +164,7 @@ impl Server {
         // Fails for a descriptor the system has forgotten already, which is as good.
         let _ = peer.link.deregister(self.poll.registry());
         self.ready.remove(&conn);
+        self.unended.forget(conn);
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
         self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         if peer.sole && self.stopping == super::Stopping::No {

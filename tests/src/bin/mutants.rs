@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 16] = [
+const SUITES: [Suite; 19] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -50,6 +50,9 @@ const SUITES: [Suite; 16] = [
     Suite::Target("engine_extension"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),
+    Suite::Target("engine_durable"),
+    Suite::Target("engine_restart"),
+    Suite::Target("engine_durable_walk"),
 ];
 
 impl Suite {
@@ -183,8 +186,8 @@ fn gist(said: &str) -> String {
     line.replace('|', "\\|").chars().take(110).collect()
 }
 
-fn judge(fault: &Fault, root: &Path, folder: &Path) -> io::Result<Verdict> {
-    let faulty = fault.applied(root).map_err(io::Error::other)?;
+fn judge(fault: &Fault, folder: &Path) -> io::Result<Verdict> {
+    let faulty = fault.applied(folder).map_err(io::Error::other)?;
     let path = folder.join(&fault.file);
     let healthy = fs::read_to_string(&path)?;
     fs::write(&path, faulty)?;
@@ -235,7 +238,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
     let mut sound = BTreeSet::new();
     let mut good = true;
     for fault in faults.iter().filter(|fault| wanted.is_empty() || wanted.contains(&fault.name)) {
-        let (suite, how) = match judge(fault, &root, &folder)? {
+        let (suite, how) = match judge(fault, &folder)? {
             Verdict::Caught(suite, how) => {
                 if sound.insert(suite) {
                     check(&folder, suite)?;
