@@ -202,6 +202,14 @@ impl Engine {
         self.timers.next()
     }
 
+    /// Whether an [`Event::Turn`] has something to do. A host that hands in more after its last one,
+    /// as when it carries out actions, hands in another before it waits.
+    #[must_use]
+    pub fn wants_turn(&self) -> bool {
+        let room = self.running < self.settings.limits.running_max;
+        (room && !self.queue.is_empty()) || self.parked.anybody_asks()
+    }
+
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         self.connections.get_mut(&conn).map(|connection| &mut connection.outbox)

@@ -507,6 +507,11 @@ fn limits(config: &Config) -> Limits {
             unknown_tasks: config.alerts.unknown_tasks,
             fast_polls: config.alerts.fast_polls,
         },
+        asks_max: limits.asks_per_job,
+        parked_max: limits.parked_per_identity,
+        parked_for: limits.parked_for,
+        subscriptions_max: limits.subscriptions_per_connection,
+        subscribed_tasks_max: limits.tasks_per_subscription,
         ..Limits::default()
     }
 }

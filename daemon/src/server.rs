@@ -342,7 +342,8 @@ impl Server {
 
     /// How long the poll may wait: not at all while something is left to do.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty() {
+        let left = !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty();
+        if left || self.engine.wants_turn() {
             return Some(Duration::ZERO);
         }
         let again = self.doors.iter().filter_map(|door| door.again).min();

@@ -6,7 +6,7 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, inputs};
+use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
 use crate::claim::Claim;
 use crate::connection::{Form, Reply};
@@ -99,7 +99,12 @@ impl Engine {
             }
             (Status::Working | Status::Cancelled, _)
             | (_, RecordedOutcome::Open | RecordedOutcome::Stored { .. }) => json,
-            (_, RecordedOutcome::Here(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
+            (_, RecordedOutcome::Here(Ok(result))) => {
+                // As the call would have been answered, its type among it.
+                json.raw(",\"result\":");
+                typed::write_tools(json, result.get(), &self.settings.server);
+                json
+            }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),
         };
     }

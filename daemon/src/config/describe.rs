@@ -64,6 +64,15 @@ impl Config {
         row("write_stall", show_duration(limits.write_stall));
         row("frame_time", show_duration(limits.frame_time));
         row("partial_bytes", size(limits.partial_bytes));
+        row("asks_per_job", limits.asks_per_job.to_string());
+        let parked_for = show_duration(limits.parked_for);
+        row(
+            "parked",
+            format!("{} calls an identity, for {parked_for}", limits.parked_per_identity),
+        );
+        let (subscriptions, tasks_each) =
+            (limits.subscriptions_per_connection, limits.tasks_per_subscription);
+        row("subscriptions", format!("{subscriptions} a connection, {tasks_each} tasks each"));
         row("default_ttl", show_duration(tasks.default_ttl));
         row("max_ttl", show_duration(tasks.max_ttl));
         row("anonymous_ttl", show_duration(tasks.anonymous_ttl));

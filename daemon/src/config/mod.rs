@@ -138,6 +138,16 @@ pub struct Limits {
     pub frame_time: Duration,
     /// Bytes of messages that have begun and not ended, of all peers together.
     pub partial_bytes: usize,
+    /// Questions of one job that wait for an answer.
+    pub asks_per_job: usize,
+    /// Calls of one identity that wait for it to come back with what they asked (MOD-07).
+    pub parked_per_identity: usize,
+    /// How long such a call waits.
+    pub parked_for: Duration,
+    /// Subscriptions of one connection (MOD-08).
+    pub subscriptions_per_connection: usize,
+    /// Tasks one subscription names.
+    pub tasks_per_subscription: usize,
 }
 
 /// `[tasks]`

@@ -75,6 +75,11 @@ pub(super) struct Limits {
     pub(super) write_stall: Option<Spanned<Span>>,
     pub(super) frame_time: Option<Spanned<Span>>,
     pub(super) partial_bytes: Option<Spanned<Size>>,
+    pub(super) asks_per_job: Option<Whole>,
+    pub(super) parked_per_identity: Option<Whole>,
+    pub(super) parked_for: Option<Spanned<Span>>,
+    pub(super) subscriptions_per_connection: Option<Whole>,
+    pub(super) tasks_per_subscription: Option<Whole>,
 }
 
 /// `[tasks]`

@@ -49,6 +49,11 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             frame_time: Duration::from_secs(30),
             partial_bytes: 256 << 20,
+            asks_per_job: 64,
+            parked_per_identity: 16,
+            parked_for: Duration::from_secs(300),
+            subscriptions_per_connection: 64,
+            tasks_per_subscription: 1024,
         }
     }
 }
@@ -208,6 +213,41 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             default.frame_time,
             MS..=HOUR,
         ),
+        ..limits_of_input(raw, check)
+    }
+}
+
+/// The limits on what tools ask and clients listen to; the others are the defaults.
+fn limits_of_input(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
+    let key = |name| Key { table: "[limits]", name };
+    let default = Limits::default();
+    let mut count = |name, raw: &Option<raw::Whole>, default| {
+        check.whole(key(name), raw.as_ref(), default, 1..=100_000)
+    };
+    Limits {
+        asks_per_job: count("asks_per_job", &raw.asks_per_job, default.asks_per_job),
+        parked_per_identity: count(
+            "parked_per_identity",
+            &raw.parked_per_identity,
+            default.parked_per_identity,
+        ),
+        subscriptions_per_connection: count(
+            "subscriptions_per_connection",
+            &raw.subscriptions_per_connection,
+            default.subscriptions_per_connection,
+        ),
+        tasks_per_subscription: count(
+            "tasks_per_subscription",
+            &raw.tasks_per_subscription,
+            default.tasks_per_subscription,
+        ),
+        parked_for: check.duration(
+            key("parked_for"),
+            raw.parked_for.as_ref(),
+            default.parked_for,
+            MS..=24 * HOUR,
+        ),
+        ..default
     }
 }
 

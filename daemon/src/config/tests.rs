@@ -97,6 +97,11 @@ fn every_key_is_taken() {
         write_stall = "1s 500ms"
         frame_time = "2s"
         partial_bytes = "8KiB"
+        asks_per_job = 7
+        parked_per_identity = 8
+        parked_for = "9s"
+        subscriptions_per_connection = 10
+        tasks_per_subscription = 11
         [tasks]
         default_ttl = "1m"
         max_ttl = "2m"
@@ -149,6 +154,11 @@ fn every_key_is_taken() {
             write_stall: Duration::from_millis(1500),
             frame_time: secs(2),
             partial_bytes: 8192,
+            asks_per_job: 7,
+            parked_per_identity: 8,
+            parked_for: secs(9),
+            subscriptions_per_connection: 10,
+            tasks_per_subscription: 11,
         }
     );
     assert_eq!(

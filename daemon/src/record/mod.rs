@@ -79,6 +79,11 @@ impl Recorded {
         self.engine.deadline()
     }
 
+    /// See [`Engine::wants_turn`].
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.engine.wants_turn()
+    }
+
     /// See [`Engine::sizes`].
     pub(crate) fn sizes(&self) -> Sizes {
         self.engine.sizes()

@@ -68,6 +68,8 @@ fn every_key_is_documented() {
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second write_buffer_bytes",
         "write_stall frame_time partial_bytes",
+        "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
+        "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
         "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
     ];
