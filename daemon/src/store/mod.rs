@@ -2,8 +2,8 @@
 //!
 //! A [`Store`] carries out batches of writes, each whole or not at all, and reads back what it
 //! has. `Sqlite` is the one for a disk, [`Memory`] forgets with the process, [`Faulty`] fails on
-//! purpose in front of another. The daemon runs one on a thread of its own ([`thread`]), which
-//! writes whatever has been queued as one batch and then tells the loop how far it got.
+//! purpose in front of another. The daemon runs one on a thread of its own, which writes whatever
+//! has been queued as one batch and then tells the loop how far it got.
 
 mod dir;
 mod faulty;
