@@ -223,7 +223,7 @@ fn an_unsent_handle_outlives_a_cancel() {
     let c = connect(&mut w);
     w.stop_reading(c);
     w.send(c, &request(json!(9), "tools/call", tasks(json!({"name": "sleep"}))));
-    w.send(c, &ceased_tests::modern::cancel(json!(9)));
+    w.send(c, &cancel(json!(9)));
     w.start_reading(c);
     let handle = w.next(c);
     assert_eq!((&handle["id"], &handle["result"]["resultType"]), (&json!(9), &json!("task")));
