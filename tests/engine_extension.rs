@@ -215,6 +215,22 @@ fn the_request_of_a_task_is_over() {
     assert_eq!(get(&mut w, c, &id)["status"], "working");
 }
 
+/// MOD-04, EXT-06: a cancel that comes while the handle is still unsent does not take it back: the
+/// task goes on, and nobody could reach it.
+#[test]
+fn an_unsent_handle_outlives_a_cancel() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    w.stop_reading(c);
+    w.send(c, &request(json!(9), "tools/call", tasks(json!({"name": "sleep"}))));
+    w.send(c, &cancel(json!(9)));
+    w.start_reading(c);
+    let handle = w.next(c);
+    assert_eq!((&handle["id"], &handle["result"]["resultType"]), (&json!(9), &json!("task")));
+    let id = handle["result"]["taskId"].as_str().expect("a handle").to_owned();
+    assert_eq!(get(&mut w, c, &id)["status"], "working");
+}
+
 /// EXT-06: whoever has read the handle finds the task, on another connection of the same identity
 /// too, and does so until the ttl is over.
 #[test]

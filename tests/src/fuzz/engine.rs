@@ -127,7 +127,8 @@ impl Host {
             return self.feed(Event::Opened { conn, identity, role: Role::Server });
         }
         if kind == b'C' {
-            let offers = Offers { sampling: true, elicitation: number % 2 == 0, roots: true };
+            let offers =
+                Offers { sampling: true, elicitation: number.is_multiple_of(2), roots: true };
             let role = AsClient { ask: self.fresh_ask(), offers, patience: patience(number) };
             return self.feed(Event::Opened { conn, identity, role: Role::Client(role) });
         }
