@@ -100,6 +100,12 @@ impl Conn {
         self.batches.iter().map(|batch| batch.answers.len()).sum()
     }
 
+    /// Whether we are the client here.
+    #[must_use]
+    pub const fn is_served(&self) -> bool {
+        self.client.is_some()
+    }
+
     pub(super) fn rules(&self) -> &'static Rules {
         self.rules.unwrap_or(&UNSETTLED)
     }
