@@ -40,32 +40,47 @@ where
 /// One call, as its handler sees it.
 #[derive(Debug)]
 pub struct Job {
+    call: Call,
+    reports: Reports,
+    /// Numbers its questions.
+    asked: AtomicU64,
+}
+
+/// What is called.
+#[derive(Debug)]
+pub(crate) struct Call {
     pub(crate) id: JobId,
     pub(crate) task: Option<TaskId>,
     pub(crate) arguments: Box<RawValue>,
     pub(crate) token: CancelToken,
-    pub(crate) reports: Reports,
-    /// Numbers its questions.
-    pub(crate) asked: AtomicU64,
 }
 
 impl Job {
+    /// A call whose handler reports to `reports`.
+    pub(crate) const fn new(call: Call, reports: Reports) -> Self {
+        Self { call, reports, asked: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn into_reports(self) -> Reports {
+        self.reports
+    }
+
     /// The job's id, as logs and views show it.
     #[must_use]
     pub const fn id(&self) -> JobId {
-        self.id
+        self.call.id
     }
 
     /// The task the call runs as, if it does.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
-        self.task
+        self.call.task
     }
 
     /// The arguments as JSON text; an object that passed the tool's schema.
     #[must_use]
     pub fn arguments_json(&self) -> &str {
-        self.arguments.get()
+        self.call.arguments.get()
     }
 
     /// The arguments as a type of the handler's.
@@ -73,7 +88,7 @@ impl Job {
     /// # Errors
     /// [`ToolError::Rpc`] with invalid params when they do not fit.
     pub fn arguments<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ToolError> {
-        serde_json::from_str(self.arguments.get()).map_err(|error| {
+        serde_json::from_str(self.call.arguments.get()).map_err(|error| {
             ToolError::Rpc(ErrorObject::invalid_params(format!("arguments: {error}")))
         })
     }
@@ -81,14 +96,14 @@ impl Job {
     /// Says whether the work is still wanted.
     #[must_use]
     pub const fn token(&self) -> &CancelToken {
-        &self.token
+        &self.call.token
     }
 
     /// Tells the requestor how far the work is, if it wants to know. `progress` must grow; what
     /// does not is dropped.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         self.reports.send(Report::Progress {
-            job: self.id,
+            job: self.call.id,
             progress,
             total,
             message: message.map(Into::into),
@@ -109,7 +124,7 @@ impl Job {
         // The engine's own questions about a job have numbers below.
         let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = bounded(1);
-        self.reports.send(Report::Asked { job: self.id, ask, request, answer: sender });
+        self.reports.send(Report::Asked { job: self.call.id, ask, request, answer: sender });
         // A loop that has ended answers nothing any more.
         match receiver.recv().unwrap_or(Answer::Cancelled) {
             Answer::Result(result) => serde_json::from_str(result.get())
@@ -126,7 +141,7 @@ impl Job {
     /// Sends the requestor a log message.
     pub fn log(&self, level: LogLevel, data: &Value) {
         if let Ok(data) = to_raw_value(data) {
-            self.reports.send(Report::Log { job: self.id, level, data });
+            self.reports.send(Report::Log { job: self.call.id, level, data });
         }
     }
 }

@@ -91,6 +91,8 @@ pub struct Server {
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
+    /// Where reports are heard from, empty in between.
+    heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
     actions: Vec<Action>,
     scratch: Box<[u8]>,
@@ -186,10 +188,11 @@ impl Server {
             unsent: Vec::new(),
             runs: BTreeMap::new(),
             asking: BTreeMap::new(),
-            pool: Pool::new(),
+            pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
+            heard: Vec::new(),
             signals: None,
             actions: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -293,7 +296,8 @@ impl Server {
 
     /// How long the poll may wait: not at all while something is left to do.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty() {
+        let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
+        if !idle || !self.inbound.may_sleep() {
             return Some(Duration::ZERO);
         }
         let again = self.listeners.iter().filter_map(|door| door.again).min();

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
@@ -30,7 +31,7 @@ pub(crate) struct Confirm {
 /// What a tool does.
 pub(crate) enum PayloadRun {
     /// A function of this process.
-    Handler(Arc<dyn Handler>),
+    Handler(Arc<HandlerRun>),
     /// A program.
     Command {
         /// What to run.
@@ -38,6 +39,32 @@ pub(crate) enum PayloadRun {
         /// What its arguments must be.
         arguments: Arguments,
     },
+}
+
+/// A function of this process, and what is known of it.
+pub(crate) struct HandlerRun {
+    pub(crate) handler: Arc<dyn Handler>,
+    /// Whether the last call took no longer than waking a thread does.
+    short: AtomicBool,
+}
+
+impl HandlerRun {
+    fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
+        Arc::new(Self { handler, short: AtomicBool::new(true) })
+    }
+
+    /// Whether a call is likely to take no longer than waking a thread does.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Notes how the last call was.
+    pub(crate) fn note_short(&self, short: bool) {
+        // Read first: threads that write to one place wait for each other.
+        if self.is_short() != short {
+            self.short.store(short, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The check of a call's arguments by their schema.
@@ -170,7 +197,7 @@ impl HandlerTool {
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(PayloadRun::Handler(self.handler), None),
+            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
 }
@@ -184,7 +211,8 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(Arc::new(*builtin)))
+            let run = HandlerRun::new(Arc::new(*builtin));
+            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(run))
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },

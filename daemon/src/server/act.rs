@@ -9,11 +9,15 @@ use super::{LAST_FLUSH, Server, Stopping, adopted};
 use crate::process;
 use crate::reports::Report;
 
+/// Reports that the loop keeps room for.
+const HEARD_KEPT: usize = 128;
+
 impl Server {
     /// Hears what other threads report.
     pub(super) fn take_reports(&mut self, now: Now) {
-        let reports: Vec<Report> = self.inbound.take().collect();
-        for report in reports {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.inbound.take(&mut heard);
+        for report in heard.drain(..) {
             match report {
                 Report::Progress { job, progress, total, message } => {
                     let message = message.as_deref();
@@ -45,6 +49,9 @@ impl Server {
                 Report::ShutDown => self.shut_down(now),
             }
         }
+        // Room for a burst is given back.
+        heard.shrink_to(HEARD_KEPT);
+        self.heard = heard;
         // Peers adopted just now count as readable.
         self.take_bytes(now);
     }
@@ -106,6 +113,7 @@ impl Server {
                 }
             }
         }
+        self.dispatch(now);
         // What carrying out brought up waits for the next turn, in the old one's buffer.
         actions.append(&mut self.actions);
         self.actions = actions;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use ceased_core::action::Why;
 use ceased_core::call::{Answer, Ask, Caller};
@@ -18,7 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::Server;
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
-use crate::handler::{Content, Job, ToolError, ToolResult, outcome};
+use crate::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::pool::Work;
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
@@ -96,17 +95,12 @@ impl Server {
     ) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
         let started = match payload.map(|payload| &payload.run) {
-            Some(PayloadRun::Handler(handler)) => {
+            Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));
-                let reports = self.reports.clone();
-                let handler = Arc::clone(handler);
-                let asked = AtomicU64::new(0);
-                let job = Job { id: job, task, arguments, token, reports, asked };
-                self.pool.submit(now.at, Work { handler, job }).map_err(|error| {
-                    let message = format!("no thread could be started for the tool: {error}");
-                    ErrorObject::new(code::INTERNAL_ERROR, message)
-                })
+                let call = Call { id: job, task, arguments, token };
+                self.pool.submit(Work { run: Arc::clone(run), call });
+                Ok(())
             }
             Some(PayloadRun::Command { command, arguments: rules }) => {
                 self.launch(job, command, rules, &arguments, task)
@@ -117,10 +111,24 @@ impl Server {
             }
         };
         if let Err(error) = started {
-            self.runs.remove(&job);
-            let outcome = Outcome::Error(error);
-            self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            self.not_started(now, job, error);
         }
+    }
+
+    /// Hands the handlers' calls of this turn to the worker threads.
+    pub(super) fn dispatch(&mut self, now: Now) {
+        let Err((error, works)) = self.pool.dispatch(now.at) else { return };
+        let message = format!("no thread could be started for the tool: {error}");
+        for work in works {
+            let error = ErrorObject::new(code::INTERNAL_ERROR, message.clone());
+            self.not_started(now, work.call.id, error);
+        }
+    }
+
+    fn not_started(&mut self, now: Now, job: JobId, error: ErrorObject) {
+        self.runs.remove(&job);
+        let outcome = Outcome::Error(error);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
     fn launch(
