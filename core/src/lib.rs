@@ -71,6 +71,7 @@ pub mod limits;
 pub mod message;
 mod meta;
 mod params;
+mod plain;
 mod recall;
 pub mod remote_task;
 pub mod role;
