@@ -71,6 +71,8 @@ pub struct Engine {
     next_call: u64,
     drain: Option<Drain>,
     counters: Counters,
+    /// Where what is asked for most is written; empty in between.
+    scratch: Vec<u8>,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
     loosest: Admitted,
 }
@@ -129,6 +131,7 @@ impl Engine {
             next_call: 1,
             drain: None,
             counters: Counters::default(),
+            scratch: Vec::new(),
             loosest,
         }
     }

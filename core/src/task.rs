@@ -146,8 +146,8 @@ impl Task {
         if let Some(message) = &self.status_message {
             json.member("statusMessage", message).raw(",");
         }
-        json.member("createdAt", &self.created.to_iso8601()).raw(",");
-        json.member("lastUpdatedAt", &self.updated.to_iso8601());
+        json.stamp("createdAt", self.created).raw(",");
+        json.stamp("lastUpdatedAt", self.updated);
         json.raw(",\"ttl\":").display(self.ttl.as_millis());
         json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
     }

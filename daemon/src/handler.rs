@@ -42,6 +42,8 @@ where
 pub struct Job {
     call: Call,
     reports: Reports,
+    /// It runs on the loop's own thread.
+    inline: bool,
     /// Numbers its questions.
     asked: AtomicU64,
 }
@@ -58,7 +60,12 @@ pub(crate) struct Call {
 impl Job {
     /// A call whose handler reports to `reports`.
     pub(crate) const fn new(call: Call, reports: Reports) -> Self {
-        Self { call, reports, asked: AtomicU64::new(0) }
+        Self { call, reports, inline: false, asked: AtomicU64::new(0) }
+    }
+
+    /// A call whose handler runs on the loop's own thread, which hears `reports` after it.
+    pub(crate) const fn inline(call: Call, reports: Reports) -> Self {
+        Self { call, reports, inline: true, asked: AtomicU64::new(0) }
     }
 
     pub(crate) fn into_reports(self) -> Reports {
@@ -112,11 +119,14 @@ impl Job {
 
     /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
     /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
-    /// waits until somebody waits for the task's result (TSK-30).
+    /// waits until somebody waits for the task's result (TSK-30). An inline tool cannot ask.
     ///
     /// # Errors
     /// [`AskError`].
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
+        if self.inline {
+            return Err(AskError::Inline);
+        }
         let params =
             to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
         let request =
@@ -151,6 +161,8 @@ impl Job {
 pub enum AskError {
     /// It was not asked: the requestor cannot answer such questions, or too many wait.
     Refused(Refusal),
+    /// It was not asked: an inline tool holds up everybody and must not wait.
+    Inline,
     /// The requestor answered with this error object.
     Peer(Value),
     /// The requestor went away or took too long.
@@ -165,6 +177,7 @@ impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
+            Self::Inline => f.write_str("an inline tool cannot wait for an answer"),
             Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
             Self::Unanswered => f.write_str("the requestor did not answer"),
             Self::Cancelled => Cancelled.fmt(f),
@@ -180,6 +193,7 @@ impl From<AskError> for ToolError {
         match error {
             AskError::Cancelled => Self::Cancelled,
             AskError::Refused(_)
+            | AskError::Inline
             | AskError::Peer(_)
             | AskError::Unanswered
             | AskError::Unreadable(_) => Self::Failed(error.to_string().into()),

@@ -29,7 +29,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// How long results may wait for each other while the calls of one thread go on.
-const TOGETHER: Duration = Duration::from_micros(50);
+const TOGETHER: Duration = Duration::from_micros(100);
 
 /// A call that takes longer than this is not short: more than waking a thread costs.
 const SHORT: Duration = Duration::from_micros(20);

@@ -47,7 +47,10 @@ pub(crate) struct Reports {
 
 #[derive(Debug)]
 struct Mailbox {
-    waker: Waker,
+    /// None: the loop looks by itself.
+    waker: Option<Waker>,
+    /// Reports that may wait.
+    most: usize,
     state: Mutex<State>,
     /// There is room again.
     room: Condvar,
@@ -74,9 +77,19 @@ impl Reports {
     /// A mailbox for the loop that polls `poll`, announced under `token`.
     pub(crate) fn new(poll: &Poll, token: Token) -> io::Result<(Self, Inbound)> {
         let waker = Waker::new(poll.registry(), token)?;
-        let mailbox = Mailbox { waker, state: Mutex::default(), room: Condvar::new() };
+        Ok(Self::pair(Some(waker), WAITING_MAX))
+    }
+
+    /// A mailbox for what handlers say on the loop's own thread, which looks after each of them:
+    /// nothing may wait for it.
+    pub(crate) fn aside() -> (Self, Inbound) {
+        Self::pair(None, usize::MAX)
+    }
+
+    fn pair(waker: Option<Waker>, most: usize) -> (Self, Inbound) {
+        let mailbox = Mailbox { waker, most, state: Mutex::default(), room: Condvar::new() };
         let mailbox = Arc::new(mailbox);
-        Ok((Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox }))
+        (Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox })
     }
 
     /// Tells the loop, at once. Once the loop has ended nobody listens, and that is fine.
@@ -103,9 +116,9 @@ impl Mailbox {
 
     fn put(&self, report: Report) -> MutexGuard<'_, State> {
         let mut state = self.state();
-        while state.waiting.len() >= WAITING_MAX && !state.closed {
+        while state.waiting.len() >= self.most && !state.closed {
             self.wake(state);
-            let full = |state: &mut State| state.waiting.len() >= WAITING_MAX && !state.closed;
+            let full = |state: &mut State| state.waiting.len() >= self.most && !state.closed;
             let waited = self.room.wait_while(self.state(), full);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -120,9 +133,9 @@ impl Mailbox {
         // Whoever finds it asleep wakes it; for the others that would be a wasted system call.
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
-        if asleep {
+        if asleep && let Some(waker) = &self.waker {
             // Fails only when the loop's descriptors are gone, and then nobody waits.
-            let _ = self.waker.wake();
+            let _ = waker.wake();
         }
     }
 }
@@ -135,7 +148,7 @@ impl Inbound {
         state.asleep = false;
         std::mem::swap(&mut state.waiting, heard);
         drop(state);
-        if heard.len() >= WAITING_MAX {
+        if heard.len() >= self.mailbox.most {
             self.mailbox.room.notify_all();
         }
     }

@@ -91,6 +91,10 @@ pub struct Server {
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
+    /// What handlers say on this thread.
+    aside: (Reports, Inbound),
+    /// A handler ran on this thread: there may be room for another job.
+    ran_here: bool,
     /// Where reports are heard from, empty in between.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
@@ -192,6 +196,8 @@ impl Server {
             supervisor,
             reports,
             inbound,
+            aside: Reports::aside(),
+            ran_here: false,
             heard: Vec::new(),
             signals: None,
             actions: Vec::new(),
@@ -290,6 +296,11 @@ impl Server {
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
+        while std::mem::take(&mut self.ran_here) {
+            // They made room. No more can have come meanwhile, so this ends.
+            self.engine.handle(now, Event::Turn, &mut self.actions);
+            self.act(now);
+        }
         self.send(now);
         Ok(())
     }

@@ -44,13 +44,15 @@ pub(crate) enum PayloadRun {
 /// A function of this process, and what is known of it.
 pub(crate) struct HandlerRun {
     pub(crate) handler: Arc<dyn Handler>,
+    /// Whether it runs on the loop's own thread.
+    pub(crate) inline: bool,
     /// Whether the last call took no longer than waking a thread does.
     short: AtomicBool,
 }
 
 impl HandlerRun {
-    fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
-        Arc::new(Self { handler, short: AtomicBool::new(true) })
+    fn new(handler: Arc<dyn Handler>, inline: bool) -> Arc<Self> {
+        Arc::new(Self { handler, inline, short: AtomicBool::new(true) })
     }
 
     /// Whether a call is likely to take no longer than waking a thread does.
@@ -119,6 +121,7 @@ pub struct HandlerTool {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     patience: Duration,
+    inline: bool,
     handler: Arc<dyn Handler>,
 }
 
@@ -133,6 +136,7 @@ impl HandlerTool {
             task_support: TaskSupport::Forbidden,
             timeout: None,
             patience: PATIENCE,
+            inline: false,
             handler: Arc::new(handler),
         }
     }
@@ -180,6 +184,16 @@ impl HandlerTool {
         self
     }
 
+    /// Runs it on the loop's own thread instead of a worker thread, for work of a microsecond:
+    /// handing a call to another thread and its result back costs more than that. Every
+    /// connection waits while it runs, nothing can cancel it once it has begun, and it must not
+    /// wait for anything: [`Job::ask`](crate::Job::ask) refuses.
+    #[must_use]
+    pub const fn inline(mut self) -> Self {
+        self.inline = true;
+        self
+    }
+
     /// The tool for a server.
     ///
     /// # Errors
@@ -197,7 +211,7 @@ impl HandlerTool {
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
+            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler, self.inline)), None),
         })
     }
 }
@@ -211,7 +225,7 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            let run = HandlerRun::new(Arc::new(*builtin));
+            let run = HandlerRun::new(Arc::new(*builtin), tool.inline);
             (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(run))
         }
         Run::Command(command) => (

@@ -1,6 +1,8 @@
 //! An engine driven as fast as it goes, for benchmarks: nothing is checked but what the next step
 //! needs, and no allocation is made that an engine's host could do without.
 
+#![allow(dead_code, reason = "each benchmark uses its part")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +40,7 @@ impl Mint for Scattered {
 }
 
 /// An engine with one peer whose session is ready.
-pub struct Driver {
+pub(crate) struct Driver {
     engine: Engine,
     now: Now,
     actions: Vec<Action>,
@@ -46,7 +48,7 @@ pub struct Driver {
     frame: String,
     next_id: u64,
     /// The ids of the tasks that were created, as they stand on the wire.
-    pub tasks: Vec<String>,
+    pub(crate) tasks: Vec<String>,
 }
 
 impl Default for Driver {
@@ -61,7 +63,7 @@ impl Driver {
     /// # Panics
     /// When the engine does not answer as it should.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let most = usize::MAX / 16;
         let limits = Limits {
             inflight_max: most,
@@ -130,7 +132,7 @@ impl Driver {
     }
 
     /// One request with an id of its own, which is returned.
-    pub fn request(&mut self, method: &str, params: &str) -> u64 {
+    pub(crate) fn request(&mut self, method: &str, params: &str) -> u64 {
         use std::fmt::Write as _;
         let id = self.next_id;
         self.next_id += 1;
@@ -147,7 +149,7 @@ impl Driver {
     ///
     /// # Panics
     /// When the peer was thrown out.
-    pub fn said(&mut self) -> usize {
+    pub(crate) fn said(&mut self) -> usize {
         let outbox = self.engine.outbox(CONN).expect("the peer is still there");
         let bytes = outbox.len();
         outbox.advance(bytes);
@@ -155,13 +157,13 @@ impl Driver {
     }
 
     /// A ping and its answer.
-    pub fn ping(&mut self) -> usize {
+    pub(crate) fn ping(&mut self) -> usize {
         self.request("ping", "{}");
         self.said()
     }
 
     /// A call, started and not answered.
-    pub fn start_call(&mut self) -> u64 {
+    pub(crate) fn start_call(&mut self) -> u64 {
         let id = self.request("tools/call", CALL);
         self.handle(Event::Turn);
         id
@@ -171,23 +173,30 @@ impl Driver {
     ///
     /// # Panics
     /// When none runs.
-    pub fn finish_job(&mut self) {
+    pub(crate) fn finish_job(&mut self) {
         let job = self.running.pop_front().expect("a job runs");
         let result = RawValue::from_string(RESULT.into()).expect("it is JSON");
         self.handle(Event::Done { job, outcome: Outcome::Result(result) });
     }
 
     /// A call and the answer to the oldest one.
-    pub fn call(&mut self) -> usize {
+    pub(crate) fn call(&mut self) -> usize {
         self.start_call();
         self.finish_job();
         self.said()
     }
 
     /// A call that is cancelled at once, and whose handler then returns.
-    pub fn cancelled_call(&mut self) -> usize {
-        use std::fmt::Write as _;
+    pub(crate) fn cancelled_call(&mut self) -> usize {
         let id = self.start_call();
+        self.cancel_call(id);
+        self.stop_last();
+        self.said()
+    }
+
+    /// Cancels a call.
+    pub(crate) fn cancel_call(&mut self, id: u64) {
+        use std::fmt::Write as _;
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
         let _ = write!(
@@ -196,16 +205,22 @@ impl Driver {
         );
         self.hand_in(&frame);
         self.frame = frame;
-        let job = self.running.pop_back().expect("the call runs");
+    }
+
+    /// The handler of the job that was started last has seen its flag.
+    ///
+    /// # Panics
+    /// When none runs.
+    pub(crate) fn stop_last(&mut self) {
+        let job = self.running.pop_back().expect("a job runs");
         self.handle(Event::Done { job, outcome: Outcome::Stopped });
-        self.said()
     }
 
     /// A task that goes on.
     ///
     /// # Panics
     /// When none was created.
-    pub fn start_task(&mut self) {
+    pub(crate) fn start_task(&mut self) {
         self.said();
         self.request(
             "tools/call",
@@ -221,7 +236,7 @@ impl Driver {
     }
 
     /// `tasks/get` of one of [`Driver::tasks`].
-    pub fn get_task(&mut self, which: usize) -> usize {
+    pub(crate) fn get_task(&mut self, which: usize) -> usize {
         let task = std::mem::take(&mut self.tasks[which]);
         self.task_request("tasks/get", &task);
         self.tasks[which] = task;
@@ -232,7 +247,7 @@ impl Driver {
     ///
     /// # Panics
     /// When there is none.
-    pub fn cancel_task(&mut self) -> usize {
+    pub(crate) fn cancel_task(&mut self) -> usize {
         let task = self.tasks.pop().expect("there is a task");
         self.task_request("tasks/cancel", &task);
         self.said()
@@ -253,17 +268,18 @@ impl Driver {
     }
 
     /// The first page of `tasks/list`.
-    pub fn list_tasks(&mut self) -> usize {
+    pub(crate) fn list_tasks(&mut self) -> usize {
         self.request("tasks/list", "{}");
         self.said()
     }
 
-    /// Lets time pass; what is due happens in as many ticks as the engine wants.
-    pub fn pass(&mut self, span: Duration) {
-        let until = self.now.at + span;
-        self.now.at = until;
-        while self.engine.deadline().is_some_and(|(at, _)| at <= until) {
-            self.handle(Event::Tick);
-        }
+    /// Lets time pass; nobody is told.
+    pub(crate) fn wait(&mut self, span: Duration) {
+        self.now.at = self.now.at + span;
+    }
+
+    /// Tells the engine that time has passed.
+    pub(crate) fn tick(&mut self) {
+        self.handle(Event::Tick);
     }
 }

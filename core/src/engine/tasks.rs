@@ -66,10 +66,14 @@ impl Engine {
     /// The task object as JSON text.
     fn task_object(&self, id: TaskId) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
-        if let Some(task) = self.tasks.get(id) {
-            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(&mut bytes));
-        }
+        self.write_task(id, &mut bytes);
         bytes
+    }
+
+    fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
+        if let Some(task) = self.tasks.get(id) {
+            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(bytes));
+        }
     }
 
     /// TSK-12
@@ -77,10 +81,13 @@ impl Engine {
         match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => {
-                let object = self.task_object(id);
+                let mut object = core::mem::take(&mut self.scratch);
+                self.write_task(id, &mut object);
                 self.answer(reply, |json| {
                     json.bytes(&object);
                 });
+                object.clear();
+                self.scratch = object;
             }
         }
     }

@@ -17,11 +17,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::Server;
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
-use crate::handler::{Call, Content, ToolError, ToolResult, outcome};
-use crate::pool::Work;
+use crate::handler::{Call, Content, Job, ToolError, ToolResult, outcome};
+use crate::pool::{Work, run_guarded};
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
-use crate::tools::{Payload, PayloadRun};
+use crate::tools::{HandlerRun, Payload, PayloadRun};
 
 /// A job under way.
 pub(super) enum Run {
@@ -95,6 +95,10 @@ impl Server {
     ) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
         let started = match payload.map(|payload| &payload.run) {
+            Some(PayloadRun::Handler(run)) if run.inline => {
+                let call = Call { id: job, task, arguments, token: CancelToken::default() };
+                return self.run_here(now, run, call);
+            }
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));
@@ -113,6 +117,21 @@ impl Server {
         if let Err(error) = started {
             self.not_started(now, job, error);
         }
+    }
+
+    /// Runs an inline handler, and hears what it had to say.
+    fn run_here(&mut self, now: Now, run: &HandlerRun, call: Call) {
+        let handler_job = Job::inline(call, self.aside.0.clone());
+        let outcome = run_guarded(run, &handler_job);
+        let mut heard = std::mem::take(&mut self.heard);
+        self.aside.1.take(&mut heard);
+        for report in heard.drain(..) {
+            self.hear(now, report);
+        }
+        self.heard = heard;
+        let job = handler_job.id();
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.ran_here = true;
     }
 
     /// Hands the handlers' calls of this turn to the worker threads.
