@@ -1,22 +1,47 @@
-//! What the engine alone takes for each thing it does, with many others under way.
+//! What the engine alone takes for each thing it does, with many others under way: time, and
+//! pieces of the heap.
 //!
 //! `cargo bench -p ceased-core --bench engine`
+//!
+//! A harness of its own: the usual ones depend on the crate that the daemon reads its command line
+//! with, and would switch on features of it that the daemon does not have.
 
 mod driver;
 
-use std::time::Duration;
+use std::env;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use divan::Bencher;
+use allocation_counter::measure;
 use driver::Driver;
 
-/// How many calls or tasks there are meanwhile.
+/// Calls or tasks in the engine meanwhile.
 const CROWDS: [usize; 2] = [1_000, 100_000];
-
-#[global_allocator]
-static ALLOCATIONS: divan::AllocProfiler = divan::AllocProfiler::system();
+/// Runs of which the middle one counts, so that the noise of a machine does not.
+const RUNS: usize = 31;
+/// How often a thing is done in one run.
+const TIMES: usize = 1_000;
 
 fn main() {
-    divan::main();
+    // `cargo test` runs it too; there is nothing to time then.
+    if !env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    println!("{:20} {:>9} {:>12} {:>12}", "", "beside", "ns each", "allocations");
+    for crowd in CROWDS {
+        let mut calls = with_calls(crowd);
+        show("ping", crowd, || _ = black_box(calls.ping()));
+        show("call and answer", crowd, || _ = black_box(calls.call()));
+        show("call and cancel", crowd, || _ = black_box(calls.cancelled_call()));
+        let mut tasks = with_tasks(crowd);
+        let mut turn = 0;
+        show("tasks/get", crowd, || {
+            turn = (turn + 7919) % crowd;
+            _ = black_box(tasks.get_task(turn));
+        });
+        show("tasks/list page", crowd, || _ = black_box(tasks.list_tasks()));
+        expire(crowd);
+    }
 }
 
 fn with_calls(count: usize) -> Driver {
@@ -36,44 +61,30 @@ fn with_tasks(count: usize) -> Driver {
     driver
 }
 
-#[divan::bench(args = CROWDS)]
-fn ping(bencher: Bencher<'_, '_>, crowd: usize) {
-    let mut driver = with_calls(crowd);
-    bencher.bench_local(|| driver.ping());
+fn show(name: &str, crowd: usize, mut thing: impl FnMut()) {
+    let mut runs: Vec<Duration> = (0..RUNS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..TIMES).for_each(|_| thing());
+            start.elapsed()
+        })
+        .collect();
+    runs.sort_unstable();
+    let each = runs[RUNS / 2].as_nanos() / TIMES as u128;
+    println!("{name:20} {crowd:>9} {each:>12} {:>12}", measure(&mut thing).count_total);
 }
 
-#[divan::bench(args = CROWDS)]
-fn call_and_answer(bencher: Bencher<'_, '_>, crowd: usize) {
-    let mut driver = with_calls(crowd);
-    bencher.bench_local(|| driver.call());
-}
-
-#[divan::bench(args = CROWDS)]
-fn call_and_cancel(bencher: Bencher<'_, '_>, crowd: usize) {
-    let mut driver = with_calls(crowd);
-    bencher.bench_local(|| driver.cancelled_call());
-}
-
-#[divan::bench(args = CROWDS)]
-fn tasks_get(bencher: Bencher<'_, '_>, crowd: usize) {
-    let mut driver = with_tasks(crowd);
-    let mut turn = 0;
-    bencher.bench_local(|| {
-        turn = (turn + 7919) % crowd;
-        driver.get_task(turn)
-    });
-}
-
-#[divan::bench(args = CROWDS)]
-fn tasks_list_page(bencher: Bencher<'_, '_>, crowd: usize) {
-    let mut driver = with_tasks(crowd);
-    bencher.bench_local(|| driver.list_tasks());
-}
-
-/// One tick of many, when everything expires at once.
-#[divan::bench(args = CROWDS, sample_count = 20, sample_size = 1)]
-fn expiry_tick(bencher: Bencher<'_, '_>, crowd: usize) {
+/// The longest tick when everything expires at once.
+fn expire(crowd: usize) {
     let mut driver = with_tasks(crowd);
     driver.wait(Duration::from_secs(601));
-    bencher.bench_local(|| driver.tick());
+    let mut longest = Duration::ZERO;
+    let mut ticks = 0;
+    while driver.is_due() {
+        let start = Instant::now();
+        driver.tick();
+        longest = longest.max(start.elapsed());
+        ticks += 1;
+    }
+    println!("{:20} {crowd:>9} {:>12} {ticks:>12} ticks", "longest expiry", longest.as_nanos());
 }

@@ -278,6 +278,11 @@ impl Driver {
         self.now.at = self.now.at + span;
     }
 
+    /// Whether the engine wants to be told that time has passed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.engine.deadline().is_some_and(|(at, _)| at <= self.now.at)
+    }
+
     /// Tells the engine that time has passed.
     pub(crate) fn tick(&mut self) {
         self.handle(Event::Tick);
