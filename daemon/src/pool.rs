@@ -130,7 +130,8 @@ impl Pool {
             if let Some(error) = &refused {
                 wait = RETRY;
                 if !self.is_starved {
-                    tracing::warn!(%error, waiting, threads, "calls wait: no thread could be started");
+                    let what = "calls wait: no thread could be started";
+                    tracing::warn!(%error, waiting, threads, "{what}");
                 }
             }
             self.is_starved = refused.is_some();

@@ -28,6 +28,8 @@ const RESULT: &str =
 
 const CALL: &str = r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"}}"#;
 
+const TASK: &str = r#"{"name":"echo","arguments":{"text":"t"},"task":{"ttl":600000}}"#;
+
 /// Ids that look random and are the same in every run.
 struct Scattered(u64);
 
@@ -102,12 +104,9 @@ impl Driver {
             identity: Identity::User(1000),
             role: Role::Server,
         });
-        driver.request(
-            "initialize",
-            &format!(
-                r#"{{"protocolVersion":"{NEWEST}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}"#
-            ),
-        );
+        let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
+        let params = format!(r#"{{"protocolVersion":"{NEWEST}",{client}}}"#);
+        driver.request("initialize", &params);
         driver.hand_in(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         assert!(driver.said() > 0, "the session is not ready");
         driver
@@ -222,10 +221,7 @@ impl Driver {
     /// When none was created.
     pub(crate) fn start_task(&mut self) {
         self.said();
-        self.request(
-            "tools/call",
-            r#"{"name":"echo","arguments":{"text":"t"},"task":{"ttl":600000}}"#,
-        );
+        self.request("tools/call", TASK);
         let outbox = self.engine.outbox(CONN).expect("the peer is still there");
         let text = String::from_utf8_lossy(outbox.pending());
         let key = "\"taskId\":\"";
