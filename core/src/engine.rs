@@ -83,6 +83,8 @@ pub struct Engine {
     watch: Watch,
     drain: Option<Drain>,
     counters: Counters,
+    /// Where what is asked for most is written; empty in between.
+    scratch: Vec<u8>,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
     loosest: Admitted,
 }
@@ -146,6 +148,7 @@ impl Engine {
             watch: Watch::default(),
             drain: None,
             counters: Counters::default(),
+            scratch: Vec::new(),
             loosest,
         }
     }

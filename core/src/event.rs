@@ -290,6 +290,7 @@ pub enum Event<'a> {
     ///
     /// Nothing starts before, so that a cancel that arrives together with its request wins.
     Turn,
-    /// A deadline has passed.
+    /// A deadline has passed. Takes a bounded number of what is due: the deadline tells whether
+    /// something is left.
     Tick,
 }

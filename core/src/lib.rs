@@ -72,6 +72,7 @@ pub mod limits;
 pub mod message;
 mod meta;
 mod params;
+mod plain;
 mod recall;
 pub mod remote_task;
 pub mod role;

@@ -89,8 +89,8 @@ impl Task {
         if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
-        json.member("createdAt", &self.created.to_iso8601()).raw(",");
-        json.member("lastUpdatedAt", &view.updated.to_iso8601());
+        json.stamp("createdAt", self.created).raw(",");
+        json.stamp("lastUpdatedAt", view.updated);
         json.raw(",\"ttl\":").display(self.ttl.as_millis());
         json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
-use ceased_core::event::{Event, Identity, Outcome};
+use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
@@ -141,6 +141,12 @@ pub struct Server {
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
+    /// What handlers say on this thread.
+    aside: (Reports, Inbound),
+    /// A handler ran on this thread: there may be room for another job.
+    ran_here: bool,
+    /// Where reports are heard from, empty in between.
+    heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
     actions: Vec<Action>,
     scratch: Box<[u8]>,
@@ -240,10 +246,13 @@ impl Server {
             unsent: Vec::new(),
             runs: BTreeMap::new(),
             asking: BTreeMap::new(),
-            pool: Pool::new(),
+            pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
+            aside: Reports::aside(),
+            ran_here: false,
+            heard: Vec::new(),
             signals: None,
             actions: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -334,6 +343,11 @@ impl Server {
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
+        while std::mem::take(&mut self.ran_here) {
+            // They made room. No more can have come meanwhile, so this ends.
+            self.engine.handle(now, Event::Turn, &mut self.actions);
+            self.act(now);
+        }
         self.send(now);
         self.look_how_full();
         self.keep_up(now);
@@ -342,8 +356,8 @@ impl Server {
 
     /// How long the poll may wait: not at all while something is left to do.
     fn timeout(&self) -> Option<Duration> {
-        let left = !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty();
-        if left || self.engine.wants_turn() {
+        let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
+        if !idle || self.engine.wants_turn() || !self.inbound.may_sleep() {
             return Some(Duration::ZERO);
         }
         let again = self.doors.iter().filter_map(|door| door.again).min();
@@ -362,11 +376,8 @@ impl Server {
 
     fn take_time(&mut self, now: Now) {
         for work in self.pool.relieve(now.at) {
-            let job = work.job.id;
-            self.runs.remove(&job);
             let message = "no thread could be started for the tool; the system gives no more";
-            let outcome = Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message));
-            self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
         }
         self.end_slow_frames(now);
         if let Some(store) = &mut self.store {

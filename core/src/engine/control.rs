@@ -19,6 +19,10 @@ use crate::task::Change;
 use crate::time::Instant;
 use crate::timer::Timer;
 
+/// Timers that one tick takes at most, so that a million tasks that expire together hold nobody up
+/// for long.
+const TICK_MAX: usize = 128;
+
 impl Engine {
     pub(super) fn on_overlong(&mut self, conn: ConnId) {
         self.counters.overlong += 1;
@@ -235,8 +239,10 @@ impl Engine {
         }
     }
 
+    /// What is due happens, at most [`TICK_MAX`] of it: the deadline stays due for the rest.
     pub(super) fn on_tick(&mut self) {
-        while let Some(timer) = self.timers.pop(self.now.at) {
+        for _ in 0..TICK_MAX {
+            let Some(timer) = self.timers.pop(self.now.at) else { break };
             match timer {
                 Timer::Job(id) => self.on_job_timer(id),
                 Timer::Task(id) => self.on_task_timer(id),

@@ -122,8 +122,8 @@ pub(super) fn write_members(
     if let Some(message) = view.status_message {
         json.raw(",").member("statusMessage", message);
     }
-    json.raw(",").member("createdAt", &task.created.to_iso8601());
-    json.raw(",").member("lastUpdatedAt", &view.updated.to_iso8601());
+    json.raw(",").stamp("createdAt", task.created);
+    json.raw(",").stamp("lastUpdatedAt", view.updated);
     json.raw(",\"ttlMs\":").display(task.ttl.as_millis());
     json.raw(",\"pollIntervalMs\":").display(poll_interval.as_millis());
 }

@@ -164,10 +164,13 @@ impl Engine {
                 self.fail(reply, &ErrorObject::invalid_params(message));
             }
             (Form::State, _) | (Form::Cancelled, TaskRules::None | TaskRules::Core) => {
-                let object = self.task_object(id);
+                let mut object = core::mem::take(&mut self.scratch);
+                self.write_task(id, &mut object);
                 self.answer(reply, |json| {
                     json.bytes(&object);
                 });
+                object.clear();
+                self.scratch = object;
             }
         }
     }

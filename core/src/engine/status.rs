@@ -138,12 +138,12 @@ impl Engine {
         for (position, id) in tasks.into_iter().enumerate() {
             let Some(task) = self.tasks.get(id) else { continue };
             json.raw(if position == 0 { "" } else { "," });
-            self.write_task(json, id, task);
+            self.write_task_view(json, id, task);
         }
         json.raw("]");
     }
 
-    fn write_task(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
+    fn write_task_view(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
         let view = task.view();
         json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
         json.raw(",").member("identity", &alloc::format!("{}", task.owner));

@@ -70,10 +70,14 @@ impl Engine {
     /// The task object as JSON text.
     pub(super) fn task_object(&self, id: TaskId) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
-        if let Some(task) = self.tasks.get(id) {
-            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(&mut bytes));
-        }
+        self.write_task(id, &mut bytes);
         bytes
+    }
+
+    pub(super) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
+        if let Some(task) = self.tasks.get(id) {
+            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(bytes));
+        }
     }
 
     /// TSK-12

@@ -125,7 +125,8 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
     let runs = match &tool.run {
         Run::Builtin(builtin) => {
             more(bounds);
-            format!("builtin {}", builtin.name())
+            let place = if tool.inline { ", inline" } else { "" };
+            format!("builtin {}{place}", builtin.name())
         }
         Run::Command(command) => {
             let grace = show_duration(command.kill_grace);

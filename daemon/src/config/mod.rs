@@ -230,6 +230,8 @@ pub struct Tool {
     pub description: Option<String>,
     /// What it does.
     pub run: Run,
+    /// Whether it runs on the loop's own thread.
+    pub inline: bool,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
     /// How long a call may take.

@@ -131,6 +131,7 @@ pub(super) struct Tool {
     pub(super) description: Option<String>,
     pub(super) command: Option<Spanned<Vec<Text>>>,
     pub(super) builtin: Option<Text>,
+    pub(super) inline: Option<Spanned<bool>>,
     pub(super) task_support: Option<Text>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) kill_grace: Option<Spanned<Span>>,

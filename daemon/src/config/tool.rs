@@ -67,6 +67,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         TIMEOUT_DEFAULT,
         Duration::from_millis(1)..=YEAR,
     );
+    let inline = inline(&raw, check);
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
             let (run, arguments) = command_tool(command, &raw, limits, check)?;
@@ -95,8 +96,24 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
     });
     let confirm = confirm.transpose().ok()?;
-    let title = raw.title;
-    Some(Tool { name: name?, title, description, run, task_support, timeout, arguments, confirm })
+    let (name, title) = (name?, raw.title);
+    Some(Tool { name, title, description, run, inline, task_support, timeout, arguments, confirm })
+}
+
+/// Whether the tool runs on the loop's own thread, which only a tool that never waits may.
+fn inline(raw: &raw::Tool, check: &mut Checker<'_>) -> bool {
+    let Some(inline) = raw.inline.as_ref().filter(|inline| *inline.get_ref()) else { return false };
+    let quick = raw.builtin.as_ref().is_some_and(|name| name.get_ref() == Builtin::Echo.name());
+    if !quick {
+        let hint =
+            "every connection would wait for this one: only builtin = \"echo\" can be inline";
+        check.problem(
+            inline.span().start,
+            "`inline` in [[tool]] is for tools that never wait",
+            hint,
+        );
+    }
+    quick
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {

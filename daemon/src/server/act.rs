@@ -10,48 +10,59 @@ use crate::process;
 use crate::reports::Report;
 use crate::store::thread::Order;
 
+/// Reports that the loop keeps room for.
+const HEARD_KEPT: usize = 128;
+
 impl Server {
     /// Hears what other threads report.
     pub(super) fn take_reports(&mut self, now: Now) {
-        let reports: Vec<Report> = self.inbound.take().collect();
-        for report in reports {
-            match report {
-                Report::Progress { job, progress, total, message } => {
-                    let message = message.as_deref();
-                    let event = Event::Progress { job, progress, total, message };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Log { job, level, data } => {
-                    let event = Event::Log { job, level, data: &data };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Asked { job, ask, request, answer } => {
-                    self.asking.insert(Caller::Job { job, ask }, answer);
-                    let event = Event::Asked { job, ask, conn: None, request };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Done { job, outcome } => {
-                    self.runs.remove(&job);
-                    self.trail.abandoned.remove(&job);
-                    self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
-                }
-                Report::Process(report) => self.take_process_report(now, report),
-                Report::Store(report) => self.take_store_report(now, report),
-                Report::Adopt(stream) => {
-                    let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
-                    let admitted = adopted(stream)
-                        .and_then(|transport| self.admit(now, transport, identity, false));
-                    if let Err(error) = admitted {
-                        tracing::warn!(%error, "an embedded peer could not be served");
-                    }
-                }
-                // Whoever asked may have given up.
-                Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
-                Report::ShutDown => self.shut_down(now),
-            }
+        let mut heard = std::mem::take(&mut self.heard);
+        self.inbound.take(&mut heard);
+        for report in heard.drain(..) {
+            self.hear(now, report);
         }
+        // Room for a burst is given back.
+        heard.shrink_to(HEARD_KEPT);
+        self.heard = heard;
         // Peers adopted just now count as readable.
         self.take_bytes(now);
+    }
+
+    pub(super) fn hear(&mut self, now: Now, report: Report) {
+        match report {
+            Report::Progress { job, progress, total, message } => {
+                let message = message.as_deref();
+                let event = Event::Progress { job, progress, total, message };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Log { job, level, data } => {
+                let event = Event::Log { job, level, data: &data };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Asked { job, ask, request, answer } => {
+                self.asking.insert(Caller::Job { job, ask }, answer);
+                let event = Event::Asked { job, ask, conn: None, request };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Done { job, outcome } => {
+                self.runs.remove(&job);
+                self.trail.abandoned.remove(&job);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+            Report::Process(report) => self.take_process_report(now, report),
+            Report::Store(report) => self.take_store_report(now, report),
+            Report::Adopt(stream) => {
+                let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
+                let admitted = adopted(stream)
+                    .and_then(|transport| self.admit(now, transport, identity, false));
+                if let Err(error) = admitted {
+                    tracing::warn!(%error, "an embedded peer could not be served");
+                }
+            }
+            // Whoever asked may have given up.
+            Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
+            Report::ShutDown => self.shut_down(now),
+        }
     }
 
     fn take_process_report(&mut self, now: Now, report: process::Report) {
@@ -121,6 +132,7 @@ impl Server {
                 }
             }
         }
+        self.dispatch(now);
         self.trail.forget_ends();
         // What carrying out brought up waits for the next turn, in the old one's buffer.
         actions.append(&mut self.actions);
