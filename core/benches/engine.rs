@@ -6,6 +6,8 @@
 //! A harness of its own: the usual ones depend on the crate that the daemon reads its command line
 //! with, and would switch on features of it that the daemon does not have.
 
+#![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
+
 mod driver;
 
 use std::env;
