@@ -42,6 +42,7 @@ fn main() -> io::Result<()> {
         timeout: None,
         ladder: Ladder::Handler { patience: Duration::from_secs(1) },
         check: None,
+        allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
     let settings = Settings { catalog: Catalog::new([greet]), ..Settings::default() };

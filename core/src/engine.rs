@@ -38,7 +38,7 @@ use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
-use crate::event::Event;
+use crate::event::{Event, Identity};
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
 use crate::job::Job;
@@ -185,6 +185,12 @@ impl Engine {
         self.connections.get_mut(&conn).map(|connection| &mut connection.outbox)
     }
 
+    /// Who asked for a job that is not gone yet.
+    #[must_use]
+    pub fn owner(&self, job: JobId) -> Option<&Identity> {
+        self.jobs.get(&job).map(|job| &job.owner)
+    }
+
     /// What was counted so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
@@ -290,6 +296,11 @@ impl Engine {
 
     fn dialect(&self, conn: ConnId) -> &'static Dialect {
         self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
+    }
+
+    /// Who is at the other end of a connection.
+    fn identity_of(&self, conn: ConnId) -> Identity {
+        self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone())
     }
 
     /// A text of a peer, fit for a log and a status message: no control characters, capped

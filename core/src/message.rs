@@ -41,6 +41,11 @@ pub mod code {
     pub const TIMED_OUT: i64 = -31004;
     /// The daemon is shutting down. Ours.
     pub const SHUTTING_DOWN: i64 = -31005;
+    /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
+    /// host, before it opens a connection.
+    pub const UNAUTHENTICATED: i64 = -31010;
+    /// The peer may not do this (TSK-39). Ours; sent by the host.
+    pub const FORBIDDEN: i64 = -31011;
 }
 
 /// A JSON-RPC error object.

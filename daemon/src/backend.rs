@@ -81,7 +81,7 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) => Exit::Usage,
+            StartError::Listen(_) | StartError::Tokens(_) => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
         };
         Self::new(exit, error.to_string())

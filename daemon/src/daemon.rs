@@ -14,11 +14,13 @@ use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, SocketMode, Transport};
 
+use crate::access::Access;
 use crate::config::{self, Config, Listen};
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Remote, Server};
+use crate::server::{Options, Reload, Reloaded, Remote, Server};
+use crate::tokens::TokenFileError;
 use crate::tools;
 
 /// What a daemon is made of.
@@ -35,13 +37,22 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
-    listen: Vec<Address>,
+    listen: Vec<Door>,
     containment: Option<Containment>,
     guard: Option<Program>,
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    authenticate_within: Duration,
     record: Option<PathBuf>,
+}
+
+/// Where peers come in.
+enum Door {
+    /// Everybody who can.
+    Address(Address),
+    /// Whom the configuration wants.
+    Configured(Listen),
 }
 
 impl Default for Daemon {
@@ -55,6 +66,8 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// A token file cannot be used.
+    Tokens(TokenFileError),
     /// Something the system did not give.
     Io(io::Error),
 }
@@ -63,6 +76,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Tokens(error) => error.fmt(f),
             Self::Io(error) => write!(f, "cannot start: {error}"),
         }
     }
@@ -73,6 +87,12 @@ impl std::error::Error for StartError {}
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<TokenFileError> for StartError {
+    fn from(error: TokenFileError) -> Self {
+        Self::Tokens(error)
     }
 }
 
@@ -96,6 +116,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            authenticate_within: config::Limits::default().authenticate_within,
             record: None,
         }
     }
@@ -107,12 +128,13 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(&config.tasks),
             tools: config.tools.iter().map(tools::configured).collect(),
-            listen: config.listen.iter().map(address).collect(),
+            listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
             guard: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
+            authenticate_within: config.limits.authenticate_within,
             record: None,
         }
     }
@@ -128,7 +150,7 @@ impl Daemon {
     /// One more address to listen on.
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
-        self.listen.push(address);
+        self.listen.push(Door::Address(address));
         self
     }
 
@@ -203,13 +225,19 @@ impl Daemon {
             orphans: self.orphans,
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
+            authenticate_within: self.authenticate_within,
             record: self.record.as_deref().map(record::create).transpose()?,
         })?;
-        for address in &self.listen {
-            match address {
-                Address::Stdio => server.serve_peer(stdio()?, true)?,
-                Address::Unix { .. } | Address::Tcp(_) => {
+        for door in &self.listen {
+            match door {
+                Door::Address(Address::Stdio) | Door::Configured(Listen::Stdio) => {
+                    server.serve_peer(stdio()?, true)?;
+                }
+                Door::Address(address @ (Address::Unix { .. } | Address::Tcp(_))) => {
                     server.listen(address)?;
+                }
+                Door::Configured(listen @ (Listen::Unix { .. } | Listen::Tcp { .. })) => {
+                    server.listen_for(&address(listen), group(listen), Access::of(listen)?)?;
                 }
             }
         }
@@ -275,13 +303,19 @@ impl Drop for Running {
 pub(crate) fn reload(path: PathBuf) -> Reload {
     Box::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
-        Ok(Arc::new(Settings {
-            server: ServerInfo::default(),
-            limits: limits(&config),
-            tasks: task_policy(&config.tasks),
-            catalog: Catalog::new(config.tools.iter().map(tools::configured)),
-            ..Settings::default()
-        }))
+        let door = |listen: &Listen| Ok((address(listen), Access::of(listen)?));
+        let doors: Result<_, TokenFileError> = config.listen.iter().map(door).collect();
+        Ok(Reloaded {
+            doors: doors.map_err(|error| error.to_string())?,
+            authenticate_within: config.limits.authenticate_within,
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: limits(&config),
+                tasks: task_policy(&config.tasks),
+                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                ..Settings::default()
+            }),
+        })
     })
 }
 
@@ -292,12 +326,20 @@ fn stdio() -> io::Result<Box<dyn Transport>> {
 
 fn address(listen: &Listen) -> Address {
     match listen {
-        Listen::Unix { path, mode } => Address::Unix {
+        Listen::Unix { path, mode, .. } => Address::Unix {
             path: path.clone(),
             mode: SocketMode::from_bits(*mode).unwrap_or_default(),
         },
-        Listen::Tcp { address } => Address::Tcp(*address),
+        Listen::Tcp { address, .. } => Address::Tcp(*address),
         Listen::Stdio => Address::Stdio,
+    }
+}
+
+/// The group the file of a Unix listener belongs to.
+fn group(listen: &Listen) -> Option<u32> {
+    match listen {
+        Listen::Unix { group, .. } => *group,
+        Listen::Tcp { .. } | Listen::Stdio => None,
     }
 }
 

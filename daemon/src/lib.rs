@@ -10,6 +10,8 @@
 
 #![deny(unsafe_code)]
 
+mod access;
+mod accounts;
 pub mod arguments;
 mod backend;
 mod builtin;
@@ -27,6 +29,7 @@ mod server;
 mod signals;
 mod sys;
 mod token;
+mod tokens;
 mod tools;
 
 pub use backend::InThisProcess;
@@ -35,6 +38,7 @@ pub use daemon::{Daemon, Running, StartError};
 pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
 pub use server::{Remote, Server};
 pub use token::{CancelToken, Cancelled};
+pub use tokens::TokenFileError;
 pub use tools::{BadTool, HandlerTool, PATIENCE};
 
 /// The engine's types that appear in this crate's interface.

@@ -5,8 +5,11 @@
 //! anything but the poll.
 
 mod act;
+mod gate;
 mod links;
+mod run_as;
 mod runs;
+mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -18,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
+use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -26,12 +30,15 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+pub(crate) use self::gate::AUTHENTICATE;
+use crate::access::Access;
 use crate::daemon::say;
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
+use crate::tokens;
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -52,8 +59,16 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
 
-/// Loads the settings that are to hold from now on, for a reload.
-pub(crate) type Reload = Box<dyn FnMut() -> Result<Arc<Settings>, String> + Send>;
+/// Loads what is to hold from now on, for a reload.
+pub(crate) type Reload = Box<dyn FnMut() -> Result<Reloaded, String> + Send>;
+
+/// What a reload replaces.
+pub(crate) struct Reloaded {
+    pub(crate) settings: Arc<Settings>,
+    /// Who may come in where. Listeners themselves come and go with the daemon.
+    pub(crate) doors: Vec<(Address, Access)>,
+    pub(crate) authenticate_within: Duration,
+}
 
 /// What a server needs to start.
 pub(crate) struct Options {
@@ -67,6 +82,8 @@ pub(crate) struct Options {
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
+    /// How long a peer may take to say who it is, where it has to.
+    pub authenticate_within: Duration,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
 }
@@ -79,6 +96,8 @@ pub struct Server {
     clock: Clock,
     listeners: Vec<Door>,
     links: BTreeMap<ConnId, Peer>,
+    /// Peers the engine does not know, and when they go.
+    strangers: BTreeSet<(Instant, ConnId)>,
     next_conn: u64,
     /// Connections with something left to read that no event will announce.
     ready: BTreeSet<ConnId>,
@@ -96,6 +115,7 @@ pub struct Server {
     scratch: Box<[u8]>,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    authenticate_within: Duration,
     stopping: Stopping,
 }
 
@@ -113,23 +133,19 @@ enum Stopping {
 /// A listener and when to try it again, if it needs that.
 struct Door {
     listener: Listener,
-    identity: ForPeers,
+    /// The address as it was asked for.
+    wanted: Address,
+    access: Access,
     /// Somebody may be waiting whom no event announces.
     again: Option<Instant>,
-}
-
-/// Who the peers of a listener are.
-#[derive(Debug, Clone, Copy)]
-enum ForPeers {
-    /// What the system says of them.
-    Credentials,
-    /// Nobody vouches for them.
-    Anonymous,
 }
 
 /// A connection as the loop sees it.
 struct Peer {
     link: Link,
+    stage: Stage,
+    /// What is said to it before the engine has a say.
+    greeting: Outbox,
     /// When it closes its input, the server's work is done.
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
@@ -137,6 +153,16 @@ struct Peer {
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
     blocked: Option<u64>,
+}
+
+/// How far a connection is.
+enum Stage {
+    /// It has to say who it is.
+    Gated(gate::Gate),
+    /// The engine knows it; by which token, if by one.
+    Open(Option<Arc<tokens::Token>>),
+    /// It was turned away and is given a moment to hear why.
+    Dismissed,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
@@ -181,6 +207,7 @@ impl Server {
             clock: Clock::new(),
             listeners: Vec::new(),
             links: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
             unsent: Vec::new(),
@@ -195,6 +222,7 @@ impl Server {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
+            authenticate_within: options.authenticate_within,
             stopping: Stopping::No,
         })
     }
@@ -213,13 +241,23 @@ impl Server {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
-        let listener = Listener::bind(address)?;
-        let identity = match listener.address() {
-            Address::Unix { .. } | Address::Stdio => ForPeers::Credentials,
-            Address::Tcp(_) => ForPeers::Anonymous,
+        let access = match address {
+            Address::Unix { .. } | Address::Stdio => Access::Users(None),
+            Address::Tcp(_) => Access::Anonymous,
         };
+        self.listen_for(address, None, access)
+    }
+
+    /// As [`Server::listen`], for these peers only; the file of a Unix socket belongs to `group`.
+    pub(crate) fn listen_for(
+        &mut self,
+        wanted: &Address,
+        group: Option<u32>,
+        access: Access,
+    ) -> Result<Address, ListenError> {
+        let listener = Listener::bind_for(wanted, group)?;
         let address = listener.address().clone();
-        self.listeners.push(Door { listener, identity, again: None });
+        self.listeners.push(Door { listener, wanted: wanted.clone(), access, again: None });
         Ok(address)
     }
 
@@ -302,13 +340,16 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
-        let first = [again, engine, end, self.pool.deadline()].into_iter().flatten().min()?;
+        let stranger = self.strangers.first().map(|(at, _)| *at);
+        let all = [again, engine, end, stranger, self.pool.deadline()];
+        let first = all.into_iter().flatten().min()?;
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         Some(first - self.clock.now().at)
     }
 
     fn take_time(&mut self, now: Now) {
         self.pool.relieve(now.at);
+        self.dismiss_overdue(now);
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }
@@ -321,17 +362,39 @@ impl Server {
             && let Some(reload) = reload
         {
             match reload() {
-                Ok(settings) => {
-                    tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
-                    self.settings = Arc::clone(&settings);
-                    self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
-                }
+                Ok(reloaded) => self.take_over(now, reloaded),
                 Err(why) => tracing::error!(%why, "not reloaded: the configuration is as it was"),
             }
         }
         for _ in 0..taken.terminate {
             self.shut_down(now);
         }
+    }
+
+    /// What was read anew holds from now on.
+    fn take_over(&mut self, now: Now, reloaded: Reloaded) {
+        let Reloaded { settings, doors, authenticate_within } = reloaded;
+        tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
+        self.settings = Arc::clone(&settings);
+        self.authenticate_within = authenticate_within;
+        self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+        for door in &mut self.listeners {
+            match doors.iter().find(|(address, _)| *address == door.wanted) {
+                Some((_, access)) => door.access = access.clone(),
+                None => tracing::warn!(
+                    address = %door.wanted,
+                    "still listening here, as before the reload: a restart changes that"
+                ),
+            }
+        }
+        for (address, _) in &doors {
+            if *address != Address::Stdio
+                && !self.listeners.iter().any(|door| door.wanted == *address)
+            {
+                tracing::warn!(%address, "not listening here yet: a restart changes that");
+            }
+        }
+        self.drop_revoked(now);
     }
 
     /// Starts the shutdown; asked a second time, ends it.

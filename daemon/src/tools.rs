@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::access::Allow;
 use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
 
 use crate::arguments::{Arguments, Template};
@@ -169,6 +170,7 @@ impl HandlerTool {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
+            allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
             payload: payload(PayloadRun::Handler(self.handler), None),
         })
@@ -203,6 +205,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
         ladder,
+        allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         payload: payload(
             run,

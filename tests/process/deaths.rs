@@ -244,6 +244,7 @@ fn the_supervisor_panics() {
             cwd: None,
             env: Vec::new(),
             stdin: None,
+            user: None,
             output_bytes_max: 0,
             task: None,
         };

@@ -50,6 +50,7 @@ pub fn tool(name: &str) -> Tool {
         timeout: None,
         ladder: Ladder::Handler { patience: PATIENCE },
         check: None,
+        allow: ceased_core::access::Allow::Everyone,
         payload: None,
     }
 }

@@ -79,9 +79,18 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]; [`ListenError::AlreadyRunning`] when another process holds the lock.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        Self::bind_for(address, None)
+    }
+
+    /// As [`Listener::bind`]; the file of a Unix socket is given to `group` before anybody can
+    /// connect.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`], and when the file cannot be given away.
+    pub fn bind_for(address: &Address, group: Option<u32>) -> Result<Self, ListenError> {
         match address {
             Address::Unix { path, mode } => {
-                let (socket, file, path) = unix::listen(path, *mode)?;
+                let (socket, file, path) = unix::listen(path, *mode, group)?;
                 let address = Address::Unix { path, mode: *mode };
                 Ok(Self::new(Some(file), socket, Family::Unix, address))
             }

@@ -165,7 +165,9 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let Some(tool) = self.settings.catalog.get(&params.name) else {
+        let peer = self.identity_of(reply.conn);
+        // TSK-39: what a peer may not use is for it as if it were not there.
+        let Some(tool) = self.settings.catalog.offered(&params.name, &peer) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
@@ -329,7 +331,7 @@ impl Engine {
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let owner = self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone());
+        let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         self.queue.insert(id);

@@ -221,14 +221,17 @@ impl Engine {
             let message = "unknown cursor: tools/list has one page";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let dialect = reply.dialect;
+        let (dialect, peer) = (reply.dialect, self.identity_of(reply.conn));
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             match dialect.results {
                 Results::Bare => json.raw("{"),
-                Results::Typed => json.raw("{").raw(modern::CACHEABLE).raw(","),
+                Results::Typed if settings.catalog.is_public() => {
+                    json.raw("{").raw(modern::CACHEABLE).raw(",")
+                }
+                Results::Typed => json.raw("{").raw(modern::CACHEABLE_BY_ONE).raw(","),
             };
-            json.bytes(settings.catalog.list(dialect.tool_members));
+            json.bytes(&settings.catalog.list(dialect.tool_members, &peer));
         });
     }
 

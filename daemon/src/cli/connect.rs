@@ -29,7 +29,9 @@ pub(super) fn connect(
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
     let endpoints = reach::endpoints(args, io, backend)?;
-    let (daemon, _) = reach::first_reachable(&endpoints)?;
+    let token = reach::token(args, io)?;
+    let (daemon, endpoint) = reach::first_reachable(&endpoints)?;
+    reach::introduce(daemon.as_fd(), endpoint, token)?;
     match bridge(io.input, io.output, daemon.as_fd(), EOF_GRACE) {
         Ok(Ended::Input) => Ok(Exit::Done),
         Ok(Ended::Daemon) => Err(Failure::new(

@@ -3,15 +3,31 @@
 use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
-use super::{CommandTool, Config, Level, Listen, OnTtl, Run, Tool};
+use super::{Allow, CommandTool, Config, Level, Listen, OnTtl, Run, RunAs, Tool, Users};
 
 impl Listen {
     /// One line: the transport and its address.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Unix { path, mode } => format!("unix {} mode {mode:04o}", path.display()),
-            Self::Tcp { address } => format!("tcp {address}, open to everyone on this machine"),
+            Self::Unix { path, mode, group, allow } => {
+                let mut line = format!("unix {} mode {mode:04o}", path.display());
+                if let Some(gid) = group {
+                    // Writing to a String cannot fail.
+                    let _ = write!(line, " group {gid}");
+                }
+                if let Some(Users { users, groups }) = allow {
+                    let _ = write!(line, ", for uids {users:?} and gids {groups:?} only");
+                }
+                line
+            }
+            Self::Tcp { address, token_file: None, .. } => {
+                format!("tcp {address}, open to everyone on this machine")
+            }
+            Self::Tcp { address, token_file: Some(path), anonymous } => {
+                let others = if *anonymous { ", and to everyone on this machine" } else { "" };
+                format!("tcp {address}, open to the tokens of {}{others}", path.display())
+            }
             Self::Stdio => "stdio".into(),
         }
     }
@@ -54,6 +70,7 @@ impl Config {
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
+        row("authenticate_within", show_duration(limits.authenticate_within));
         row("default_ttl", show_duration(tasks.default_ttl));
         row("max_ttl", show_duration(tasks.max_ttl));
         row("anonymous_ttl", show_duration(tasks.anonymous_ttl));
@@ -103,6 +120,10 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
             argv(command)
         }
     };
+    if let Allow::Only(who) = &tool.allow {
+        let who: Vec<String> = who.iter().map(ToString::to_string).collect();
+        more(format!("allow {}", who.join(", ")));
+    }
     more(format!("input {}", tool.arguments.schema().get()));
     rows.insert(0, (format!("tool {}", tool.name), runs));
     rows
@@ -113,6 +134,12 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
         more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    match command.run_as {
+        None => {}
+        Some(RunAs::Daemon) => more("run_as daemon".into()),
+        Some(RunAs::Peer) => more("run_as peer".into()),
+        Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
     }
     for (name, value) in &template.env {
         more(format!("env {name}={:?}", value.to_string()));

@@ -14,18 +14,21 @@ mod raw;
 mod sections;
 mod tool;
 mod units;
+mod who;
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ceased_core::access::Allow;
 use ceased_core::limits::OnTtl;
 use ceased_core::tool::TaskSupport;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
 
+pub use crate::access::Users;
 pub use error::{ConfigError, Notice, Problem};
 pub use find::Environment;
 
@@ -75,11 +78,19 @@ pub enum Listen {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+        /// The group its file belongs to; that of the daemon when `None`.
+        group: Option<u32>,
+        /// Who may come in of those who can open it; all of them when `None`.
+        allow: Option<Users>,
     },
-    /// A TCP port on a loopback address. Whoever can reach it is served, as an anonymous peer.
+    /// A TCP port: on a loopback address unless there are tokens and no anonymous peers.
     Tcp {
         /// The address; port 0 lets the system choose.
         address: SocketAddr,
+        /// Names and tokens; not read here.
+        token_file: Option<PathBuf>,
+        /// Whether peers without a token are served, as anonymous ones.
+        anonymous: bool,
     },
     /// The standard input and output of the daemon.
     Stdio,
@@ -106,6 +117,8 @@ pub struct Limits {
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
     pub write_stall: Duration,
+    /// How long a peer may take to present its token where one is wanted.
+    pub authenticate_within: Duration,
 }
 
 /// `[tasks]`
@@ -174,6 +187,8 @@ pub struct Tool {
     pub arguments: Arguments,
     /// What its requestor is asked before it runs.
     pub confirm: Option<Template>,
+    /// Who may use it.
+    pub allow: Allow,
 }
 
 /// What a tool does when it is called.
@@ -194,6 +209,19 @@ pub struct CommandTool {
     pub kill_grace: Duration,
     /// Bytes of output that are kept of each stream: its head and its tail.
     pub max_output: usize,
+    /// As which user it runs; `None` where nothing is said.
+    pub run_as: Option<RunAs>,
+}
+
+/// As which user a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunAs {
+    /// The daemon's own, whoever calls.
+    Daemon,
+    /// The one who calls.
+    Peer,
+    /// This one, whoever calls.
+    User(u32),
 }
 
 impl Default for Config {

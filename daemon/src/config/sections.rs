@@ -41,6 +41,7 @@ impl Default for Limits {
             task_ops_per_second: 1000,
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
+            authenticate_within: Duration::from_secs(10),
         }
     }
 }
@@ -164,6 +165,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             key("write_stall"),
             raw.write_stall.as_ref(),
             default.write_stall,
+            MS..=HOUR,
+        ),
+        authenticate_within: check.duration(
+            key("authenticate_within"),
+            raw.authenticate_within.as_ref(),
+            default.authenticate_within,
             MS..=HOUR,
         ),
     }

@@ -49,7 +49,8 @@ fn an_empty_file_is_the_default() {
     assert_eq!(Config::parse("", Path::new("c.toml")), Ok(Config::default()));
     assert_eq!(good("").socket(), Some(Path::new("/run/ceased/ceased.sock")));
     let listen = Config::default().listen;
-    assert_eq!(listen, [Listen::Unix { path: Config::default_socket(), mode: 0o600 }]);
+    let path = Config::default_socket();
+    assert_eq!(listen, [Listen::Unix { path, mode: 0o600, group: None, allow: None }]);
 }
 
 #[test]
@@ -72,6 +73,7 @@ fn every_key_is_taken() {
         task_ops_per_second = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
+        authenticate_within = "3s"
         [tasks]
         default_ttl = "1m"
         max_ttl = "2m"
@@ -109,6 +111,7 @@ fn every_key_is_taken() {
             task_ops_per_second: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
+            authenticate_within: secs(3),
         }
     );
     assert_eq!(
@@ -134,7 +137,7 @@ fn every_key_is_taken() {
              memory and end with the daemon",
             "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
              requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:29 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:30 has no effect yet: no audit records are \
              written",
         ]
     );
@@ -163,14 +166,20 @@ fn listeners_are_taken_in_order() {
         anonymous = "allow"
         "#,
     );
-    let tcp = Listen::Tcp { address: "[::1]:0".parse().expect("an address") };
+    let tcp = Listen::Tcp {
+        address: "[::1]:0".parse().expect("an address"),
+        token_file: None,
+        anonymous: true,
+    };
+    let unix =
+        |path: &str, mode| Listen::Unix { path: path.into(), mode, group: None, allow: None };
     assert_eq!(
         config.listen,
         [
             Listen::Stdio,
             tcp.clone(),
-            Listen::Unix { path: "/home/u/a.sock".into(), mode: 0o660 },
-            Listen::Unix { path: "/etc/ceased/b.sock".into(), mode: 0o600 },
+            unix("/home/u/a.sock", 0o660),
+            unix("/etc/ceased/b.sock", 0o600),
             tcp,
         ]
     );

@@ -10,7 +10,7 @@ use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
 use super::sections::YEAR;
 use super::units::show_size;
-use super::{Builtin, CommandTool, Limits, Run, TaskSupport, Tool, input, raw};
+use super::{Builtin, CommandTool, Limits, Run, TaskSupport, Tool, input, raw, who};
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 
 /// Characters of a tool's name (MCP 2025-11-25).
@@ -95,8 +95,10 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
     });
     let confirm = confirm.transpose().ok()?;
+    let allow = who::allow(raw.allow.as_ref(), check);
     let title = raw.title;
-    Some(Tool { name: name?, title, description, run, task_support, timeout, arguments, confirm })
+    let name = name?;
+    Some(Tool { name, title, description, run, task_support, timeout, arguments, confirm, allow })
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
@@ -125,6 +127,7 @@ fn builtin(
         ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
         ("cwd", place(&raw.cwd)),
+        ("run_as", place(&raw.run_as)),
         ("env", raw.env.as_ref().map(|it| it.span().start)),
         ("stdin", place(&raw.stdin)),
         ("input", raw.input.as_ref().map(|it| it.span().start)),
@@ -191,7 +194,8 @@ fn command_tool(
         env: env.ok()?,
         stdin: stdin.ok()?,
     };
-    Some((CommandTool { template, kill_grace, max_output }, arguments?))
+    let run_as = who::run_as(raw.run_as.as_ref(), check);
+    Some((CommandTool { template, kill_grace, max_output, run_as }, arguments?))
 }
 
 /// The schema of a command's arguments.

@@ -164,6 +164,7 @@ pub(super) enum Happened {
     Tick,
 }
 
+/// An [`Identity`] as data.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Who {
@@ -206,7 +207,7 @@ pub(super) enum Voice {
 }
 
 impl Who {
-    fn new(identity: &Identity) -> Self {
+    pub(super) fn new(identity: &Identity) -> Self {
         match identity {
             Identity::User(uid) => Self::User(*uid),
             Identity::Token(name) => Self::Token(name.to_string()),
@@ -214,7 +215,7 @@ impl Who {
         }
     }
 
-    fn get(&self) -> Identity {
+    pub(super) fn get(&self) -> Identity {
         match self {
             Self::User(uid) => Identity::User(*uid),
             Self::Token(name) => Identity::Token(name.as_str().into()),

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use ceased_core::access::Allow;
 use ceased_core::acp::{Offer, Offers};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
+use super::format::Who;
 use crate::arguments::Arguments;
 use crate::tools;
 
@@ -54,6 +56,9 @@ struct ToolRecipe {
     timeout: Option<Duration>,
     ladder: Ladder,
     checked: bool,
+    /// Who may use it; everybody if it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allow: Option<Vec<Who>>,
 }
 
 impl Recipe {
@@ -107,6 +112,10 @@ impl ToolRecipe {
             timeout: tool.timeout,
             ladder: tool.ladder,
             checked: tool.check.is_some(),
+            allow: match &tool.allow {
+                Allow::Everyone => None,
+                Allow::Only(who) => Some(who.iter().map(Who::new).collect()),
+            },
         }
     }
 
@@ -124,6 +133,10 @@ impl ToolRecipe {
             timeout: self.timeout,
             ladder: self.ladder,
             check,
+            allow: self
+                .allow
+                .as_ref()
+                .map_or(Allow::Everyone, |who| Allow::Only(who.iter().map(Who::get).collect())),
             payload: None,
         })
     }

@@ -66,6 +66,7 @@ fn every_key_is_documented() {
         "state_dir workers queue shutdown_grace eof_grace path mode connections message_bytes",
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity task_ops_per_second write_buffer_bytes write_stall",
+        "authenticate_within",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
         "status_notifications level",
     ];
@@ -91,7 +92,8 @@ fn the_example_of_a_tcp_listener_works() {
         .collect();
     let config = good(&example.join("\n"));
     let address = "127.0.0.1:7411".parse().expect("an address");
-    assert_eq!(config.listen, [Listen::Tcp { address }]);
+    let token_file = Some("/etc/ceased/tokens".into());
+    assert_eq!(config.listen, [Listen::Tcp { address, token_file, anonymous: false }]);
 }
 
 /// The further keys of a tool, with the defaults the text gives them.
