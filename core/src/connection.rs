@@ -115,7 +115,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Task(_) => None,
+            Work::Job(_) | Work::Repeat(_) | Work::Task(_) => None,
         })
     }
 
@@ -140,6 +140,8 @@ pub(crate) struct Pending {
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
+    /// The job of another request that asked for the same.
+    Repeat(JobId),
     /// The end of a task (TSK-15).
     Task(TaskId),
     /// Its cancel: it is a subscription (MOD-08).

@@ -15,9 +15,11 @@ mod extension;
 mod inputs;
 mod modern;
 mod park;
+mod rate;
 mod remote;
 mod requestor;
 mod result;
+mod retry;
 mod session;
 mod status;
 mod subscribe;
@@ -26,7 +28,7 @@ mod typed;
 mod work;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,8 +43,11 @@ use crate::dialect::{Batch, Dialect};
 use crate::event::{Event, Identity};
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
+use crate::idempotency::KeyedCalls;
 use crate::job::Job;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
+use crate::queue::Queue;
+use crate::rate::Rates;
 use crate::settings::Settings;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
@@ -57,8 +62,12 @@ pub struct Engine {
     out: Vec<Action>,
     connections: BTreeMap<ConnId, Connection>,
     jobs: BTreeMap<JobId, Job>,
-    /// Jobs that wait for their turn; ids grow, so the order is the order of arrival.
-    queue: BTreeSet<JobId>,
+    /// Jobs that wait for their turn.
+    queue: Queue,
+    /// Calls by the key their requestor gave them.
+    keyed: KeyedCalls,
+    /// How often who has asked about tasks lately.
+    task_ops: Rates,
     /// Jobs the host runs.
     running: usize,
     next_job: u64,
@@ -119,7 +128,9 @@ impl Engine {
             out: Vec::new(),
             connections: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            queue: Queue::default(),
+            keyed: KeyedCalls::default(),
+            task_ops: Rates::default(),
             running: 0,
             next_job: 1,
             parked: park::Parked::default(),

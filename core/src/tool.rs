@@ -49,6 +49,21 @@ impl TaskSupport {
     }
 }
 
+/// What becomes of a plain call when the connection it came by is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// It is stopped.
+    #[default]
+    Cancel,
+    /// It goes on for so long, and is stopped then. Who asks for the same with the same idempotency
+    /// key meanwhile is answered by it.
+    Grace(Duration),
+    /// It becomes a task of its requestor, who finds it in `tasks/list`; it is stopped where there
+    /// is no room for one, or no identity to own it.
+    Detach,
+}
+
 /// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Ladder {
@@ -137,6 +152,8 @@ pub struct Tool {
     pub timeout: Option<Duration>,
     /// How it is stopped.
     pub ladder: Ladder,
+    /// What becomes of a plain call when its connection is gone.
+    pub on_disconnect: OnDisconnect,
     /// Who may use it.
     pub allow: Allow,
     /// What its arguments must satisfy.

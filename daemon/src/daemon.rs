@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -351,6 +352,12 @@ fn limits(config: &Config) -> Limits {
         inflight_max: limits.inflight_per_connection,
         running_max: config.daemon.workers,
         queued_max: config.daemon.queue,
+        queued_per_identity_max: limits
+            .queue_per_identity
+            .unwrap_or(config.daemon.queue - config.daemon.queue / 8),
+        keys_max: limits.idempotency_keys_per_identity,
+        keys_for: limits.idempotency_ttl,
+        task_ops_per_second: NonZeroU32::new(limits.task_ops_per_second),
         live_tasks_max: limits.tasks_per_identity,
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,

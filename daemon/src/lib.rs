@@ -44,7 +44,7 @@ pub use tools::{BadTool, HandlerTool, PATIENCE};
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::{
     event::LogLevel, id::JobId, id::TaskId, limits::Limits, limits::TaskPolicy,
-    message::ErrorObject, tool::TaskSupport, tool::Tool,
+    message::ErrorObject, tool::OnDisconnect, tool::TaskSupport, tool::Tool,
 };
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::access::Allow;
-use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{ArgumentCheck, Ladder, OnDisconnect, TaskSupport, Tool};
 
 use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
@@ -93,6 +93,7 @@ pub struct HandlerTool {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     patience: Duration,
+    on_disconnect: OnDisconnect,
     handler: Arc<dyn Handler>,
 }
 
@@ -107,6 +108,7 @@ impl HandlerTool {
             task_support: TaskSupport::Forbidden,
             timeout: None,
             patience: PATIENCE,
+            on_disconnect: OnDisconnect::Cancel,
             handler: Arc::new(handler),
         }
     }
@@ -154,6 +156,13 @@ impl HandlerTool {
         self
     }
 
+    /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
+    #[must_use]
+    pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
+        self.on_disconnect = policy;
+        self
+    }
+
     /// The tool for a server.
     ///
     /// # Errors
@@ -170,6 +179,7 @@ impl HandlerTool {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
+            on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
             payload: payload(PayloadRun::Handler(self.handler), None),
@@ -205,6 +215,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
         ladder,
+        on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         payload: payload(

@@ -65,7 +65,7 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match &connection.requests.get(request)?.work {
             Work::Job(id) => *id,
-            Work::Task(_) | Work::Listen(_) => return None,
+            Work::Repeat(_) | Work::Task(_) | Work::Listen(_) => return None,
         };
         let job = self.jobs.get(&id)?;
         // ACP-04
@@ -86,7 +86,7 @@ impl Engine {
         };
         match job.state {
             JobState::Queued(_) => {
-                self.queue.remove(&id);
+                self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
                     self.hand_in(id, &job, Outcome::Stopped, Some(why));

@@ -35,11 +35,9 @@ impl Engine {
             return self.refuse_call(caller, Refusal::NoJob);
         };
         let wanted = match (&job.state, &job.purpose) {
-            (
-                JobState::Running | JobState::Lingering,
-                Purpose::Answer(_) | Purpose::Task | Purpose::Retry(_),
-            ) => true,
-            (JobState::Queued(_) | JobState::Stopping { .. }, _) | (_, Purpose::Nobody) => false,
+            (_, Purpose::Nobody | Purpose::Orphan)
+            | (JobState::Queued(_) | JobState::Stopping { .. }, _) => false,
+            (JobState::Running | JobState::Lingering, _) => true,
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.

@@ -13,12 +13,14 @@ use serde_json::value::RawValue;
 use super::answer::ResultType;
 use super::modern::missing_tasks;
 use super::park::Retry;
+use super::retry::{Known, Request, read_key};
 use super::{Engine, extension};
 use crate::claim::{Claim, Terms};
 use crate::connection::{Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
@@ -48,6 +50,8 @@ struct CallParams<'a> {
 struct CallMeta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "ceased/idempotencyKey")]
+    idempotency_key: Given<'a>,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,11 +103,15 @@ impl Engine {
             let retry = Retry { state, responses, progress_token };
             return self.retry_call(reply, &params.name, claim, &retry);
         }
-        let admitted = match self.admit(&reply, &params, claim) {
-            Ok(admitted) => admitted,
-            Err(error) => return self.fail(reply, &error),
-        };
-        self.accept(reply, admitted);
+        let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
+            let key = params.meta.as_ref().map_or(Ok(None), |m| read_key(m.idempotency_key))?;
+            Ok((admitted, key))
+        });
+        match admitted {
+            Ok((admitted, None)) => self.accept(reply, admitted),
+            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
+            Err(error) => self.fail(reply, &error),
+        }
     }
 
     /// A server asks for a service of ours; with `tasks` it may be as a task (TSK-44).
@@ -152,9 +160,42 @@ impl Engine {
                 "that many calls wait already: try again later",
             );
         }
+        let owner = self.identity_of(reply.conn);
+        let share = limits.queued_per_identity_max;
+        let can_start = limits.running_max.saturating_sub(self.running);
+        if self.queue.len_of(&owner) >= share.saturating_add(can_start) {
+            let what = "calls of yours wait already: try again later";
+            return self.refuse(reply, "queue_per_identity", share, what);
+        }
         match admitted.task {
             None => self.call_plainly(reply, admitted),
             Some(ttl) => self.create_task(reply, admitted, ttl),
+        }
+    }
+
+    /// As [`Engine::accept`], unless the same was asked for before.
+    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
+        let mut request = Request {
+            key,
+            wish: Wish {
+                tool: admitted.tool.name.clone(),
+                arguments: admitted.arguments.clone(),
+                as_task: admitted.task.is_some(),
+                claims: matches!(admitted.terms, Terms::Claim(_)),
+            },
+            waiter: Waiter {
+                terms: admitted.terms,
+                token: admitted.progress_token.map(|token| token.get().into()),
+            },
+        };
+        match self.look_for_first(reply, &mut request) {
+            Known::Dealt => {}
+            Known::New(reply) => {
+                let job = JobId::new(self.next_job);
+                self.accept(reply, admitted);
+                // It is not there when it was refused.
+                self.remember(job, request);
+            }
         }
     }
 
@@ -249,6 +290,7 @@ impl Engine {
     }
 
     fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
+        let Some(reply) = self.rated(reply) else { return };
         let Some(connection) = self.connections.get(&reply.conn) else { return };
         let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
@@ -260,11 +302,11 @@ impl Engine {
             let message = "no free task id could be generated";
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
         };
-        let (conn, dialect) = (reply.conn, reply.dialect);
+        let conn = reply.conn;
         let creator = match &mut admitted.terms {
             Terms::Session(_) => Some(conn),
             Terms::Claim(claim) => {
-                // EXT-02: with the handle the request is over, and tasks tell nothing by themselves.
+                // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
                 None
@@ -275,21 +317,28 @@ impl Engine {
         let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
         self.counters.tasks_created += 1;
-        let (now, poll_interval) = (self.now, self.settings.tasks.poll_interval);
+        let now = self.now;
         let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
         task.status_message = queued.then(|| "queued".into());
         self.timers.arm(&mut task.timer, Timer::Task(id), now.at + ttl);
         // TSK-07. Written before the job can start, so that nothing of the task comes earlier.
+        self.answer_with_handle(reply, id);
+    }
+
+    /// Answers a call with the task it has become.
+    pub(super) fn answer_with_handle(&mut self, reply: Reply, id: TaskId) {
+        let poll_interval = self.settings.tasks.poll_interval;
+        let Some(task) = self.tasks.get(id) else { return self.forget(reply) };
         let mut object = alloc::vec::Vec::new();
         let mut json = Writer::new(&mut object);
-        match dialect.tasks {
+        match reply.dialect.tasks {
             TaskRules::None | TaskRules::Core => task.write(id, poll_interval, &mut json),
             TaskRules::Extension => {
                 extension::write_members(json.raw("{"), id, task, poll_interval);
                 json.raw("}");
             }
         }
-        match dialect.tasks {
+        match reply.dialect.tasks {
             TaskRules::None | TaskRules::Core => self.answer(reply, |json| {
                 json.raw("{\"task\":").bytes(&object).raw("}");
             }),
@@ -300,7 +349,7 @@ impl Engine {
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
-    fn fresh_task_id(&mut self) -> Option<TaskId> {
+    pub(super) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
             if !self.tasks.contains(id) {
@@ -334,7 +383,7 @@ impl Engine {
         let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
-        self.queue.insert(id);
+        self.queue.push(&owner, id);
         self.jobs.insert(
             id,
             Job {
@@ -351,6 +400,7 @@ impl Engine {
                     ..Progress::default()
                 },
                 asks: BTreeMap::new(),
+                orphan_timer: None,
                 timer: None,
             },
         );

@@ -1,6 +1,6 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, park};
+use super::{Engine, park, retry};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Work};
@@ -18,6 +18,7 @@ pub(super) fn check(engine: &Engine) {
     jobs(engine);
     calls(engine);
     park::check(engine);
+    retry::check(engine);
     timers(engine);
     for (id, task) in engine.tasks.iter() {
         for (conn, request) in &task.waiters {
@@ -59,6 +60,7 @@ fn requests(engine: &Engine) {
                         "a job speaks as its request"
                     );
                 }
+                Work::Repeat(_) => {}
                 Work::Task(task) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
@@ -98,7 +100,7 @@ fn jobs(engine: &Engine) {
     for (id, job) in &engine.jobs {
         match job.state {
             JobState::Queued(_) => {
-                assert!(engine.queue.contains(id), "{id} waits in no queue");
+                assert!(engine.queue.contains(&job.owner, *id), "{id} waits in no queue");
                 assert_ne!(job.purpose, Purpose::Nobody, "{id} waits for nobody");
             }
             JobState::Running | JobState::Lingering => {
@@ -108,7 +110,7 @@ fn jobs(engine: &Engine) {
             JobState::Stopping { .. } => running += 1,
         }
         match &job.purpose {
-            Purpose::Nobody | Purpose::Retry(_) => {}
+            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => {}
             Purpose::Answer(request) => {
                 let pending =
                     engine.connections.get(&job.conn).and_then(|c| c.requests.get(request));
@@ -125,7 +127,9 @@ fn jobs(engine: &Engine) {
     }
     assert_eq!(running, engine.running, "running jobs are counted");
     assert!(running <= engine.loosest.running, "too many jobs run");
-    assert!(engine.queue.iter().all(|id| engine.jobs.contains_key(id)), "a queued job is gone");
+    let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
+    assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
+    engine.queue.check();
 }
 
 /// Every question of a job is where the connection it went to, or its task, knows of it.
@@ -224,6 +228,7 @@ fn timers(engine: &Engine) {
             .filter(|call| call.timer.is_some())
             .count()
         + park::armed(engine)
+        + retry::armed(engine)
         + engine
             .connections
             .values()

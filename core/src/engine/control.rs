@@ -86,9 +86,16 @@ impl Engine {
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
     fn cancel_requests(&mut self, conn: ConnId, requests: BTreeMap<RequestId, Pending>) {
+        // First, so that no job goes on for a request that ends as well.
+        for (id, pending) in &requests {
+            if let Work::Repeat(job) = pending.work {
+                self.stop_waiting(conn, id, job);
+            }
+        }
         for (id, pending) in requests {
             match pending.work {
-                Work::Job(job) => self.disown(job, Why::Disconnected),
+                Work::Job(job) => self.requestor_gone(job),
+                Work::Repeat(_) => {}
                 Work::Task(task) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
@@ -152,6 +159,7 @@ impl Engine {
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
         self.interrupt_tasks();
         self.answer_everybody();
+        self.forget_keys();
         let ids: alloc::vec::Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.disown(id, Why::Shutdown);
@@ -222,6 +230,8 @@ impl Engine {
                 Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Parked(state) => self.on_parked_timer(state),
+                Timer::Orphan(id) => self.on_orphan_timer(id),
+                Timer::Keyed(id) => self.on_keyed_timer(id),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
                 Timer::DrainKill => {

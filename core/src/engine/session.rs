@@ -5,7 +5,7 @@ use alloc::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, modern, typed};
+use super::{Engine, modern, rate, typed};
 use crate::action::Closing;
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
@@ -68,6 +68,8 @@ impl Engine {
             let declared = side.declared;
             return self.on_request_of_server(reply, method, params, declared);
         }
+        let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
+        let Some(reply) = reply else { return };
         match self.claims.read(params) {
             None => self.on_session_request(reply, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),

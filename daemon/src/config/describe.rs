@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
-use super::{Allow, CommandTool, Config, Level, Listen, OnTtl, Run, RunAs, Tool, Users};
+use super::{
+    Allow, CommandTool, Config, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool, Users,
+};
 
 impl Listen {
     /// One line: the transport and its address.
@@ -62,12 +64,19 @@ impl Config {
         row("workers", format!("{}, {} more may wait", daemon.workers, daemon.queue));
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
+        row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("inflight_per_connection", limits.inflight_per_connection.to_string());
         row("tasks_per_identity", limits.tasks_per_identity.to_string());
         row("stored_tasks_per_identity", limits.stored_tasks_per_identity.to_string());
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
+        row("task_ops_per_second", limits.task_ops_per_second.to_string());
+        if let Some(share) = limits.queue_per_identity {
+            row("queue_per_identity", share.to_string());
+        }
+        row("idempotency_keys_per_identity", limits.idempotency_keys_per_identity.to_string());
+        row("idempotency_ttl", show_duration(limits.idempotency_ttl));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
@@ -87,7 +96,7 @@ impl Config {
         row("status_notifications", tasks.status_notifications.to_string());
         row("log level", self.log.level.name().into());
         for tool in &self.tools {
-            rows.extend(describe_tool(tool));
+            rows.extend(describe_tool(tool, daemon.on_disconnect));
         }
         if self.tools.is_empty() {
             rows.push(("tools".into(), "none: there is nothing to call".into()));
@@ -103,7 +112,7 @@ impl Config {
 }
 
 /// The rows of one tool: its name with what it runs, then the rest.
-fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
+fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
     let bounds =
@@ -120,6 +129,9 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
             argv(command)
         }
     };
+    if tool.on_disconnect != daemon {
+        more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
+    }
     if let Allow::Only(who) = &tool.allow {
         let who: Vec<String> = who.iter().map(ToString::to_string).collect();
         more(format!("allow {}", who.join(", ")));
@@ -127,6 +139,14 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
     more(format!("input {}", tool.arguments.schema().get()));
     rows.insert(0, (format!("tool {}", tool.name), runs));
     rows
+}
+
+fn on_disconnect(policy: OnDisconnect) -> String {
+    match policy {
+        OnDisconnect::Cancel => "cancel".into(),
+        OnDisconnect::Detach => "detach".into(),
+        OnDisconnect::Grace(time) => show_duration(time),
+    }
 }
 
 /// Where and with what a program runs, where that is said.

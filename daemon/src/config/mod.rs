@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use ceased_core::access::Allow;
 use ceased_core::limits::OnTtl;
-use ceased_core::tool::TaskSupport;
+use ceased_core::tool::{OnDisconnect, TaskSupport};
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
@@ -65,6 +65,8 @@ pub struct Daemon {
     pub queue: usize,
     /// From SIGTERM to the end, for everything.
     pub shutdown_grace: Duration,
+    /// What becomes of a plain call whose peer is gone, if its tool does not say.
+    pub on_disconnect: OnDisconnect,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -111,8 +113,14 @@ pub struct Limits {
     pub stored_tasks_per_identity: usize,
     /// Bytes of the kept results of one identity.
     pub stored_bytes_per_identity: usize,
-    /// Task requests of one identity a second. Not enforced yet.
-    pub task_ops_per_second: usize,
+    /// Task requests of one identity a second.
+    pub task_ops_per_second: u32,
+    /// Jobs of one identity that wait for a worker at most; seven eighths of the queue if `None`.
+    pub queue_per_identity: Option<usize>,
+    /// Calls of one identity with an idempotency key that are remembered.
+    pub idempotency_keys_per_identity: usize,
+    /// How long the answer to such a call is remembered.
+    pub idempotency_ttl: Duration,
     /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
@@ -187,6 +195,8 @@ pub struct Tool {
     pub arguments: Arguments,
     /// What its requestor is asked before it runs.
     pub confirm: Option<Template>,
+    /// What becomes of a plain call whose peer is gone.
+    pub on_disconnect: OnDisconnect,
     /// Who may use it.
     pub allow: Allow,
 }
@@ -333,12 +343,13 @@ impl Config {
         };
         let raw = raw::read(&mut check);
         let limits = sections::limits(&raw.limits, &mut check);
+        let daemon = sections::daemon(&raw.daemon, &mut check);
         let config = Self {
-            daemon: sections::daemon(&raw.daemon, &mut check),
             listen: listen::listeners(&raw.listen, &mut check),
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
-            tools: tool::tools(raw.tools, &limits, &mut check),
+            tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
+            daemon,
             limits,
             not_yet: Vec::new(),
         };

@@ -39,6 +39,7 @@ pub(super) struct Daemon {
     pub(super) queue: Option<Whole>,
     pub(super) shutdown_grace: Option<Spanned<Span>>,
     pub(super) eof_grace: Option<Spanned<Span>>,
+    pub(super) on_disconnect: Option<Text>,
 }
 
 /// `[[listen]]`
@@ -67,6 +68,9 @@ pub(super) struct Limits {
     pub(super) stored_tasks_per_identity: Option<Whole>,
     pub(super) stored_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) task_ops_per_second: Option<Whole>,
+    pub(super) queue_per_identity: Option<Whole>,
+    pub(super) idempotency_keys_per_identity: Option<Whole>,
+    pub(super) idempotency_ttl: Option<Spanned<Span>>,
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
     pub(super) authenticate_within: Option<Spanned<Span>>,
@@ -112,6 +116,7 @@ pub(super) struct Tool {
     pub(super) stdin: Option<Text>,
     pub(super) confirm: Option<Text>,
     pub(super) run_as: Option<Text>,
+    pub(super) on_disconnect: Option<Text>,
     pub(super) allow: Option<Spanned<Vec<Text>>>,
     pub(super) input: Option<Spanned<Ordered<Input>>>,
     pub(super) input_schema: Option<Spanned<Json>>,

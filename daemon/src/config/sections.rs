@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::find::Environment;
-use super::units::show_duration;
-use super::{Daemon, Level, Limits, Log, OnTtl, Tasks, raw};
+use super::units::{parse_duration, show_duration};
+use super::{Daemon, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -25,6 +25,7 @@ impl Daemon {
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            on_disconnect: OnDisconnect::Cancel,
         }
     }
 }
@@ -39,6 +40,9 @@ impl Default for Limits {
             stored_tasks_per_identity: 10_000,
             stored_bytes_per_identity: 256 << 20,
             task_ops_per_second: 1000,
+            queue_per_identity: None,
+            idempotency_keys_per_identity: 1024,
+            idempotency_ttl: Duration::from_secs(600),
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
             authenticate_within: Duration::from_secs(10),
@@ -97,19 +101,40 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             default.eof_grace,
             Duration::ZERO..=HOUR,
         ),
+        on_disconnect: raw
+            .on_disconnect
+            .as_ref()
+            .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
+            .unwrap_or(default.on_disconnect),
     }
+}
+
+/// What becomes of a plain call whose peer is gone.
+pub(super) fn on_disconnect(
+    key: Key,
+    written: &raw::Text,
+    check: &mut Checker<'_>,
+) -> Option<OnDisconnect> {
+    let text = written.get_ref();
+    match text.as_str() {
+        "cancel" => return Some(OnDisconnect::Cancel),
+        "detach" => return Some(OnDisconnect::Detach),
+        _ => {}
+    }
+    if let Ok(grace) = parse_duration(text)
+        && (MS..=HOUR).contains(&grace)
+    {
+        return Some(OnDisconnect::Grace(grace));
+    }
+    let hint = "it takes \"cancel\", \"detach\", or how long the call goes on, such as \"30s\", \
+                up to 1h";
+    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+    None
 }
 
 pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let key = |name| Key { table: "[limits]", name };
     let default = Limits::default();
-    if let Some(written) = &raw.task_ops_per_second {
-        check.not_yet(
-            "limits.task_ops_per_second",
-            written.span().start,
-            "task requests are bounded by `inflight_per_connection` only",
-        );
-    }
     let mut count = |name, raw: &Option<raw::Whole>, default, most| {
         check.whole(key(name), raw.as_ref(), default, 1..=most)
     };
@@ -128,12 +153,22 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         default.stored_tasks_per_identity,
         10_000_000,
     );
+    let idempotency_keys_per_identity = count(
+        "idempotency_keys_per_identity",
+        &raw.idempotency_keys_per_identity,
+        default.idempotency_keys_per_identity,
+        1_000_000,
+    );
     let task_ops_per_second = count(
         "task_ops_per_second",
         &raw.task_ops_per_second,
-        default.task_ops_per_second,
+        default.task_ops_per_second as usize,
         1_000_000,
     );
+    let queue_per_identity = raw
+        .queue_per_identity
+        .as_ref()
+        .map(|written| check.whole(key("queue_per_identity"), Some(written), 0, 0..=1_000_000));
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
     Limits {
@@ -154,7 +189,9 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             default.stored_bytes_per_identity,
             MIB..=1024 * GIB,
         ),
-        task_ops_per_second,
+        task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
+        queue_per_identity,
+        idempotency_keys_per_identity,
         write_buffer_bytes: size(
             "write_buffer_bytes",
             &raw.write_buffer_bytes,
@@ -166,6 +203,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             raw.write_stall.as_ref(),
             default.write_stall,
             MS..=HOUR,
+        ),
+        idempotency_ttl: check.duration(
+            key("idempotency_ttl"),
+            raw.idempotency_ttl.as_ref(),
+            default.idempotency_ttl,
+            MS..=YEAR,
         ),
         authenticate_within: check.duration(
             key("authenticate_within"),

@@ -63,6 +63,7 @@ fn every_key_is_taken() {
         queue = 0
         shutdown_grace = "1h"
         eof_grace = "0s"
+        on_disconnect = "5s"
         [limits]
         connections = 2
         message_bytes = 4096
@@ -71,6 +72,9 @@ fn every_key_is_taken() {
         stored_tasks_per_identity = 5
         stored_bytes_per_identity = "1MiB"
         task_ops_per_second = 6
+        queue_per_identity = 2
+        idempotency_keys_per_identity = 8
+        idempotency_ttl = "9s"
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
         authenticate_within = "3s"
@@ -97,6 +101,7 @@ fn every_key_is_taken() {
             queue: 0,
             shutdown_grace: secs(3600),
             eof_grace: Duration::ZERO,
+            on_disconnect: OnDisconnect::Grace(secs(5)),
         }
     );
     assert_eq!(
@@ -109,6 +114,9 @@ fn every_key_is_taken() {
             stored_tasks_per_identity: 5,
             stored_bytes_per_identity: 1 << 20,
             task_ops_per_second: 6,
+            queue_per_identity: Some(2),
+            idempotency_keys_per_identity: 8,
+            idempotency_ttl: secs(9),
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
             authenticate_within: secs(3),
@@ -135,9 +143,7 @@ fn every_key_is_taken() {
         [
             "`daemon.state_dir` at /etc/ceased/config.toml:3 has no effect yet: tasks are kept in \
              memory and end with the daemon",
-            "`limits.task_ops_per_second` at /etc/ceased/config.toml:15 has no effect yet: task \
-             requests are bounded by `inflight_per_connection` only",
-            "`log.audit` at /etc/ceased/config.toml:30 has no effect yet: no audit records are \
+            "`log.audit` at /etc/ceased/config.toml:34 has no effect yet: no audit records are \
              written",
         ]
     );

@@ -8,9 +8,11 @@ use toml::Spanned;
 use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
-use super::sections::YEAR;
+use super::sections::{YEAR, on_disconnect};
 use super::units::show_size;
-use super::{Builtin, CommandTool, Limits, Run, TaskSupport, Tool, input, raw, who};
+use super::{
+    Builtin, CommandTool, Daemon, Limits, OnDisconnect, Run, TaskSupport, Tool, input, raw, who,
+};
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 
 /// Characters of a tool's name (MCP 2025-11-25).
@@ -33,6 +35,7 @@ const fn key(name: &'static str) -> Key {
 pub(super) fn tools(
     raw: Vec<(usize, raw::Tool)>,
     limits: &Limits,
+    daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Vec<Tool> {
     let mut tools = Vec::new();
@@ -47,7 +50,12 @@ pub(super) fn tools(
             }
             names.push((name.get_ref().clone(), at));
         }
-        tools.extend(tool(at, raw, limits, check));
+        let said = raw
+            .on_disconnect
+            .as_ref()
+            .and_then(|written| on_disconnect(key("on_disconnect"), written, check));
+        let on_disconnect = said.unwrap_or(daemon.on_disconnect);
+        tools.extend(tool(at, raw, limits, check).map(|tool| Tool { on_disconnect, ..tool }));
     }
     tools
 }
@@ -98,7 +106,18 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     let allow = who::allow(raw.allow.as_ref(), check);
     let title = raw.title;
     let name = name?;
-    Some(Tool { name, title, description, run, task_support, timeout, arguments, confirm, allow })
+    Some(Tool {
+        name,
+        title,
+        description,
+        run,
+        task_support,
+        timeout,
+        arguments,
+        confirm,
+        allow,
+        on_disconnect: OnDisconnect::default(),
+    })
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {

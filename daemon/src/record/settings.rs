@@ -7,7 +7,7 @@ use ceased_core::access::Allow;
 use ceased_core::acp::{Offer, Offers};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::format::Who;
@@ -56,6 +56,8 @@ struct ToolRecipe {
     timeout: Option<Duration>,
     ladder: Ladder,
     checked: bool,
+    #[serde(default)]
+    on_disconnect: OnDisconnect,
     /// Who may use it; everybody if it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allow: Option<Vec<Who>>,
@@ -112,6 +114,7 @@ impl ToolRecipe {
             timeout: tool.timeout,
             ladder: tool.ladder,
             checked: tool.check.is_some(),
+            on_disconnect: tool.on_disconnect,
             allow: match &tool.allow {
                 Allow::Everyone => None,
                 Allow::Only(who) => Some(who.iter().map(Who::new).collect()),
@@ -133,6 +136,7 @@ impl ToolRecipe {
             timeout: self.timeout,
             ladder: self.ladder,
             check,
+            on_disconnect: self.on_disconnect,
             allow: self
                 .allow
                 .as_ref()

@@ -63,9 +63,10 @@ fn every_commented_default_counts() {
 #[test]
 fn every_key_is_documented() {
     let known = [
-        "state_dir workers queue shutdown_grace eof_grace path mode connections message_bytes",
+        "state_dir workers queue shutdown_grace eof_grace on_disconnect path mode connections message_bytes",
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
-        "stored_bytes_per_identity task_ops_per_second write_buffer_bytes write_stall",
+        "stored_bytes_per_identity task_ops_per_second idempotency_keys_per_identity",
+        "idempotency_ttl write_buffer_bytes write_stall",
         "authenticate_within",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
         "status_notifications level",

@@ -124,6 +124,8 @@ pub struct Job {
     /// The number the call gave it.
     pub nonce: u64,
     conn: u64,
+    /// Who asked for it.
+    owner: String,
     whose: For,
     /// Whether it works, or worked, for a task.
     pub of_task: bool,
@@ -202,6 +204,8 @@ pub struct Oracle {
     names: BTreeMap<u64, String>,
     next_place: u64,
     drain: Option<Drain>,
+    /// Whose job was started last.
+    last_turn: Option<String>,
     expected: Expected,
     /// Interesting things that happened.
     pub marks: BTreeSet<Mark>,
@@ -222,6 +226,7 @@ impl Oracle {
             names: BTreeMap::new(),
             next_place: 1,
             drain: None,
+            last_turn: None,
             expected: Expected::default(),
             marks: BTreeSet::new(),
         }

@@ -244,6 +244,7 @@ impl Oracle {
         let mut job = Job {
             nonce,
             conn: asked.conn,
+            owner: self.conns[&asked.conn].identity.clone(),
             whose: For::Task,
             of_task: false,
             tool: name.to_owned(),
