@@ -198,6 +198,9 @@ impl Agent {
             Action::Tell { caller: Caller::Host(_), .. }
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
+            // It has no durable tasks.
+            | Action::Store { .. }
+            | Action::Load { .. }
             | Action::Note(_) => {}
         }
         Ok(())

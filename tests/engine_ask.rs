@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ceased_core::call::{Answer, Ask, Caller, Patience, Refusal};
-use ceased_core::event::Identity;
+use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
@@ -294,4 +294,46 @@ fn calls_need_a_connection() {
     w.lose(c);
     let words: Vec<String> = told(&w).into_iter().map(|(_, word)| word).collect();
     assert_eq!(words, ["refused NotInitialized", "refused NoConnection", "lost"]);
+}
+
+/// Who has closed its side answers nothing any more: whoever asked it is told at once, while its own
+/// call is still answered; a task's question goes to the next who waits (TSK-30).
+#[test]
+fn calls_end_with_the_side_that_answers_them() {
+    let mut w = World::new();
+    let (c, other) = (open(&mut w), open(&mut w));
+    let (task, task_job) = w.task(other, "build");
+    let wait =
+        json!({"jsonrpc": "2.0", "id": 5, "method": "tasks/result", "params": {"taskId": task}});
+    w.send(c, &wait.to_string());
+    let of_task = asks(&mut w, task_job, 1, elicitation("task?"));
+    assert_eq!(w.next(c)["params"]["message"], "task?");
+    w.send(other, &wait.to_string());
+    w.rest(other);
+    let job = w.call(c, json!("x"), "build");
+    let of_job = asks(&mut w, job, 1, elicitation("job?"));
+    let timers = w.sizes().timers;
+    let patience = Patience { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let host = Ask { patience: Some(patience), ..elicitation("host?") };
+    w.feed(Input::Call(c, AskId::new(7), host));
+    assert_eq!((w.rest(c).len(), w.sizes().timers), (2, timers + 1));
+    w.feed(Input::Finished(c, AfterInput::Answer));
+    let lost = "lost".to_owned();
+    let host = Caller::Host(AskId::new(7));
+    let mut heard = told(&w);
+    heard.sort_by_key(|(caller, _)| *caller == host);
+    assert_eq!(heard, [(of_job, lost.clone()), (host, lost)]);
+    assert_eq!(w.sizes().timers, timers, "nothing is waited for any more");
+    // The next who waits is asked, and only that one.
+    let question = w.next(other);
+    assert_eq!(question["params"]["message"], "task?");
+    answers(&mut w, other, &question["id"], "accept");
+    assert_eq!(told(&w)[2], (of_task, r#"result {"action":"accept"}"#.to_owned()));
+    // Nothing was taken back on the half that still listens, and what it asked is answered.
+    w.silent(c);
+    w.done(job, "built");
+    assert_eq!(w.next(c)["result"]["content"][0]["text"], "built");
+    w.done(task_job, "done");
+    assert_eq!(w.next(c)["id"], 5);
+    assert!(!w.is_open(c), "everything is answered");
 }

@@ -171,3 +171,26 @@ fn a_batch_collects_no_more_than_may_wait() {
     w.done(jobs[3], &"x".repeat(1000));
     assert_eq!(w.closed, [(c, Closing::Flooded)]);
 }
+
+/// A peer that is dropped in the middle of its own batch gets nothing of the rest of it done.
+#[test]
+fn a_batch_stops_where_its_peer_is_dropped() {
+    let limits = Limits { write_buffer_bytes: 2000, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let c = w.open_as(Identity::User(1), "2025-03-26");
+    w.stop_reading(c);
+    w.send(c, r#"{"jsonrpc":"2.0","id":"before","method":"ping"}"#);
+    w.block(c);
+    w.advance(Duration::from_secs(2));
+    // Each refusal tells the name back.
+    let noise = json!({"jsonrpc": "2.0", "id": 1, "method": "x".repeat(400)});
+    let call =
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}});
+    let mut batch = vec![noise; 30];
+    batch.push(call);
+    let requests = w.counters().requests;
+    w.send(c, &json!(batch).to_string());
+    assert_eq!(w.closed, [(c, Closing::Flooded)]);
+    assert_eq!(w.started, [], "the call behind the flood is not made");
+    assert!(w.counters().requests < requests + 31, "{} requests", w.counters().requests);
+}

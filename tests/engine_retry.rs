@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ceased_core::action::Why;
-use ceased_core::call::{Answer, Ask, Caller, Refusal};
+use ceased_core::call::{Answer, Ask, AskTask, Caller, Refusal};
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -354,4 +354,23 @@ fn a_retry_needs_room() {
     w.send(c, &request(json!(3), "tools/call", retry(&state, &json!({"1": {"roots": []}}))));
     w.done(job, "ok");
     assert_eq!(w.next(c)["id"], 3);
+}
+
+/// MOD-07, TSK-02: what is asked by an answer cannot be a task at the client: there is nothing it
+/// could say one with. Nothing is sent, and the tool may ask again without.
+#[test]
+fn a_question_by_answer_is_no_task() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    let (plain, task) = (AskId::new(2), AskId::new(1));
+    let question = |task| Ask { method: "roots/list".into(), params: None, patience: None, task };
+    w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
+    w.feed(Input::Turn);
+    assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);
+    w.silent(c);
+    w.feed(Input::Asked(job, plain, question(None)));
+    w.feed(Input::Turn);
+    let (requests, _) = asked(&mut w, c, &json!(1));
+    assert_eq!(requests, json!({"2": {"method": "roots/list"}}));
 }

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::call::{Answer, Caller, Refusal};
+use crate::durable::{LoadId, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::remote_task::RemoteState;
@@ -65,6 +66,26 @@ pub enum Action {
         caller: Caller,
         /// Why not.
         refusal: Refusal,
+    },
+    /// Carry this write out after all before it, and report [`Durable`] when it is on disk or
+    /// [`Unstored`] when it was not carried out. With
+    /// [`TaskPolicy::durable`](crate::limits::TaskPolicy::durable) alone (DUR-01).
+    ///
+    /// [`Durable`]: crate::event::Event::Durable
+    /// [`Unstored`]: crate::event::Event::Unstored
+    Store {
+        /// Its number.
+        seq: Seq,
+        /// What is to be written.
+        write: StoreWrite,
+    },
+    /// Read what came of this task, which is in the store and not in memory, and report
+    /// [`Loaded`](crate::event::Event::Loaded).
+    Load {
+        /// The load's number.
+        load: LoadId,
+        /// Of which task.
+        task: TaskId,
     },
     /// The outbox of this connection is no longer empty.
     Flush {
@@ -238,6 +259,13 @@ pub enum Note {
         /// Where it stands.
         state: RemoteState,
     },
+    /// The store does not take writes: no task is created until it does again (DUR-01).
+    StoreFailed {
+        /// Why.
+        why: Unstored,
+    },
+    /// The store has taken everything it had not taken before.
+    StoreRecovered,
     /// A limit refused something.
     Refused {
         /// On which connection.

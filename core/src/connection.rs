@@ -115,7 +115,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Repeat(_) | Work::Task(_) => None,
+            Work::Job(_) | Work::Repeat(_) | Work::Task(..) => None,
         })
     }
 
@@ -142,10 +142,39 @@ pub(crate) enum Work {
     Job(JobId),
     /// The job of another request that asked for the same.
     Repeat(JobId),
-    /// The end of a task (TSK-15).
-    Task(TaskId),
+    /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
+    Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).
     Listen(Box<Listening>),
+}
+
+/// What a request about a task is answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// That it was created (TSK-07, EXT-02).
+    Handle,
+    /// What came of it, once it has ended (TSK-14).
+    Outcome,
+    /// How it is (TSK-12).
+    State,
+    /// How it is, with all there is to know, for such a client (EXT-02).
+    Detailed(PeerCapabilities),
+    /// That this request cancelled it (TSK-24, EXT-04).
+    Cancelled,
+    /// That it had ended before this request could cancel it (TSK-23, EXT-04).
+    TooLate,
+}
+
+impl Form {
+    /// The method of the request, for a log.
+    pub(crate) const fn method(self) -> &'static str {
+        match self {
+            Self::Handle => "tools/call",
+            Self::Outcome => "tasks/result",
+            Self::State | Self::Detailed(_) => "tasks/get",
+            Self::Cancelled | Self::TooLate => "tasks/cancel",
+        }
+    }
 }
 
 /// What a subscription is told of (MOD-08).

@@ -43,12 +43,14 @@ pub struct Counters {
     pub refused: u64,
     /// Task ids the generator gave twice (TSK-08).
     pub id_collisions: u64,
+    /// Writes the store did not carry out (DUR-01).
+    pub unstored: u64,
 }
 
 impl Counters {
     /// Every counter with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 20] {
+    pub const fn named(&self) -> [(&'static str, u64); 21] {
         [
             ("frames", self.frames),
             ("requests", self.requests),
@@ -70,6 +72,7 @@ impl Counters {
             ("tasksExpired", self.tasks_expired),
             ("refused", self.refused),
             ("idCollisions", self.id_collisions),
+            ("unstored", self.unstored),
         ]
     }
 }

@@ -37,14 +37,39 @@ impl fmt::Debug for Seq {
     }
 }
 
-/// Everything about a task that outlives the process.
+/// The number of a load. Counted by the engine, never used twice.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoadId(u64);
+
+impl LoadId {
+    /// The load with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The load's number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for LoadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "l{}", self.0)
+    }
+}
+
+/// Everything about a task that outlives the process. Written when the task is created and when it
+/// has ended; what happens in between is lost with the process, as the work is.
 #[derive(Debug, Clone)]
 pub struct TaskRecord {
     /// Which task.
     pub id: TaskId,
     /// Whose (TSK-39).
     pub owner: Identity,
-    /// Its place in the owner's list; grows, never used twice (TSK-19).
+    /// Its place in the owner's list; grows with every task (TSK-19).
     pub position: u64,
     /// The tool that was called, for views.
     pub tool: Box<str>,
@@ -64,19 +89,45 @@ pub struct TaskRecord {
     pub outcome: RecordedOutcome,
 }
 
+/// What the request behind a task would have been answered with: the JSON text of an object, or an
+/// error (TSK-14).
+pub type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
+
 /// What came of a recorded task.
 #[derive(Debug, Clone)]
 pub enum RecordedOutcome {
     /// Nothing yet.
     Open,
     /// What its request would have been answered with (TSK-14).
-    Here(Result<Box<RawValue>, ErrorObject>),
-    /// It is in the store already, and too large to be held in memory as well. In a write: the
-    /// stored one stays.
+    Here(TaskOutcome),
+    /// It is in the store already, and too large to be held in memory as well: to be asked for by
+    /// [`Action::Load`](crate::action::Action::Load). Never part of a write; a store may say it
+    /// of a task it restores.
     Stored {
         /// Its size in bytes.
         bytes: usize,
     },
+}
+
+impl RecordedOutcome {
+    /// How much of its owner's room for results it takes (TSK-36), in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Open => 0,
+            Self::Here(Ok(result)) => result.get().len(),
+            Self::Here(Err(error)) => {
+                error.message.len() + error.data.as_ref().map_or(0, |data| data.len())
+            }
+            Self::Stored { bytes } => *bytes,
+        }
+    }
+
+    /// True while nothing came of it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
 }
 
 /// One change of the store.
@@ -95,4 +146,15 @@ pub enum Unstored {
     Full,
     /// The store answers with errors.
     Broken,
+}
+
+impl Unstored {
+    /// A word for logs and for `data` of the error.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Broken => "broken",
+        }
+    }
 }

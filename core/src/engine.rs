@@ -20,8 +20,10 @@ mod remote;
 mod requestor;
 mod result;
 mod retry;
+mod reveal;
 mod session;
 mod status;
+mod store;
 mod subscribe;
 mod tasks;
 mod typed;
@@ -45,6 +47,7 @@ use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
 use crate::idempotency::KeyedCalls;
 use crate::job::Job;
+use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::queue::Queue;
 use crate::rate::Rates;
@@ -74,6 +77,7 @@ pub struct Engine {
     /// Jobs that wait for a retry.
     parked: park::Parked,
     tasks: Tasks,
+    journal: Journal,
     timers: Timers,
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
@@ -120,6 +124,7 @@ impl Engine {
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
         let loosest = Admitted::of(&settings);
+        let journal = Journal::new(settings.tasks.durable);
         Self {
             settings,
             mint,
@@ -135,6 +140,7 @@ impl Engine {
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key),
+            journal,
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
@@ -175,6 +181,10 @@ impl Engine {
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Done { job, outcome } => self.on_done(job, outcome),
+            Event::Restored { record } => self.on_restored(record),
+            Event::Durable { upto } => self.on_durable(upto),
+            Event::Unstored { seq, why } => self.on_unstored(seq, why),
+            Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -217,12 +227,13 @@ impl Engine {
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
+            held: self.held(),
+            owed: self.journal.owed.len(),
         }
     }
 
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
-        let Some(connection) = self.connections.get(&conn) else { return };
-        if matches!(connection.ending, Ending::Closing(_)) {
+        if self.is_closing(conn) {
             return;
         }
         self.counters.frames += 1;
@@ -252,6 +263,10 @@ impl Engine {
         }
         let batch = connection.open_batch(messages.len());
         for message in messages {
+            // Its own answers may have been too much for the peer.
+            if self.is_closing(conn) {
+                return;
+            }
             self.on_message(conn, Message::parse_one(message.get()), Some(batch));
         }
     }
@@ -286,6 +301,12 @@ impl Engine {
         if let Some(batch) = batch {
             self.settle_in_batch(conn, batch, |_| {});
         }
+    }
+
+    /// Whether nothing of a connection is read any more.
+    fn is_closing(&self, conn: ConnId) -> bool {
+        let connection = self.connections.get(&conn);
+        connection.is_none_or(|connection| matches!(connection.ending, Ending::Closing(_)))
     }
 
     fn close(&mut self, conn: ConnId, why: Closing) {
@@ -349,4 +370,8 @@ pub struct Sizes {
     pub tasks: usize,
     /// Timers armed.
     pub timers: usize,
+    /// Of the requests, those that wait for the store (DUR-01).
+    pub held: usize,
+    /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
+    pub owed: usize,
 }

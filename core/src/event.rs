@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::acp::{Cause, Form, Side, Speaker};
 use crate::call::{Ask, Caller};
+use crate::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::id::{AskId, ConnId, JobId};
 use crate::message::ErrorObject;
 use crate::role::Role;
@@ -240,6 +241,33 @@ pub enum Event<'a> {
         job: JobId,
         /// With what.
         outcome: Outcome,
+    },
+    /// The store has this task from before a restart. Comes before any connection is opened; in
+    /// whatever order (DUR-01).
+    Restored {
+        /// All that is known of it.
+        record: TaskRecord,
+    },
+    /// Every write up to this one is on disk, but for those reported [`Event::Unstored`]. A
+    /// [`Turn`](Event::Turn) is due after it: jobs may start.
+    Durable {
+        /// The last of them.
+        upto: Seq,
+    },
+    /// One write was not carried out, as far as the store knows. Comes before a
+    /// [`Durable`](Event::Durable) that goes past it.
+    Unstored {
+        /// Which.
+        seq: Seq,
+        /// Why.
+        why: Unstored,
+    },
+    /// What was asked for by [`Action::Load`](crate::action::Action::Load).
+    Loaded {
+        /// Which load.
+        load: LoadId,
+        /// What came of the task; `None` when the store cannot say.
+        outcome: Option<TaskOutcome>,
     },
     /// The configuration was read again. Running jobs are not touched.
     Configured {

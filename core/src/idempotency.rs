@@ -6,9 +6,9 @@ use alloc::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::claim::Terms;
+use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::task::TaskOutcome;
 use crate::time::Instant;
 
 /// Longest idempotency key, in bytes.

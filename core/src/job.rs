@@ -73,12 +73,16 @@ pub(crate) enum Purpose {
 /// How far a job is.
 ///
 /// ```text
+///   Held, or at once
+///     ▼
 ///   Queued ──Turn──► Running ──────cancel, timeout───────► Stopping ──┐ next step
 ///     │               │   └──► Lingering ──cancel, LINGER──►│    ▲────┘
 ///     └─ cancel       └─ Done      └─ Done                  └─ Done, or Abandon
 /// ```
 #[derive(Debug)]
 pub(crate) enum JobState {
+    /// Waits for its task to be on disk, with its arguments (DUR-01).
+    Held(Box<RawValue>),
     /// Waits for its turn, with its arguments.
     Queued(Box<RawValue>),
     /// The host runs it.

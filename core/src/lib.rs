@@ -69,6 +69,7 @@ pub mod frame;
 pub mod id;
 pub mod idempotency;
 mod job;
+mod journal;
 pub mod limits;
 pub mod message;
 mod meta;

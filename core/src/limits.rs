@@ -20,6 +20,7 @@ impl Default for FrameLimits {
 
 /// The bounds on what peers may make the engine hold (TSK-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Limits {
     /// What one frame may be.
     pub frames: FrameLimits,
@@ -71,6 +72,9 @@ pub struct Limits {
     pub stored_tasks_max: usize,
     /// Bytes of results kept for one identity.
     pub stored_bytes_max: usize,
+    /// Bytes of the largest result of a task that is kept in memory as well once it is in the
+    /// store; larger ones are read when they are asked for (DUR-01).
+    pub resident_result_bytes: usize,
     /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
     /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
     /// eight times this if it goes on reading.
@@ -109,6 +113,7 @@ impl Default for Limits {
             live_tasks_max: 256,
             stored_tasks_max: 10_000,
             stored_bytes_max: 256 * 1024 * 1024,
+            resident_result_bytes: 16 * 1024,
             write_buffer_bytes: 8 * 1024 * 1024,
             write_stall: Duration::from_secs(30),
             cancelled_wait: Duration::from_secs(30),
@@ -132,7 +137,15 @@ const fn keys_for() -> Duration {
 
 /// How tasks are kept (TSK-34, TSK-35, TSK-40).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct TaskPolicy {
+    /// Whether tasks outlive the process (DUR-01): the host has a store, carries out
+    /// [`Action::Store`](crate::action::Action::Store), and nothing is said of a task before the
+    /// store has it. Read when an engine is made; a reload does not change it.
+    pub durable: bool,
+    /// How long the store is left alone after it did not take a write, before it is tried again
+    /// (DUR-01).
+    pub store_retry: Duration,
     /// For a request that names no ttl.
     pub default_ttl: Duration,
     /// Longest ttl; a longer one is shortened to this.
@@ -154,6 +167,8 @@ pub struct TaskPolicy {
 impl Default for TaskPolicy {
     fn default() -> Self {
         Self {
+            durable: false,
+            store_retry: Duration::from_secs(2),
             default_ttl: Duration::from_secs(3600),
             max_ttl: Duration::from_secs(24 * 3600),
             anonymous_ttl: Duration::from_secs(600),

@@ -41,6 +41,11 @@ pub mod code {
     pub const TIMED_OUT: i64 = -31004;
     /// The daemon is shutting down. Ours.
     pub const SHUTTING_DOWN: i64 = -31005;
+    /// The store of tasks does not take or give what the answer needs; `data.store` says whether
+    /// it is `full` or `broken` (DUR-01). Ours.
+    pub const STORE_UNAVAILABLE: i64 = -31006;
+    /// The daemon went down while the task ran; what its `tasks/result` answers (DUR-01). Ours.
+    pub const INTERRUPTED: i64 = -31007;
     /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
     /// host, before it opens a connection.
     pub const UNAUTHENTICATED: i64 = -31010;

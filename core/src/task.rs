@@ -9,14 +9,13 @@ use core::hash::Hasher;
 use core::time::Duration;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;
 use uuid::Uuid;
 
+use crate::durable::{LoadId, RecordedOutcome, Seq, TaskOutcome, TaskRecord};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::limits::Limits;
-use crate::message::ErrorObject;
 use crate::time::{Instant, Now, Wall};
 use crate::write::Writer;
 
@@ -100,14 +99,86 @@ impl Status {
     }
 }
 
+impl Status {
+    /// Every status, in the order of a life.
+    pub const ALL: [Self; 5] =
+        [Self::Working, Self::InputRequired, Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// The status this word on the wire means.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-/// What the request behind a task would have been answered with (TSK-14).
-pub(crate) type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
+/// How a task was, as far as anybody may know while its end is not on disk (DUR-01).
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: Status,
+    pub(crate) status_message: Option<Box<str>>,
+    pub(crate) updated: Wall,
+}
+
+/// How much of a task is on disk.
+///
+/// ```text
+///   Creating ──Durable──► Settled ──it ends──► Ending ──Durable──► Settled
+///      │                     │                 │    ▲
+///   Unstored              it ends,        Unstored  │ the store is tried again
+///      ▼                 store fails           ▼    │
+///     gone                   └──────────────► Owed ─┘
+/// ```
+#[derive(Debug, Default)]
+pub(crate) enum Disk {
+    /// All that is to be there.
+    #[default]
+    Settled,
+    /// Its creation is on its way. Nobody may know of it yet.
+    Creating(Seq),
+    /// Its end is on its way.
+    Ending(Seq, Box<Told>),
+    /// The store did not take its end, and will be told again.
+    Owed(Box<Told>),
+}
+
+impl Disk {
+    /// Whether this write is the one that will make it settled.
+    pub(crate) fn awaits(&self, seq: Seq) -> bool {
+        match self {
+            Self::Creating(awaited) | Self::Ending(awaited, _) => *awaited == seq,
+            Self::Owed(_) | Self::Settled => false,
+        }
+    }
+
+    /// After the end was not taken.
+    pub(crate) fn unstored(self) -> Self {
+        match self {
+            Self::Ending(_, before) => Self::Owed(before),
+            Self::Settled | Self::Creating(_) | Self::Owed(_) => self,
+        }
+    }
+
+    /// After an end that was owed was sent.
+    pub(crate) fn sent_again(self, seq: Seq) -> Self {
+        match self {
+            Self::Owed(before) => Self::Ending(seq, before),
+            Self::Settled | Self::Creating(_) | Self::Ending(..) => self,
+        }
+    }
+}
+
+/// How a task shows itself.
+pub(crate) struct View<'a> {
+    pub(crate) status: Status,
+    pub(crate) status_message: Option<&'a str>,
+    pub(crate) updated: Wall,
+}
 
 /// One task.
 #[derive(Debug)]
@@ -130,36 +201,53 @@ pub(crate) struct Task {
     pub(crate) job: Option<JobId>,
     /// The session it was created in; told of status changes while it lives (TSK-18).
     pub(crate) creator: Option<ConnId>,
-    /// Blocked `tasks/result` requests (TSK-15).
+    /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
     pub(crate) listeners: BTreeSet<(ConnId, RequestId)>,
     /// There exactly when the status is terminal.
-    pub(crate) outcome: Option<TaskOutcome>,
+    pub(crate) outcome: RecordedOutcome,
+    /// The name of its tool.
+    pub(crate) tool: Box<str>,
+    pub(crate) disk: Disk,
+    /// The load that will bring its outcome.
+    pub(crate) load: Option<LoadId>,
 }
 
 impl Task {
+    /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
+    pub(crate) fn view(&self) -> View<'_> {
+        match &self.disk {
+            Disk::Settled | Disk::Creating(_) => View {
+                status: self.status,
+                status_message: self.status_message.as_deref(),
+                updated: self.updated,
+            },
+            Disk::Ending(_, before) | Disk::Owed(before) => View {
+                status: before.status,
+                status_message: before.status_message.as_deref(),
+                updated: before.updated,
+            },
+        }
+    }
+
     /// The flat task object (TSK-12, TSK-34).
     pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
-        json.raw("{\"taskId\":\"").display(id).raw("\",\"status\":\"").raw(self.status.as_str());
+        let view = self.view();
+        json.raw("{\"taskId\":\"").display(id).raw("\",\"status\":\"").raw(view.status.as_str());
         json.raw("\",");
-        if let Some(message) = &self.status_message {
+        if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
         json.member("createdAt", &self.created.to_iso8601()).raw(",");
-        json.member("lastUpdatedAt", &self.updated.to_iso8601());
+        json.member("lastUpdatedAt", &view.updated.to_iso8601());
         json.raw(",\"ttl\":").display(self.ttl.as_millis());
         json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
     }
-
-    fn stored_bytes(&self) -> usize {
-        match &self.outcome {
-            Some(Ok(result)) => result.get().len(),
-            Some(Err(error)) => error.message.len() + error.data.as_ref().map_or(0, |d| d.len()),
-            None => 0,
-        }
-    }
 }
+
+/// Places there are in the lists; more than could ever be given.
+const PLACES: u64 = 1 << 62;
 
 /// Every task, by id and by owner.
 #[derive(Debug)]
@@ -258,7 +346,48 @@ impl Tasks {
             creator,
             waiters: BTreeSet::new(),
             listeners: BTreeSet::new(),
-            outcome: None,
+            outcome: RecordedOutcome::Open,
+            tool: Box::default(),
+            disk: Disk::Settled,
+            load: None,
+        })
+    }
+
+    /// Takes a task in that was stored before a restart; its id must be free. What has no outcome
+    /// is taken for one that had not ended.
+    pub(crate) fn restore(&mut self, record: TaskRecord, now: Now) -> &mut Task {
+        let ended = record.status.is_terminal() && !record.outcome.is_open();
+        let (status, outcome) = match ended {
+            true => (record.status, record.outcome),
+            false => (Status::Working, RecordedOutcome::Open),
+        };
+        let entry = self.owners.entry(record.owner.clone()).or_default();
+        // A store that was damaged may name a place twice.
+        let taken = entry.order.contains_key(&record.position) || record.position >= PLACES;
+        let position = if taken { self.next_position } else { record.position };
+        self.next_position = self.next_position.max(position + 1);
+        entry.order.insert(position, record.id);
+        entry.live += usize::from(!ended);
+        entry.stored_bytes += outcome.bytes();
+        self.by_id.entry(record.id).or_insert(Task {
+            owner: record.owner,
+            position,
+            status,
+            status_message: record.status_message,
+            created: record.created,
+            updated: record.updated.max(record.created),
+            ttl: record.ttl,
+            created_at: now.at,
+            timer: None,
+            overdue: false,
+            job: None,
+            creator: None,
+            waiters: BTreeSet::new(),
+            listeners: BTreeSet::new(),
+            outcome,
+            tool: record.tool,
+            disk: Disk::Settled,
+            load: None,
         })
     }
 
@@ -271,9 +400,10 @@ impl Tasks {
     }
 
     /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
-    /// one of theirs.
+    /// one of theirs. What is only being created nobody may know of (DUR-01).
     pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
-        self.by_id.get(&id).filter(|task| task.owner == *viewer)
+        let exists = |task: &&Task| !matches!(task.disk, Disk::Creating(_));
+        self.by_id.get(&id).filter(|task| task.owner == *viewer).filter(exists)
     }
 
     /// Moves a task between its two live states; the task, if that changed anything (TSK-10).
@@ -286,7 +416,7 @@ impl Tasks {
         Some(task)
     }
 
-    /// Ends a task; false when it had ended before (TSK-10, TSK-26).
+    /// Ends a task; how it was before, or nothing when it had ended already (TSK-10, TSK-26).
     pub(crate) fn end(
         &mut self,
         id: TaskId,
@@ -294,19 +424,22 @@ impl Tasks {
         wall: Wall,
         message: Option<Box<str>>,
         outcome: TaskOutcome,
-    ) -> bool {
-        let Some(task) = self.by_id.get_mut(&id) else { return false };
-        let Some(status) = task.status.after(change) else { return false };
+    ) -> Option<Told> {
+        let task = self.by_id.get_mut(&id)?;
+        let status = task.status.after(change)?;
         assert!(status.is_terminal(), "only an end has an outcome");
-        task.status = status;
-        task.status_message = message;
+        let before = Told {
+            status: core::mem::replace(&mut task.status, status),
+            status_message: core::mem::replace(&mut task.status_message, message),
+            updated: task.updated,
+        };
         // The wall clock may step back; a task's stamps do not (TSK-34).
         task.updated = task.updated.max(wall);
-        task.outcome = Some(outcome);
+        task.outcome = RecordedOutcome::Here(outcome);
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
         owner.live -= 1;
-        owner.stored_bytes += task.stored_bytes();
-        true
+        owner.stored_bytes += task.outcome.bytes();
+        Some(before)
     }
 
     /// Deletes a task.
@@ -315,7 +448,7 @@ impl Tasks {
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
         owner.order.remove(&task.position);
         if task.status.is_terminal() {
-            owner.stored_bytes -= task.stored_bytes();
+            owner.stored_bytes -= task.outcome.bytes();
         } else {
             owner.live -= 1;
         }
@@ -340,7 +473,11 @@ impl Tasks {
         let mut page = Page { tasks: alloc::vec::Vec::new(), next: None };
         let Some(owner) = self.owners.get(viewer) else { return Some(page) };
         let mut last = after;
-        for (position, id) in owner.order.range(after..) {
+        // What is being created comes after everything else, so that nothing is passed over.
+        let exists = |id: &TaskId| {
+            self.by_id.get(id).is_some_and(|task| !matches!(task.disk, Disk::Creating(_)))
+        };
+        for (position, id) in owner.order.range(after..).filter(|(_, id)| exists(id)) {
             if page.tasks.len() == size {
                 page.next = Some(self.write_cursor(viewer, last));
                 break;
@@ -383,7 +520,7 @@ impl Tasks {
             assert_eq!(tasks().count(), owner.order.len(), "what is listed exists (TSK-21)");
             assert!(tasks().all(|task| task.owner == *identity), "a list holds one's own (TSK-39)");
             assert_eq!(tasks().filter(|t| !t.status.is_terminal()).count(), owner.live);
-            assert_eq!(tasks().map(Task::stored_bytes).sum::<usize>(), owner.stored_bytes);
+            assert_eq!(tasks().map(|task| task.outcome.bytes()).sum::<usize>(), owner.stored_bytes);
             listed += owner.order.len();
         }
         assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
@@ -391,14 +528,11 @@ impl Tasks {
             assert!(task.updated >= task.created, "{id} was changed before it was made");
             assert_eq!(
                 task.status.is_terminal(),
-                task.outcome.is_some(),
+                !task.outcome.is_open(),
                 "{id}: an end, an outcome"
             );
-            assert!(
-                task.waiters.is_empty() || !task.status.is_terminal(),
-                "{id} keeps nobody waiting"
-            );
-            assert!(task.timer.is_some(), "{id} will be deleted one day");
+            let creating = matches!(task.disk, Disk::Creating(_));
+            assert!(task.timer.is_some() || creating, "{id} will be deleted one day");
         }
     }
 }

@@ -99,6 +99,23 @@ impl Wall {
     }
 }
 
+impl Wall {
+    /// The time since `earlier`; zero when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Wall {
+    type Output = Self;
+
+    /// Saturates at the end of time instead of wrapping.
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
 /// What time it is, handed in with every event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Now {

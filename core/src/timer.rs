@@ -29,6 +29,8 @@ pub enum Timer {
     Call(ConnId, CallId),
     /// A task at a peer that is to be asked about.
     Poll(ConnId, CallId),
+    /// The store that failed is to be tried again.
+    Store,
     /// SIGKILL for what is left while shutting down.
     DrainKill,
     /// The end of the shutdown.

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use ceased_transports::Address;
 
 use crate::cli::{Backend, Embedded, Exit, Failure};
-use crate::config::{Config, ConfigError, Level, Notice};
+use crate::config::{Config, ConfigError, Keeping, Level, Notice};
 use crate::daemon::{Daemon, Running, StartError, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
+use crate::server::RunError;
+use crate::store::StateDirError;
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,6 +85,20 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Listen(_) | StartError::Tokens(_) => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
+            StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
+                Exit::Occupied
+            }
+            StartError::StateDir(_) | StartError::Store(_) => Exit::Store,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let exit = match error {
+            RunError::Io(_) => Exit::Failed,
+            RunError::Store(_) => Exit::Store,
         };
         Self::new(exit, error.to_string())
     }
@@ -111,7 +127,7 @@ fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
     warn(&found.config.not_yet);
     let mut server = daemon.orphans(Orphans::Adopt).build()?;
     server.watch_signals(found.path.map(reload)).map_err(StartError::Io)?;
-    server.run().map_err(StartError::Io)?;
+    server.run()?;
     Ok(())
 }
 
@@ -132,7 +148,10 @@ impl Backend for InThisProcess {
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
+            let mut daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
+            if found.config.daemon.store == Keeping::Auto {
+                daemon = daemon.keep_in_memory();
+            }
             serve(found, recorded(daemon, record))
         }))
     }
@@ -175,7 +194,7 @@ impl Backend for InThisProcess {
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
         warn(&config.not_yet);
-        let running = daemon(&config)?.listen_nowhere().start()?;
+        let running = daemon(&config)?.keep_in_memory().listen_nowhere().start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))

@@ -20,7 +20,9 @@ use crate::config::{self, Config, Listen};
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Reloaded, Remote, Server};
+use crate::server::{Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::store::kept::{Keep, OnDisk};
+use crate::store::{StateDirError, Store, StoreError};
 use crate::tokens::TokenFileError;
 use crate::tools;
 
@@ -46,6 +48,7 @@ pub struct Daemon {
     eof_grace: Duration,
     authenticate_within: Duration,
     record: Option<PathBuf>,
+    keep: Keep,
 }
 
 /// Where peers come in.
@@ -71,6 +74,10 @@ pub enum StartError {
     Tokens(TokenFileError),
     /// Something the system did not give.
     Io(io::Error),
+    /// The state directory cannot be used.
+    StateDir(StateDirError),
+    /// The store in it cannot be used.
+    Store(StoreError),
 }
 
 impl fmt::Display for StartError {
@@ -79,6 +86,8 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::StateDir(error) => error.fmt(f),
+            Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
     }
 }
@@ -97,6 +106,18 @@ impl From<TokenFileError> for StartError {
     }
 }
 
+impl From<StateDirError> for StartError {
+    fn from(error: StateDirError) -> Self {
+        Self::StateDir(error)
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl From<ListenError> for StartError {
     fn from(error: ListenError) -> Self {
         Self::Listen(error)
@@ -104,7 +125,7 @@ impl From<ListenError> for StartError {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with the default limits.
+    /// A daemon without tools or listeners, with the default limits, that keeps tasks in memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -119,15 +140,17 @@ impl Daemon {
             eof_grace: Duration::from_millis(500),
             authenticate_within: config::Limits::default().authenticate_within,
             record: None,
+            keep: Keep::Memory,
         }
     }
 
-    /// The daemon a configuration describes.
+    /// The daemon a configuration describes. It keeps tasks in the state directory unless that says
+    /// `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
             limits: limits(config),
-            tasks: task_policy(&config.tasks),
+            tasks: task_policy(config),
             tools: config.tools.iter().map(tools::configured).collect(),
             listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
@@ -137,6 +160,7 @@ impl Daemon {
             eof_grace: config.daemon.eof_grace,
             authenticate_within: config.limits.authenticate_within,
             record: None,
+            keep: keep(&config.daemon),
         }
     }
 
@@ -206,19 +230,51 @@ impl Daemon {
         self
     }
 
+    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
+    /// is not there, must not be open to other users, and is one daemon's at a time.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        let defaults = config::Daemon::default();
+        self.keep = Keep::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
+        self
+    }
+
+    /// Keeps tasks in a store of the caller's; what is in it is restored.
+    #[must_use]
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.keep = Keep::In(Box::new(store));
+        self
+    }
+
+    /// Keeps tasks in memory, whatever the configuration says: they end with the daemon.
+    #[must_use]
+    pub fn keep_in_memory(mut self) -> Self {
+        self.keep = Keep::Memory;
+        self
+    }
+
     /// Makes the server and listens. It runs when [`Server::run`] is called.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn build(self) -> Result<Server, StartError> {
-        let containment = self
+        // First of all: what the last daemon left must be gone before anything is accepted.
+        let kept = self.keep.open(self.limits.resident_result_bytes)?;
+        let mut containment = self
             .containment
             .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+            containment = containment.leased(dir.lease()?);
+            if let Some(group) = containment.group() {
+                dir.note_group(group)?;
+            }
+        }
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: self.limits,
-                tasks: self.tasks,
+                tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog: Catalog::new(self.tools),
                 ..Settings::default()
             }),
@@ -228,6 +284,7 @@ impl Daemon {
             eof_grace: self.eof_grace,
             authenticate_within: self.authenticate_within,
             record: self.record.as_deref().map(record::create).transpose()?,
+            kept,
         })?;
         for door in &self.listen {
             match door {
@@ -265,7 +322,7 @@ impl Daemon {
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
 impl Running {
@@ -281,14 +338,15 @@ impl Running {
     ///
     /// # Errors
     /// When its loop failed.
-    pub fn shut_down(mut self) -> io::Result<()> {
+    pub fn shut_down(mut self) -> Result<(), RunError> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.remote.shut_down();
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the daemon's loop panicked")))
+        let panicked = || Err(io::Error::other("its loop panicked").into());
+        thread.join().unwrap_or_else(|_| panicked())
     }
 }
 
@@ -312,7 +370,7 @@ pub(crate) fn reload(path: PathBuf) -> Reload {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: limits(&config),
-                tasks: task_policy(&config.tasks),
+                tasks: task_policy(&config),
                 catalog: Catalog::new(config.tools.iter().map(tools::configured)),
                 ..Settings::default()
             }),
@@ -344,6 +402,22 @@ fn group(listen: &Listen) -> Option<u32> {
     }
 }
 
+/// Where a configured daemon keeps its tasks.
+fn keep(daemon: &config::Daemon) -> Keep {
+    match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
+        config::Keeping::Memory => Keep::Memory,
+    }
+}
+
+fn on_disk(daemon: &config::Daemon) -> OnDisk {
+    OnDisk {
+        dir: daemon.state_dir.clone(),
+        reserve: daemon.store_reserve as u64,
+        damaged: daemon.damaged_store,
+    }
+}
+
 fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     Limits {
@@ -361,14 +435,19 @@ fn limits(config: &Config) -> Limits {
         live_tasks_max: limits.tasks_per_identity,
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
+        resident_result_bytes: limits.resident_result_bytes,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         ..Limits::default()
     }
 }
 
-fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
+fn task_policy(config: &Config) -> TaskPolicy {
+    let tasks = &config.tasks;
     TaskPolicy {
+        // A server has a store or not; see [`Daemon::build`].
+        durable: false,
+        store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,
         max_ttl: tasks.max_ttl,
         anonymous_ttl: tasks.anonymous_ttl,
@@ -377,6 +456,7 @@ fn task_policy(tasks: &config::Tasks) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
+        ..TaskPolicy::default()
     }
 }
 

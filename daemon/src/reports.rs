@@ -13,6 +13,7 @@ use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
 use crate::process;
+use crate::store;
 
 /// Reports that may wait for the loop; a thread that reports more waits for it.
 const WAITING_MAX: usize = 4096;
@@ -30,6 +31,8 @@ pub(crate) enum Report {
     Done { job: JobId, outcome: Outcome },
     /// What the supervisor of processes has to say.
     Process(process::Report),
+    /// What the store has to say.
+    Store(store::thread::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
     /// Shut down.

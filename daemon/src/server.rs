@@ -7,11 +7,14 @@
 mod act;
 mod gate;
 mod links;
+mod reload;
 mod run_as;
 mod runs;
+mod stored;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -31,6 +34,8 @@ use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
 pub(crate) use self::gate::AUTHENTICATE;
+pub(crate) use self::reload::{Reload, Reloaded};
+use self::strangers::Stage;
 use crate::access::Access;
 use crate::daemon::say;
 use crate::pool::Pool;
@@ -38,7 +43,9 @@ use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::reports::{Inbound, Report, Reports};
 use crate::signals::Signals;
-use crate::tokens;
+use crate::store::kept::Kept;
+use crate::store::thread::StoreThread;
+use crate::store::{StateDir, StoreError};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -58,17 +65,8 @@ const READ_BUDGET: usize = 256 * 1024;
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
-
-/// Loads what is to hold from now on, for a reload.
-pub(crate) type Reload = Box<dyn FnMut() -> Result<Reloaded, String> + Send>;
-
-/// What a reload replaces.
-pub(crate) struct Reloaded {
-    pub(crate) settings: Arc<Settings>,
-    /// Who may come in where. Listeners themselves come and go with the daemon.
-    pub(crate) doors: Vec<(Address, Access)>,
-    pub(crate) authenticate_within: Duration,
-}
+/// How long the store may take to write what it was told, at the very end.
+const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// What a server needs to start.
 pub(crate) struct Options {
@@ -86,6 +84,35 @@ pub(crate) struct Options {
     pub authenticate_within: Duration,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Where tasks are kept; `None`: in memory alone. The settings must agree.
+    pub kept: Option<Kept>,
+}
+
+/// Why a server ended that was not asked to.
+#[derive(Debug)]
+pub enum RunError {
+    /// The poll failed.
+    Io(io::Error),
+    /// The store cannot be used any more, and a new process might: nothing more may be promised
+    /// by this one (DUR-01).
+    Store(StoreError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
+            Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 /// One daemon. Made on the thread that runs it.
@@ -117,6 +144,11 @@ pub struct Server {
     eof_grace: Duration,
     authenticate_within: Duration,
     stopping: Stopping,
+    store: Option<StoreThread>,
+    /// The store failed for good.
+    failed: Option<StoreError>,
+    /// Held for life.
+    _state_dir: Option<StateDir>,
 }
 
 /// How far the end is.
@@ -155,16 +187,6 @@ struct Peer {
     blocked: Option<u64>,
 }
 
-/// How far a connection is.
-enum Stage {
-    /// It has to say who it is.
-    Gated(gate::Gate),
-    /// The engine knows it; by which token, if by one.
-    Open(Option<Arc<tokens::Token>>),
-    /// It was turned away and is given a moment to hear why.
-    Dismissed,
-}
-
 /// Reaches into a running server from another thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Remote {
@@ -192,7 +214,7 @@ impl Server {
     /// A server without listeners or peers.
     ///
     /// # Errors
-    /// When the system gives no poll, no waker or no thread for the processes.
+    /// When the system gives no poll, no waker or no thread for the processes or the store.
     pub(crate) fn new(options: Options) -> io::Result<Self> {
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
@@ -200,7 +222,11 @@ impl Server {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        Ok(Self {
+        let (kept, state_dir) =
+            options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
+        let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
+        let store = store.map(|store| stored::start(store, &reports)).transpose()?;
+        let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
@@ -224,7 +250,12 @@ impl Server {
             eof_grace: options.eof_grace,
             authenticate_within: options.authenticate_within,
             stopping: Stopping::No,
-        })
+            store,
+            failed: None,
+            _state_dir: state_dir,
+        };
+        server.restore(records);
+        Ok(server)
     }
 
     /// Reaches into this server from other threads.
@@ -286,8 +317,8 @@ impl Server {
     /// Runs until it was asked to shut down and has.
     ///
     /// # Errors
-    /// When the poll itself fails.
-    pub fn run(mut self) -> io::Result<()> {
+    /// [`RunError`]. What it started is gone then, too.
+    pub fn run(mut self) -> Result<(), RunError> {
         for (number, door) in self.listeners.iter_mut().enumerate() {
             door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
             // Not before: whoever reads this may send signals at once.
@@ -297,8 +328,9 @@ impl Server {
         while !self.is_over() {
             self.turn(&mut events)?;
         }
+        let failed = self.failed.take();
         self.end();
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(RunError::Store(error)))
     }
 
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
@@ -342,14 +374,19 @@ impl Server {
         };
         let stranger = self.strangers.first().map(|(at, _)| *at);
         let all = [again, engine, end, stranger, self.pool.deadline()];
-        let first = all.into_iter().flatten().min()?;
+        let first = all.into_iter().flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
-        Some(first - self.clock.now().at)
+        let first = first.map(|at| at - self.clock.now().at);
+        let store = self.store.as_ref().and_then(StoreThread::slow_in);
+        [first, store].into_iter().flatten().min()
     }
 
     fn take_time(&mut self, now: Now) {
         self.pool.relieve(now.at);
         self.dismiss_overdue(now);
+        if let Some(store) = &mut self.store {
+            store.watch();
+        }
         if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
             self.engine.handle(now, Event::Tick, &mut self.actions);
         }
@@ -369,32 +406,6 @@ impl Server {
         for _ in 0..taken.terminate {
             self.shut_down(now);
         }
-    }
-
-    /// What was read anew holds from now on.
-    fn take_over(&mut self, now: Now, reloaded: Reloaded) {
-        let Reloaded { settings, doors, authenticate_within } = reloaded;
-        tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
-        self.settings = Arc::clone(&settings);
-        self.authenticate_within = authenticate_within;
-        self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
-        for door in &mut self.listeners {
-            match doors.iter().find(|(address, _)| *address == door.wanted) {
-                Some((_, access)) => door.access = access.clone(),
-                None => tracing::warn!(
-                    address = %door.wanted,
-                    "still listening here, as before the reload: a restart changes that"
-                ),
-            }
-        }
-        for (address, _) in &doors {
-            if *address != Address::Stdio
-                && !self.listeners.iter().any(|door| door.wanted == *address)
-            {
-                tracing::warn!(%address, "not listening here yet: a restart changes that");
-            }
-        }
-        self.drop_revoked(now);
     }
 
     /// Starts the shutdown; asked a second time, ends it.
@@ -422,20 +433,26 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
+        if self.failed.is_some() {
+            return true;
+        }
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
         }
     }
 
-    /// Ends what may be left: processes are killed and waited for.
+    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
     fn end(self) {
-        let Self { supervisor, inbound, links, .. } = self;
+        let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
         drop(links);
         if !supervisor.shutdown(LAST_KILL) {
             tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        }
+        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
+            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::action::Action;
 use ceased_core::call::{Ask, Caller};
+use ceased_core::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId};
@@ -56,6 +57,14 @@ pub enum Input {
     Lingering(JobId),
     /// See [`Event`].
     Done(JobId, Outcome),
+    /// See [`Event`].
+    Restored(TaskRecord),
+    /// See [`Event`].
+    Durable(Seq),
+    /// See [`Event`].
+    Unstored(Seq, Unstored),
+    /// See [`Event`].
+    Loaded(LoadId, Option<TaskOutcome>),
     /// See [`Event`].
     Configured(Arc<Settings>),
     /// See [`Event`].
@@ -112,6 +121,10 @@ impl Input {
             }
             Self::Lingering(job) => Event::Lingering { job: *job },
             Self::Done(job, outcome) => Event::Done { job: *job, outcome: outcome.clone() },
+            Self::Restored(record) => Event::Restored { record: record.clone() },
+            Self::Durable(upto) => Event::Durable { upto: *upto },
+            Self::Unstored(seq, why) => Event::Unstored { seq: *seq, why: *why },
+            Self::Loaded(load, outcome) => Event::Loaded { load: *load, outcome: outcome.clone() },
             Self::Configured(settings) => Event::Configured { settings: Arc::clone(settings) },
             Self::Drain(by) => Event::Drain { by: *by },
             Self::Turn => Event::Turn,

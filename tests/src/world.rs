@@ -14,6 +14,7 @@ use std::time::Duration;
 use ceased_core::action::{Action, Closing, Note, Why};
 use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
+use ceased_core::durable::{LoadId, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::id::{ConnId, JobId, Mint, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -103,6 +104,10 @@ pub struct World {
     pub notified: Vec<(ConnId, String, Option<String>)>,
     /// Cancels that were not sent.
     pub refused_cancels: Vec<(Caller, Refusal)>,
+    /// Every write the engine wanted, in order.
+    pub stored: Vec<(Seq, StoreWrite)>,
+    /// Every load the engine wanted, in order.
+    pub loads: Vec<(LoadId, TaskId)>,
     /// Every note, in order.
     pub notes: Vec<Note>,
     /// Every connection the engine closed, in order.
@@ -154,6 +159,8 @@ impl World {
             told_progress: Vec::new(),
             notified: Vec::new(),
             refused_cancels: Vec::new(),
+            stored: Vec::new(),
+            loads: Vec::new(),
             notes: Vec::new(),
             closed: Vec::new(),
             exits: 0,
@@ -239,6 +246,8 @@ impl World {
             Action::RefuseCancel { caller, refusal } => {
                 self.refused_cancels.push((caller, refusal));
             }
+            Action::Store { seq, write } => self.stored.push((seq, write)),
+            Action::Load { load, task } => self.loads.push((load, task)),
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
@@ -422,6 +431,8 @@ fn describe(action: &Action) -> Option<String> {
         Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
         Action::Notified { conn, method, params } => format!("notified {conn} {method} {params:?}"),
         Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
+        Action::Store { seq, write } => format!("store {seq:?} {write:?}"),
+        Action::Load { load, task } => format!("load {load:?} {task}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
         Action::Note(note) => format!("note {note:?}"),

@@ -10,9 +10,9 @@ use super::{Engine, typed};
 use crate::action::{Action, Closing};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
+use crate::durable::TaskOutcome;
 use crate::id::{ConnId, RequestId};
 use crate::message::ErrorObject;
-use crate::task::TaskOutcome;
 use crate::time::Instant;
 use crate::write::Writer;
 

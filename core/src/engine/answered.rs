@@ -12,11 +12,11 @@ use crate::action::{Note, Why};
 use crate::call::{Refusal, Wanted};
 use crate::connection::{Pending, Work};
 use crate::dialect::{AfterCancel, Dialect};
+use crate::durable::TaskOutcome;
 use crate::event::Outcome;
 use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
-use crate::task::TaskOutcome;
 use crate::timer::Timer;
 
 /// What cancelling a call comes to.
@@ -65,13 +65,15 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match &connection.requests.get(request)?.work {
             Work::Job(id) => *id,
-            Work::Repeat(_) | Work::Task(_) | Work::Listen(_) => return None,
+            Work::Repeat(_) | Work::Task(..) | Work::Listen(_) => return None,
         };
         let job = self.jobs.get(&id)?;
         // ACP-04
         let protected = connection.dialect.protected.contains(&&*job.tool.name);
         let cancelled = match job.state {
-            JobState::Queued(_) | JobState::Running | JobState::Lingering => false,
+            JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
+                false
+            }
             JobState::Stopping { why, .. } => !why.is_no_cancel(),
         };
         (!protected && !cancelled).then_some(id)
@@ -85,6 +87,8 @@ impl Engine {
             return;
         };
         match job.state {
+            // The host has not heard of it.
+            JobState::Held(_) => self.counters.late_reports += 1,
             JobState::Queued(_) => {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;

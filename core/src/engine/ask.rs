@@ -36,7 +36,7 @@ impl Engine {
         };
         let wanted = match (&job.state, &job.purpose) {
             (_, Purpose::Nobody | Purpose::Orphan)
-            | (JobState::Queued(_) | JobState::Stopping { .. }, _) => false,
+            | (JobState::Held(_) | JobState::Queued(_) | JobState::Stopping { .. }, _) => false,
             (JobState::Running | JobState::Lingering, _) => true,
         };
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");

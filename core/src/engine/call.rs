@@ -10,13 +10,12 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::answer::ResultType;
+use super::Engine;
 use super::modern::missing_tasks;
 use super::park::Retry;
 use super::retry::{Known, Request, read_key};
-use super::{Engine, extension};
 use crate::claim::{Claim, Terms};
-use crate::connection::{Pending, Reply, Work};
+use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
@@ -24,9 +23,7 @@ use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
-use crate::timer::Timer;
 use crate::tool::{TaskSupport, Tool};
-use crate::write::Writer;
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -152,7 +149,8 @@ impl Engine {
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
-        if self.running + self.queue.len() >= limits.running_max.saturating_add(limits.queued_max) {
+        let waiting = self.running + self.queue.len() + self.journal.creating;
+        if waiting >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
                 reply,
                 "queue",
@@ -298,6 +296,14 @@ impl Engine {
             let what = "tasks of yours exist already: let some finish or expire";
             return self.refuse(reply, limit, max, what);
         }
+        if let Some(error) = self.no_creation() {
+            self.counters.refused += 1;
+            return self.fail(reply, &error);
+        }
+        let max = self.settings.limits.inflight_max;
+        if self.journal.is_on() && connection.requests.len() >= max {
+            return self.refuse_inflight(reply, max);
+        }
         let Some(id) = self.fresh_task_id() else {
             let message = "no free task id could be generated";
             return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
@@ -313,46 +319,20 @@ impl Engine {
             }
         };
         let ttl = self.grant_ttl(&owner, ttl);
-        // TSK-09: it begins as working even where it has to wait its turn.
-        let queued = self.running + self.queue.len() >= self.settings.limits.running_max;
+        let tool = admitted.tool.name.clone();
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
-        self.counters.tasks_created += 1;
-        let now = self.now;
-        let task = self.tasks.insert(id, &owner, now, ttl, job, creator);
-        task.status_message = queued.then(|| "queued".into());
-        self.timers.arm(&mut task.timer, Timer::Task(id), now.at + ttl);
-        // TSK-07. Written before the job can start, so that nothing of the task comes earlier.
-        self.answer_with_handle(reply, id);
-    }
-
-    /// Answers a call with the task it has become.
-    pub(super) fn answer_with_handle(&mut self, reply: Reply, id: TaskId) {
-        let poll_interval = self.settings.tasks.poll_interval;
-        let Some(task) = self.tasks.get(id) else { return self.forget(reply) };
-        let mut object = alloc::vec::Vec::new();
-        let mut json = Writer::new(&mut object);
-        match reply.dialect.tasks {
-            TaskRules::None | TaskRules::Core => task.write(id, poll_interval, &mut json),
-            TaskRules::Extension => {
-                extension::write_members(json.raw("{"), id, task, poll_interval);
-                json.raw("}");
-            }
-        }
-        match reply.dialect.tasks {
-            TaskRules::None | TaskRules::Core => self.answer(reply, |json| {
-                json.raw("{\"task\":").bytes(&object).raw("}");
-            }),
-            TaskRules::Extension => self.answer_as(ResultType::Task, reply, |json| {
-                json.bytes(&object);
-            }),
-        }
+        let task = self.tasks.insert(id, &owner, self.now, ttl, job, creator);
+        task.tool = tool;
+        self.store_creation(id);
+        // TSK-07. Answered before the job can start, so that nothing of the task comes earlier.
+        self.reveal(reply, id, Form::Handle);
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
     pub(super) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
-            if !self.tasks.contains(id) {
+            if !self.tasks.contains(id) && !self.journal.owed.contains(&id) {
                 return Some(id);
             }
             self.counters.id_collisions += 1;
@@ -383,7 +363,14 @@ impl Engine {
         let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
-        self.queue.push(&owner, id);
+        // The job of a task waits until that is on disk.
+        let state = match task {
+            Some(_) => JobState::Held(admitted.arguments),
+            None => {
+                self.queue.push(&owner, id);
+                JobState::Queued(admitted.arguments)
+            }
+        };
         self.jobs.insert(
             id,
             Job {
@@ -393,7 +380,7 @@ impl Engine {
                 terms: admitted.terms,
                 purpose,
                 task,
-                state: JobState::Queued(admitted.arguments),
+                state,
                 since: self.now.at,
                 progress: Progress {
                     token: admitted.progress_token.map(|token| token.get().into()),

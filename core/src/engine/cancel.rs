@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Note, Why};
-use crate::connection::{Pending, Work};
+use crate::connection::{Form, Pending, Work};
 use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
 use crate::message::text;
@@ -29,10 +29,12 @@ impl Engine {
         };
         self.recall(conn, &cancellation.request);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(Pending { reply, work }) = connection.requests.remove(&cancellation.request)
-        else {
-            // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was
-            // answered with the task. CAN-04: initialize is answered as soon as it is read.
+        let creates = |pending: &Pending| matches!(pending.work, Work::Task(_, Form::Handle));
+        let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
+        let named = named.is_some().then(|| connection.requests.remove(&cancellation.request));
+        let Some(Pending { reply, work }) = named.flatten() else {
+            // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was or
+            // will be answered with the task. CAN-04: initialize is answered as soon as it is read.
             self.counters.cancels_ignored += 1;
             return self.note(Note::CancelIgnored { conn });
         };
@@ -53,11 +55,11 @@ impl Engine {
                 (None, tool.unwrap_or_default())
             }
             // CAN-15: the wait ends, the task goes on.
-            Work::Task(id) => {
+            Work::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.waiters.remove(&(conn, cancellation.request.clone()));
                 }
-                (None, "tasks/result".into())
+                (None, form.method().into())
             }
             Work::Listen(listening) => {
                 self.unlisten(conn, &cancellation.request, &listening);

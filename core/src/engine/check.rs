@@ -1,12 +1,12 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, park, retry};
+use super::{Engine, park, retry, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
-use crate::connection::{Connection, Ending, Work};
+use crate::connection::{Connection, Ending, Form, Pending, Work};
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
-use crate::task::Status;
+use crate::task::{Disk, Status};
 
 /// Checks them all.
 ///
@@ -19,33 +19,43 @@ pub(super) fn check(engine: &Engine) {
     calls(engine);
     park::check(engine);
     retry::check(engine);
+    store::check(engine);
     timers(engine);
-    for (id, task) in engine.tasks.iter() {
-        for (conn, request) in &task.waiters {
+    for (id, entry) in engine.tasks.iter() {
+        for (conn, request) in &entry.waiters {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
-            let waits = pending.map(|p| &p.work) == Some(&Work::Task(*id));
-            assert!(waits, "a waiter waits (TSK-15)");
+            let Some(Work::Task(task, form)) = pending.map(|pending| &pending.work) else {
+                panic!("a waiter waits (TSK-15)");
+            };
+            assert_eq!(task, id, "a waiter waits for this (TSK-15)");
+            let creating = matches!(entry.disk, Disk::Creating(_));
+            // Who asks a second time may wait for a handle later, too.
+            assert!(!creating || *form == Form::Handle, "{id} exists for nobody yet (DUR-01)");
         }
-        for (conn, request) in &task.listeners {
+        for (conn, request) in &entry.listeners {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
             let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
                 panic!("{id} is listened to by nobody (MOD-08)");
             };
             assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
             let viewer = engine.connections.get(conn).map(|c| &c.identity);
-            assert_eq!(viewer, Some(&task.owner), "who listens may see (TSK-39)");
+            assert_eq!(viewer, Some(&entry.owner), "who listens may see (TSK-39)");
         }
-        if let Some(job) = task.job {
+        if let Some(job) = entry.job {
             assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
         }
-        assert!(task.status.is_terminal() || task.job.is_some(), "{id} works without a job");
+        assert!(entry.status.is_terminal() || entry.job.is_some(), "{id} works without a job");
     }
 }
 
 fn requests(engine: &Engine) {
     for (conn, connection) in &engine.connections {
         let max = engine.loosest.inflight;
-        assert!(connection.requests.len() <= max, "{conn:?} has too many requests");
+        // Who cancels a task is not kept from it, and has one task less for it.
+        let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, Form::Cancelled));
+        let cancelling = connection.requests.values().filter(cancels).count();
+        let bounded = connection.requests.len() - cancelling;
+        assert!(bounded <= max, "{conn:?} has too many requests");
         for (id, pending) in &connection.requests {
             assert_eq!(pending.reply.id, *id);
             assert_eq!(pending.reply.conn, *conn);
@@ -61,7 +71,7 @@ fn requests(engine: &Engine) {
                     );
                 }
                 Work::Repeat(_) => {}
-                Work::Task(task) => {
+                Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
                 }
@@ -99,6 +109,10 @@ fn jobs(engine: &Engine) {
     let mut running = 0;
     for (id, job) in &engine.jobs {
         match job.state {
+            JobState::Held(_) => {
+                assert_eq!(job.purpose, Purpose::Task, "{id} is held for nothing");
+                assert!(!engine.queue.contains(&job.owner, *id), "{id} may not start");
+            }
             JobState::Queued(_) => {
                 assert!(engine.queue.contains(&job.owner, *id), "{id} waits in no queue");
                 assert_ne!(job.purpose, Purpose::Nobody, "{id} waits for nobody");
@@ -229,6 +243,7 @@ fn timers(engine: &Engine) {
             .count()
         + park::armed(engine)
         + retry::armed(engine)
+        + usize::from(store::is_armed(engine))
         + engine
             .connections
             .values()

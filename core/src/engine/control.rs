@@ -5,12 +5,14 @@ use alloc::sync::Arc;
 
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
+use crate::call::Call;
 use crate::connection::{Ending, Pending, Phase, Work};
 use crate::dialect::Methods;
 use crate::event::AfterInput;
-use crate::id::{ConnId, JobId, RequestId};
+use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
+use crate::remote_task::RemoteTask;
 use crate::role::Side;
 use crate::settings::Settings;
 use crate::task::Change;
@@ -56,6 +58,9 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
         }
+        let calls = core::mem::take(&mut connection.calls);
+        let remote_tasks = core::mem::take(&mut connection.remote_tasks);
+        self.lose_all_calls(conn, calls, remote_tasks);
         // Who cannot cancel any more would listen for ever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
@@ -77,8 +82,18 @@ impl Engine {
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests);
-        let mut calls: alloc::vec::Vec<_> = connection.calls.into_iter().collect();
-        for (id, remote) in connection.remote_tasks {
+        self.lose_all_calls(conn, connection.calls, connection.remote_tasks);
+    }
+
+    /// A peer has said its last word: what we asked it will not be answered.
+    fn lose_all_calls(
+        &mut self,
+        conn: ConnId,
+        calls: BTreeMap<CallId, Call>,
+        remote_tasks: BTreeMap<CallId, RemoteTask>,
+    ) {
+        let mut calls: alloc::vec::Vec<_> = calls.into_iter().collect();
+        for (id, remote) in remote_tasks {
             calls.push(self.lose_remote(conn, id, remote));
         }
         self.lose_calls(conn, calls);
@@ -96,7 +111,7 @@ impl Engine {
             match pending.work {
                 Work::Job(job) => self.requestor_gone(job),
                 Work::Repeat(_) => {}
-                Work::Task(task) => {
+                Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
                     }
@@ -157,6 +172,7 @@ impl Engine {
         }
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
+        self.abandon_creations(&work::shutting_down());
         self.interrupt_tasks();
         self.answer_everybody();
         self.forget_keys();
@@ -165,6 +181,7 @@ impl Engine {
             self.disown(id, Why::Shutdown);
         }
         self.unpark_everything();
+        self.hurry_store();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -187,10 +204,18 @@ impl Engine {
             self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             for (_, pending) in core::mem::take(&mut connection.requests) {
-                if let Work::Job(job) = pending.work
-                    && let Some(job) = self.jobs.get_mut(&job)
-                {
-                    job.purpose = Purpose::Nobody;
+                match pending.work {
+                    Work::Job(job) => {
+                        if let Some(job) = self.jobs.get_mut(&job) {
+                            job.purpose = Purpose::Nobody;
+                        }
+                    }
+                    Work::Task(task, _) => {
+                        if let Some(task) = self.tasks.get_mut(task) {
+                            task.waiters.remove(&(conn, pending.reply.id.clone()));
+                        }
+                    }
+                    Work::Repeat(_) | Work::Listen(_) => {}
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,
@@ -202,9 +227,10 @@ impl Engine {
         }
     }
 
-    /// While shutting down: says when nothing is left to wait for, or no time to wait.
+    /// While shutting down: says when nothing is left to wait for, or no time to wait. The store
+    /// has what it takes by then (DUR-01).
     pub(super) fn exit_if_drained(&mut self) {
-        let idle = self.jobs.is_empty();
+        let idle = self.jobs.is_empty() && self.journal.sent.is_empty();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said
@@ -234,6 +260,7 @@ impl Engine {
                 Timer::Keyed(id) => self.on_keyed_timer(id),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
+                Timer::Store => self.on_store_timer(),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

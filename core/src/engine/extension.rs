@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use super::{Engine, inputs};
 use crate::call::PeerCapabilities;
 use crate::claim::Claim;
-use crate::connection::Reply;
+use crate::connection::{Form, Reply};
+use crate::durable::RecordedOutcome;
 use crate::id::TaskId;
 use crate::params;
 use crate::task::{Status, Task};
@@ -27,11 +28,7 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
-        let mut detailed = alloc::vec::Vec::new();
-        self.write_detailed(&mut Writer::new(&mut detailed), id, &claim.peer);
-        self.answer(reply, |json| {
-            json.raw("{").bytes(&detailed).raw("}");
-        });
+        self.reveal(reply, id, Form::Detailed(claim.peer));
     }
 
     /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
@@ -69,11 +66,13 @@ impl Engine {
         };
         if self.tasks.get(id).is_some_and(|task| !task.status.is_terminal()) {
             self.cancel_live_task(reply.conn, id, reason);
+            self.reveal(reply, id, Form::Cancelled);
+        } else {
+            self.reveal(reply, id, Form::TooLate);
         }
-        self.acknowledge(reply);
     }
 
-    fn acknowledge(&mut self, reply: Reply) {
+    pub(super) fn acknowledge(&mut self, reply: Reply) {
         self.answer(reply, |json| {
             json.raw("{}");
         });
@@ -89,7 +88,7 @@ impl Engine {
     ) {
         let Some(task) = self.tasks.get(id) else { return };
         write_members(json, id, task, self.settings.tasks.poll_interval);
-        match (task.status, &task.outcome) {
+        match (task.view().status, &task.outcome) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
                 if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
@@ -97,9 +96,10 @@ impl Engine {
                 }
                 json
             }
-            (Status::Cancelled, _) | (_, None) => json,
-            (_, Some(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
-            (_, Some(Err(error))) => json.raw(",\"error\":").error(error),
+            (Status::Working | Status::Cancelled, _)
+            | (_, RecordedOutcome::Open | RecordedOutcome::Stored { .. }) => json,
+            (_, RecordedOutcome::Here(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
+            (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),
         };
     }
 }
@@ -112,11 +112,12 @@ pub(super) fn write_members(
     poll_interval: Duration,
 ) {
     json.raw("\"taskId\":\"").display(id).raw("\",").member("status", status(task).as_str());
-    if let Some(message) = &task.status_message {
+    let view = task.view();
+    if let Some(message) = view.status_message {
         json.raw(",").member("statusMessage", message);
     }
     json.raw(",").member("createdAt", &task.created.to_iso8601());
-    json.raw(",").member("lastUpdatedAt", &task.updated.to_iso8601());
+    json.raw(",").member("lastUpdatedAt", &view.updated.to_iso8601());
     json.raw(",\"ttlMs\":").display(task.ttl.as_millis());
     json.raw(",\"pollIntervalMs\":").display(poll_interval.as_millis());
 }
@@ -124,8 +125,8 @@ pub(super) fn write_members(
 /// Where a task stands as the extension sees it: a tool that reported an error has completed, and
 /// only a JSON-RPC error is a failure (EXT-03).
 fn status(task: &Task) -> Status {
-    match (task.status, &task.outcome) {
-        (Status::Failed, Some(Ok(_))) => Status::Completed,
+    match (task.view().status, &task.outcome) {
+        (Status::Failed, RecordedOutcome::Here(Ok(_))) => Status::Completed,
         (status, _) => status,
     }
 }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::task::TaskOutcome;
+use crate::durable::TaskOutcome;
 
 /// Why an outcome makes its task `failed`; `None` when it completes it (TSK-43).
 pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {

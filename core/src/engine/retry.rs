@@ -18,14 +18,15 @@ use core::time::Duration;
 use super::Engine;
 use crate::action::Why;
 use crate::claim::Terms;
-use crate::connection::{Pending, Reply, Work};
+use crate::connection::{Form, Pending, Reply, Work};
+use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, text};
 use crate::params::Given;
-use crate::task::{Change, TaskOutcome};
+use crate::task::Change;
 use crate::timer::Timer;
 use crate::tool::OnDisconnect;
 
@@ -86,7 +87,7 @@ impl Engine {
             }
             Progress::Task(task) => {
                 let task = *task;
-                self.answer_with_handle(reply, task);
+                self.reveal(reply, task, Form::Handle);
             }
             Progress::Running(job) => {
                 let job = *job;
@@ -273,14 +274,19 @@ impl Engine {
     /// Makes a task of a call; false where there is no room for one, or nobody to own it.
     fn detach(&mut self, id: JobId) -> bool {
         let Some(owner) = self.jobs.get(&id).map(|job| job.owner.clone()) else { return false };
-        if owner == Identity::Anonymous || self.tasks.full(&owner, &self.settings.limits).is_some()
+        if owner == Identity::Anonymous
+            || self.tasks.full(&owner, &self.settings.limits).is_some()
+            || self.no_creation().is_some()
         {
             return false;
         }
         let Some(task) = self.fresh_task_id() else { return false };
         let (now, ttl) = (self.now, self.settings.tasks.default_ttl);
+        let Some(tool) = self.jobs.get(&id).map(|job| job.tool.name.clone()) else { return false };
         let entry = self.tasks.insert(task, &owner, now, ttl, id, None);
+        entry.tool = tool;
         self.timers.arm(&mut entry.timer, Timer::Task(task), now.at + ttl);
+        self.store_detached(task);
         self.counters.tasks_created += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.task = Some(task);

@@ -7,6 +7,7 @@ use crate::connection::Reply;
 use crate::event::Identity;
 use crate::id::JobId;
 use crate::job::{Job, JobState, Purpose};
+use crate::task::{Status, Task};
 use crate::write::Writer;
 
 impl Engine {
@@ -48,7 +49,8 @@ impl Engine {
         json.raw(",\"jobs\":[");
         let mut first = true;
         for (id, job) in &self.jobs {
-            if job.owner == *viewer {
+            // Nobody may know of a task that is only being created (DUR-01).
+            if job.owner == *viewer && !matches!(job.state, JobState::Held(_)) {
                 json.raw(if first { "" } else { "," });
                 first = false;
                 self.write_job(json, *id, job);
@@ -61,7 +63,7 @@ impl Engine {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
         json.raw(",\"connection\":").display(job.conn.get());
         match &job.state {
-            JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
+            JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {
@@ -87,10 +89,10 @@ impl Engine {
     }
 
     fn write_task_counts(&self, json: &mut Writer<'_>) {
-        use crate::task::Status::{Cancelled, Completed, Failed, InputRequired, Working};
         json.raw(",\"tasks\":{\"total\":").display(self.tasks.len());
-        for status in [Working, InputRequired, Completed, Failed, Cancelled] {
-            let count = self.tasks.iter().filter(|(_, task)| task.status == status).count();
+        for status in Status::ALL {
+            let shown = |task: &Task| task.view().status == status;
+            let count = self.tasks.iter().filter(|(_, task)| shown(task)).count();
             json.raw(",").string(status.as_str()).raw(":").display(count);
         }
         json.raw("}");

@@ -21,6 +21,7 @@ use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Wo
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::message::{self, ErrorObject};
 use crate::params::{self, Given};
+use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
 
@@ -163,7 +164,18 @@ impl Engine {
                 entry.remove();
             }
             self.notify(conn, &request, topic);
+            if let Topic::Task(task) = topic {
+                self.drop_copy(task);
+            }
         }
+    }
+
+    /// Whether a subscription does not know the latest of a task yet.
+    pub(super) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
+        task.listeners.iter().any(|(conn, request)| {
+            let behind = self.connections.get(conn).and_then(|c| c.behind.get(request));
+            behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
+        })
     }
 
     pub(super) fn on_catch_up_timer(&mut self, conn: ConnId) {
@@ -186,6 +198,8 @@ impl Engine {
             Topic::Tools => {
                 begin(&mut json, "notifications/tools/list_changed", reply);
             }
+            // It will be told when it may be (DUR-01).
+            Topic::Task(task) if !self.is_settled(task) => return,
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
                 self.write_detailed(&mut json, task, &listening.peer);
@@ -206,6 +220,9 @@ impl Engine {
         }
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.behind.remove(request);
+        }
+        for task in &listening.tasks {
+            self.drop_copy(*task);
         }
     }
 

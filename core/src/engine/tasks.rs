@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Note, Why};
-use crate::connection::{Pending, Reply, Work};
+use crate::connection::{Form, Reply};
+use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
-use crate::meta::{RELATED_TASK, write_with_meta};
 use crate::params::{self, Given};
-use crate::task::{Change, Task, TaskOutcome};
+use crate::task::{Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// The task object as JSON text.
-    fn task_object(&self, id: TaskId) -> Vec<u8> {
+    pub(super) fn task_object(&self, id: TaskId) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         if let Some(task) = self.tasks.get(id) {
             task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(&mut bytes));
@@ -76,47 +76,15 @@ impl Engine {
     pub(super) fn get_task(&mut self, reply: Reply, params: Option<&RawValue>) {
         match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
-            Ok((id, _)) => {
-                let object = self.task_object(id);
-                self.answer(reply, |json| {
-                    json.bytes(&object);
-                });
-            }
+            Ok((id, _)) => self.reveal(reply, id, Form::State),
         }
     }
 
     /// TSK-14, TSK-15
     pub(super) fn await_task(&mut self, reply: Reply, params: Option<&RawValue>) {
-        let id = match self.named_task(reply.conn, params) {
-            Ok((id, _)) => id,
-            Err(error) => return self.fail(reply, &error),
-        };
-        if self.tasks.get(id).is_some_and(|task| task.outcome.is_some()) {
-            return self.answer_with_outcome(reply, id);
-        }
-        let max = self.settings.limits.inflight_max;
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        if connection.requests.len() >= max {
-            return self.refuse_inflight(reply, max);
-        }
-        if let Some(task) = self.tasks.get_mut(id) {
-            task.waiters.insert((reply.conn, reply.id.clone()));
-        }
-        let key = reply.id.clone();
-        connection.requests.insert(key, Pending { reply, work: Work::Task(id) });
-        self.offer_inputs(id);
-    }
-
-    fn answer_with_outcome(&mut self, reply: Reply, id: TaskId) {
-        let Some(outcome) = self.tasks.get(id).and_then(|task| task.outcome.clone()) else {
-            return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, "no outcome"));
-        };
-        match outcome {
-            Ok(value) => self.answer(reply, |json| {
-                let related = alloc::format!("{{\"taskId\":\"{id}\"}}");
-                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
-            }),
+        match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
+            Ok((id, _)) => self.reveal(reply, id, Form::Outcome),
         }
     }
 
@@ -164,17 +132,11 @@ impl Engine {
             Ok(named) => named,
             Err(error) => return self.fail(reply, &error),
         };
-        let Some(task) = self.tasks.get(id) else { return self.forget(reply) };
-        if task.status.is_terminal() {
-            let status = task.status.as_str();
-            let message = alloc::format!("the task is {status} already: nothing is left to cancel");
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+        if self.tasks.get(id).is_some_and(|task| task.status.is_terminal()) {
+            return self.reveal(reply, id, Form::TooLate);
         }
         self.cancel_live_task(reply.conn, id, reason);
-        let object = self.task_object(id);
-        self.answer(reply, |json| {
-            json.bytes(&object);
-        });
+        self.reveal(reply, id, Form::Cancelled);
     }
 
     /// Cancels a task that has not ended, on behalf of a peer that may see it.
@@ -205,26 +167,18 @@ impl Engine {
         message: Option<Box<str>>,
         outcome: TaskOutcome,
     ) {
-        if !self.tasks.end(id, change, self.now.wall, message, outcome) {
+        let Some(before) = self.tasks.end(id, change, self.now.wall, message, outcome) else {
             self.counters.late_reports += 1;
             return;
-        }
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        let (creator, waiters) = (task.creator, core::mem::take(&mut task.waiters));
-        if task.overdue {
+        };
+        if let Some(task) = self.tasks.get_mut(id)
+            && task.overdue
+        {
             // TSK-35: it was let finish, and its result is kept for those who waited for it.
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
         }
-        self.announce(creator, id);
-        for (conn, request) in waiters {
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
-                continue;
-            };
-            self.answer_with_outcome(reply, id);
-            self.close_if_finished(conn);
-        }
+        self.store_end(id, before);
     }
 
     /// A task has changed: tells whoever is to be told.
@@ -270,14 +224,8 @@ impl Engine {
         if let Some(job) = job {
             self.disown(job, Why::Expired);
         }
-        for (conn, request) in waiters {
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            let Some(Pending { reply, .. }) = connection.requests.remove(&request) else {
-                continue;
-            };
-            let message = "the task expired before it ended: its ttl is over";
-            self.fail(reply, &ErrorObject::new(code::TASK_EXPIRED, message));
-            self.close_if_finished(conn);
-        }
+        self.store_removal(id);
+        let message = "the task expired before it ended: its ttl is over";
+        self.fail_waiters(waiters, &ErrorObject::new(code::TASK_EXPIRED, message));
     }
 }

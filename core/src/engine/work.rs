@@ -11,12 +11,13 @@ use crate::action::{Action, Note, Why};
 use crate::claim::Terms;
 use crate::connection::Pending;
 use crate::dialect::{AfterCancel, Methods};
+use crate::durable::TaskOutcome;
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::role::Side;
-use crate::task::{Change, TaskOutcome};
+use crate::task::Change;
 use crate::timer::Timer;
 use crate::tool::Step;
 use crate::write::Writer;
@@ -40,6 +41,17 @@ impl Engine {
             let Some(id) = self.queue.pop() else { break };
             self.start(id);
         }
+    }
+
+    /// The task of a job is on disk: the job waits for its turn.
+    pub(super) fn release_job(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let state = core::mem::replace(&mut job.state, JobState::Running);
+        let JobState::Held(arguments) = state else {
+            unreachable!("the job of a task is held until that is on disk");
+        };
+        job.state = JobState::Queued(arguments);
+        self.queue.push(&job.owner, id);
     }
 
     fn start(&mut self, id: JobId) {
@@ -66,7 +78,7 @@ impl Engine {
     pub(super) fn stop(&mut self, id: JobId, why: Why) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         match &mut job.state {
-            JobState::Queued(_) => {
+            JobState::Held(_) | JobState::Queued(_) => {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 self.remove_job(id);
@@ -102,7 +114,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.timer = None;
         match &mut job.state {
-            JobState::Queued(_) => unreachable!("a queued job has no timer"),
+            JobState::Held(_) | JobState::Queued(_) => unreachable!("a queued job has no timer"),
             JobState::Running => self.stop(id, Why::TimedOut),
             JobState::Lingering => self.stop(id, Why::LeftBehind),
             JobState::Stopping { step, why, .. } => {
@@ -153,21 +165,26 @@ impl Engine {
                 job.state = JobState::Lingering;
                 self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
             }
-            JobState::Queued(_) | JobState::Lingering | JobState::Stopping { .. } => {
+            JobState::Held(_)
+            | JobState::Queued(_)
+            | JobState::Lingering
+            | JobState::Stopping { .. } => {
                 self.counters.late_reports += 1;
             }
         }
     }
 
     pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
-        let queued = self.jobs.get(&id).is_some_and(|job| matches!(job.state, JobState::Queued(_)));
-        assert!(!queued, "{id} ended before it was started");
+        let waits = |job: &Job| matches!(job.state, JobState::Held(_) | JobState::Queued(_));
+        assert!(!self.jobs.get(&id).is_some_and(waits), "{id} ended before it was started");
         let Some(job) = self.remove_job(id) else {
             self.counters.late_reports += 1;
             return;
         };
         let why = match job.state {
-            JobState::Queued(_) | JobState::Running | JobState::Lingering => None,
+            JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
+                None
+            }
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
@@ -232,7 +249,7 @@ impl Engine {
             connection.held_progress.remove(&id);
         }
         match job.state {
-            JobState::Queued(_) => {}
+            JobState::Held(_) | JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 self.running -= 1;
             }

@@ -42,6 +42,10 @@ pub enum Exit {
     Unreachable,
     /// 4: the task is unknown.
     UnknownTask,
+    /// 74: the store or its directory cannot be used.
+    Store,
+    /// 75: another daemon uses the state directory.
+    Occupied,
     /// 124: timed out.
     TimedOut,
     /// 130: cancelled by the user.
@@ -58,6 +62,8 @@ impl Exit {
             Self::Usage => 2,
             Self::Unreachable => 3,
             Self::UnknownTask => 4,
+            Self::Store => 74,
+            Self::Occupied => 75,
             Self::TimedOut => 124,
             Self::Cancelled => 130,
         }

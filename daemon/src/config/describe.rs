@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool, Users,
+    Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
+    Users,
 };
 
 impl Listen {
@@ -62,6 +63,14 @@ impl Config {
             row("listen", listen.describe());
         }
         row("workers", format!("{}, {} more may wait", daemon.workers, daemon.queue));
+        row(
+            "store",
+            match daemon.store {
+                Keeping::Auto => format!("{}, by `serve`", daemon.state_dir.display()),
+                Keeping::Disk => daemon.state_dir.display().to_string(),
+                Keeping::Memory => "none, tasks end with the daemon".into(),
+            },
+        );
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));

@@ -27,6 +27,7 @@ use ceased_core::tool::{OnDisconnect, TaskSupport};
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
+use crate::store::Damaged;
 
 pub use crate::access::Users;
 pub use error::{ConfigError, Notice, Problem};
@@ -59,6 +60,14 @@ pub struct Config {
 pub struct Daemon {
     /// Where durable tasks are kept; absolute.
     pub state_dir: PathBuf,
+    /// Whether they are.
+    pub store: Keeping,
+    /// Bytes kept free for what is owed when the disk is full.
+    pub store_reserve: usize,
+    /// How long a store that did not take a write is left alone.
+    pub store_retry: Duration,
+    /// What becomes of a damaged store.
+    pub damaged_store: Damaged,
     /// Jobs that run at once.
     pub workers: usize,
     /// Jobs that wait for a worker at most.
@@ -69,6 +78,17 @@ pub struct Daemon {
     pub on_disconnect: OnDisconnect,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
+}
+
+/// Where tasks are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// On the disk by a daemon that goes on when its peers leave, in memory by one that does not.
+    Auto,
+    /// On the disk.
+    Disk,
+    /// In memory.
+    Memory,
 }
 
 /// Where peers come in.
@@ -113,6 +133,8 @@ pub struct Limits {
     pub stored_tasks_per_identity: usize,
     /// Bytes of the kept results of one identity.
     pub stored_bytes_per_identity: usize,
+    /// Bytes of the largest result that is kept in memory as well as in the store.
+    pub resident_result_bytes: usize,
     /// Task requests of one identity a second.
     pub task_ops_per_second: u32,
     /// Jobs of one identity that wait for a worker at most; seven eighths of the queue if `None`.
@@ -232,6 +254,12 @@ pub enum RunAs {
     Peer,
     /// This one, whoever calls.
     User(u32),
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self::default_in(&Environment::of_process())
+    }
 }
 
 impl Default for Config {

@@ -35,6 +35,10 @@ pub(super) struct Raw {
 #[serde(deny_unknown_fields)]
 pub(super) struct Daemon {
     pub(super) state_dir: Option<Text>,
+    pub(super) store: Option<Text>,
+    pub(super) store_reserve: Option<Spanned<Size>>,
+    pub(super) store_retry: Option<Spanned<Span>>,
+    pub(super) damaged_store: Option<Text>,
     pub(super) workers: Option<Whole>,
     pub(super) queue: Option<Whole>,
     pub(super) shutdown_grace: Option<Spanned<Span>>,
@@ -67,6 +71,7 @@ pub(super) struct Limits {
     pub(super) tasks_per_identity: Option<Whole>,
     pub(super) stored_tasks_per_identity: Option<Whole>,
     pub(super) stored_bytes_per_identity: Option<Spanned<Size>>,
+    pub(super) resident_result_bytes: Option<Spanned<Size>>,
     pub(super) task_ops_per_second: Option<Whole>,
     pub(super) queue_per_identity: Option<Whole>,
     pub(super) idempotency_keys_per_identity: Option<Whole>,

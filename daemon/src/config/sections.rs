@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::check::{Checker, Key};
 use super::find::Environment;
 use super::units::{parse_duration, show_duration};
-use super::{Daemon, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
+use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
+use crate::store::Damaged;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,6 +22,10 @@ impl Daemon {
     pub(super) fn default_in(environment: &Environment) -> Self {
         Self {
             state_dir: environment.state_dir(),
+            store: Keeping::Auto,
+            store_reserve: 8 << 20,
+            store_retry: Duration::from_secs(2),
+            damaged_store: Damaged::Refuse,
             workers: 64,
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
@@ -39,6 +44,7 @@ impl Default for Limits {
             tasks_per_identity: 256,
             stored_tasks_per_identity: 10_000,
             stored_bytes_per_identity: 256 << 20,
+            resident_result_bytes: 16 << 10,
             task_ops_per_second: 1000,
             queue_per_identity: None,
             idempotency_keys_per_identity: 1024,
@@ -76,17 +82,34 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let default = Daemon::default_in(check.environment);
     let state_dir = match &raw.state_dir {
         None => default.state_dir,
-        Some(written) => {
-            check.not_yet(
-                "daemon.state_dir",
-                written.span().start,
-                "tasks are kept in memory and end with the daemon",
-            );
-            check.path(key("state_dir"), written).unwrap_or(default.state_dir)
-        }
+        Some(written) => check.path(key("state_dir"), written).unwrap_or(default.state_dir),
     };
     Daemon {
         state_dir,
+        store: check.choice(
+            key("store"),
+            raw.store.as_ref(),
+            default.store,
+            &[("auto", Keeping::Auto), ("disk", Keeping::Disk), ("memory", Keeping::Memory)],
+        ),
+        store_reserve: check.size(
+            key("store_reserve"),
+            raw.store_reserve.as_ref(),
+            default.store_reserve,
+            0..=GIB,
+        ),
+        store_retry: check.duration(
+            key("store_retry"),
+            raw.store_retry.as_ref(),
+            default.store_retry,
+            100 * MS..=HOUR,
+        ),
+        damaged_store: check.choice(
+            key("damaged_store"),
+            raw.damaged_store.as_ref(),
+            default.damaged_store,
+            &[("refuse", Damaged::Refuse), ("set_aside", Damaged::SetAside)],
+        ),
         workers: check.whole(key("workers"), raw.workers.as_ref(), default.workers, 1..=4096),
         queue: check.whole(key("queue"), raw.queue.as_ref(), default.queue, 0..=1_000_000),
         shutdown_grace: check.duration(
@@ -188,6 +211,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             &raw.stored_bytes_per_identity,
             default.stored_bytes_per_identity,
             MIB..=1024 * GIB,
+        ),
+        resident_result_bytes: size(
+            "resident_result_bytes",
+            &raw.resident_result_bytes,
+            default.resident_result_bytes,
+            0..=GIB,
         ),
         task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
         queue_per_identity,

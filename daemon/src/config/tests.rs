@@ -6,6 +6,7 @@ mod errors;
 use std::path::Path;
 
 use super::*;
+use crate::store::Damaged;
 
 /// A user with a home and nothing else.
 fn environment() -> Environment {
@@ -59,6 +60,10 @@ fn every_key_is_taken() {
         r#"
         [daemon]
         state_dir = "state"
+        store = "disk"
+        store_reserve = 0
+        store_retry = "100ms"
+        damaged_store = "set_aside"
         workers = 1
         queue = 0
         shutdown_grace = "1h"
@@ -71,6 +76,7 @@ fn every_key_is_taken() {
         tasks_per_identity = 4
         stored_tasks_per_identity = 5
         stored_bytes_per_identity = "1MiB"
+        resident_result_bytes = 0
         task_ops_per_second = 6
         queue_per_identity = 2
         idempotency_keys_per_identity = 8
@@ -97,6 +103,10 @@ fn every_key_is_taken() {
         config.daemon,
         Daemon {
             state_dir: "/etc/ceased/state".into(),
+            store: Keeping::Disk,
+            store_reserve: 0,
+            store_retry: Duration::from_millis(100),
+            damaged_store: Damaged::SetAside,
             workers: 1,
             queue: 0,
             shutdown_grace: secs(3600),
@@ -113,6 +123,7 @@ fn every_key_is_taken() {
             tasks_per_identity: 4,
             stored_tasks_per_identity: 5,
             stored_bytes_per_identity: 1 << 20,
+            resident_result_bytes: 0,
             task_ops_per_second: 6,
             queue_per_identity: Some(2),
             idempotency_keys_per_identity: 8,
@@ -140,12 +151,8 @@ fn every_key_is_taken() {
     let notices: Vec<String> = config.not_yet.iter().map(ToString::to_string).collect();
     assert_eq!(
         notices,
-        [
-            "`daemon.state_dir` at /etc/ceased/config.toml:3 has no effect yet: tasks are kept in \
-             memory and end with the daemon",
-            "`log.audit` at /etc/ceased/config.toml:34 has no effect yet: no audit records are \
-             written",
-        ]
+        ["`log.audit` at /etc/ceased/config.toml:39 has no effect yet: no audit records are \
+             written",]
     );
 }
 

@@ -304,6 +304,20 @@ fn subgroups(path: &Path) -> Vec<PathBuf> {
     dirs.map(|entry| entry.path()).collect()
 }
 
+/// Ends what a dead daemon left behind in its base group, if `path` is one.
+///
+/// # Errors
+///
+/// When something in it is alive after `within`.
+pub(crate) fn end_left_behind(path: &Path, within: Duration) -> io::Result<()> {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if name.strip_prefix(PREFIX).and_then(owner).is_none() || !path.is_dir() {
+        return Ok(());
+    }
+    tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
+    end(path, within)
+}
+
 /// Ends what daemons left behind that died together with their keepers.
 fn end_leftovers(parent: &Path) {
     for path in subgroups(parent) {

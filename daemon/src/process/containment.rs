@@ -1,6 +1,9 @@
 //! How the processes of a job are kept together, so that none is missed when it has to end.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::cgroup::Cgroup;
 use super::guard::Program;
@@ -42,6 +45,28 @@ impl Containment {
             Err(error) => tracing::info!(%error, "cannot use control groups"),
         }
         guard.map_or(Self::Groups, Self::Guard)
+    }
+
+    /// Has the processes that end what outlives this one hold a descriptor until they have.
+    #[must_use]
+    pub(crate) fn leased(self, lease: OwnedFd) -> Self {
+        let lease = Arc::new(lease);
+        match self {
+            Self::Cgroup { group, keeper } => {
+                let keeper = keeper.map(|program| program.leased(lease));
+                Self::Cgroup { group, keeper }
+            }
+            Self::Guard(program) => Self::Guard(program.leased(lease)),
+            Self::Groups => Self::Groups,
+        }
+    }
+
+    /// The control group that holds everything, where there is one.
+    pub(crate) fn group(&self) -> Option<&Path> {
+        match self {
+            Self::Cgroup { group, .. } => Some(group.path()),
+            Self::Guard(_) | Self::Groups => None,
+        }
     }
 
     /// What this containment cannot do, for a warning; `None` when it keeps STOP-01 whole.

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -65,14 +66,17 @@ pub fn init() {
 }
 
 /// A program that can be a guard.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program(PathBuf);
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: PathBuf,
+    lease: Option<Arc<OwnedFd>>,
+}
 
 impl Program {
     /// The running program itself, if it called [`init`]. Also works after its file was replaced.
     #[must_use]
     pub fn this() -> Option<Self> {
-        HOOKED.load(Ordering::Relaxed).then(|| Self("/proc/self/exe".into()))
+        HOOKED.load(Ordering::Relaxed).then(|| Self::at("/proc/self/exe".into()))
     }
 
     /// Another program that calls [`init`], such as an installed `ceased`.
@@ -81,13 +85,24 @@ impl Program {
     ///
     /// When a relative path cannot be made absolute.
     pub fn named(path: impl AsRef<Path>) -> io::Result<Self> {
-        std::path::absolute(path).map(Self)
+        std::path::absolute(path).map(Self::at)
+    }
+
+    const fn at(path: PathBuf) -> Self {
+        Self { path, lease: None }
+    }
+
+    /// Has every guard hold this descriptor as long as it lives, so that whoever looks at what is
+    /// behind it can tell when the last one is gone.
+    #[must_use]
+    pub(super) fn leased(self, lease: Arc<OwnedFd>) -> Self {
+        Self { lease: Some(lease), ..self }
     }
 
     /// Where the program is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Tries whether it really is a guard.
@@ -101,7 +116,7 @@ impl Program {
             true => guard.socket.receive()?,
             false => None,
         };
-        let path = self.0.display();
+        let path = self.path.display();
         guard.end();
         if answer == Some(FromGuard::Ready) {
             return Ok(());
@@ -114,12 +129,17 @@ impl Program {
     /// Starts a guard for what `label` names.
     pub(super) fn start(&self, label: &str) -> io::Result<Started> {
         let (socket, theirs) = wire::pair()?;
-        let child = Command::new(&self.0)
+        // A guard prints nothing, so this is where it can hold what it only has to hold.
+        let held = match &self.lease {
+            Some(lease) => Stdio::from(lease.try_clone()?),
+            None => Stdio::null(),
+        };
+        let child = Command::new(&self.path)
             .arg0(NAME)
             .arg(label)
             .env(MARK, "1")
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            .stdout(held)
             .stderr(Stdio::null())
             // Out of reach of a terminal's Ctrl-C and of a kill of our group.
             .process_group(0)

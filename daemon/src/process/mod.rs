@@ -41,6 +41,7 @@ use std::time::Duration;
 use ceased_core::id::JobId;
 
 pub use cgroup::Cgroup;
+pub(crate) use cgroup::end_left_behind;
 pub use containment::Containment;
 pub use launch::Launch;
 pub use output::Captured;

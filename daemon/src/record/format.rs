@@ -1,19 +1,19 @@
 //! The form of a recording: one JSON object a line, first the settings, then what happened.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ceased_core::acp::{Cause, Form, Side, Speaker};
-use ceased_core::call::{Ask, AskTask, Caller, Patience};
-use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
+use ceased_core::call::Caller;
+use ceased_core::durable::{LoadId, Seq, Unstored};
+use ceased_core::event::{AfterInput, Event, LogLevel};
 use ceased_core::id::{AskId, ConnId, JobId};
-use ceased_core::message::ErrorObject;
-use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::role::Role;
 use ceased_core::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::parts::{Because, Dialled, Ended, Question, Record, Then, Voice, Who};
 use super::settings::Recipe;
 
 /// One line of a recording.
@@ -150,6 +150,21 @@ pub(super) enum Happened {
     Lingering {
         job: u64,
     },
+    Restored {
+        record: Box<Record>,
+    },
+    Durable {
+        upto: u64,
+    },
+    Unstored {
+        seq: u64,
+        /// Whether there is no room, or else the store is broken.
+        full: bool,
+    },
+    Loaded {
+        load: u64,
+        outcome: Option<Ended>,
+    },
     Done {
         job: u64,
         outcome: Ended,
@@ -162,139 +177,6 @@ pub(super) enum Happened {
     },
     Turn,
     Tick,
-}
-
-/// An [`Identity`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Who {
-    User(u32),
-    Token(String),
-    Anonymous,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Then {
-    Answer,
-    Probe(Duration),
-    Until(u64),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Ended {
-    Result(Box<RawValue>),
-    Error { code: i64, message: String, data: Option<String> },
-    Stopped,
-}
-
-/// A [`Cause`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Because {
-    Feature,
-    Limit,
-    Host,
-}
-
-/// A [`Speaker`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Voice {
-    Job(u64),
-    Host(u64),
-}
-
-impl Who {
-    pub(super) fn new(identity: &Identity) -> Self {
-        match identity {
-            Identity::User(uid) => Self::User(*uid),
-            Identity::Token(name) => Self::Token(name.to_string()),
-            Identity::Anonymous => Self::Anonymous,
-        }
-    }
-
-    pub(super) fn get(&self) -> Identity {
-        match self {
-            Self::User(uid) => Identity::User(*uid),
-            Self::Token(name) => Identity::Token(name.as_str().into()),
-            Self::Anonymous => Identity::Anonymous,
-        }
-    }
-}
-
-/// An [`Ask`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Question {
-    method: String,
-    params: Option<Box<RawValue>>,
-    patience: Option<Wait>,
-    #[serde(default)]
-    task: Option<TaskWish>,
-}
-
-/// An [`AskTask`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-struct TaskWish {
-    ttl: Option<Duration>,
-}
-
-/// A [`Patience`] as data: timeout, whether progress extends it, cap.
-type Wait = (Duration, bool, Duration);
-
-fn wait_of(patience: Patience) -> Wait {
-    (patience.timeout, patience.extend_on_progress, patience.cap)
-}
-
-fn patience_of((timeout, extend_on_progress, cap): Wait) -> Patience {
-    Patience { timeout, extend_on_progress, cap }
-}
-
-/// An [`AsClient`] as data.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Dialled {
-    ask: u64,
-    sampling: bool,
-    elicitation: bool,
-    roots: bool,
-    patience: Option<Wait>,
-}
-
-impl Dialled {
-    fn new(role: &Role) -> Option<Self> {
-        let Role::Client(AsClient { ask, offers, patience }) = *role else { return None };
-        let Offers { sampling, elicitation, roots } = offers;
-        let (ask, patience) = (ask.get(), patience.map(wait_of));
-        Some(Self { ask, sampling, elicitation, roots, patience })
-    }
-
-    fn get(&self) -> Role {
-        let Self { ask, sampling, elicitation, roots, patience } = *self;
-        let offers = Offers { sampling, elicitation, roots };
-        Role::Client(AsClient { ask: AskId::new(ask), offers, patience: patience.map(patience_of) })
-    }
-}
-
-impl Question {
-    fn new(ask: &Ask) -> Self {
-        let Ask { method, params, patience, task } = ask;
-        Self {
-            method: method.to_string(),
-            params: params.clone(),
-            patience: patience.map(wait_of),
-            task: task.map(|AskTask { ttl }| TaskWish { ttl }),
-        }
-    }
-
-    fn get(&self) -> Ask {
-        Ask {
-            method: self.method.as_str().into(),
-            params: self.params.clone(),
-            patience: self.patience.map(patience_of),
-            task: self.task.as_ref().map(|wish| AskTask { ttl: wish.ttl }),
-        }
-    }
 }
 
 impl Happened {
@@ -375,16 +257,15 @@ impl Happened {
             }
             Event::Lingering { job } => Self::Lingering { job: job.get() },
             Event::Done { job, outcome } => {
-                let outcome = match outcome {
-                    Outcome::Result(result) => Ended::Result(result.clone()),
-                    Outcome::Error(ErrorObject { code, message, data }) => Ended::Error {
-                        code: *code,
-                        message: message.to_string(),
-                        data: data.as_ref().map(ToString::to_string),
-                    },
-                    Outcome::Stopped => Ended::Stopped,
-                };
-                Self::Done { job: job.get(), outcome }
+                Self::Done { job: job.get(), outcome: Ended::new(outcome) }
+            }
+            Event::Restored { record } => Self::Restored { record: Box::new(Record::new(record)) },
+            Event::Durable { upto } => Self::Durable { upto: upto.get() },
+            Event::Unstored { seq, why } => {
+                Self::Unstored { seq: seq.get(), full: *why == Unstored::Full }
+            }
+            Event::Loaded { load, outcome } => {
+                Self::Loaded { load: load.get(), outcome: outcome.as_ref().map(Ended::of_task) }
             }
             Event::Configured { settings } => {
                 Self::Configured { settings: Box::new(Recipe::new(settings)) }
@@ -472,19 +353,18 @@ impl Happened {
             }
             Self::Lingering { job } => Event::Lingering { job: job_of(*job) },
             Self::Done { job, outcome } => {
-                let outcome = match outcome {
-                    Ended::Result(result) => Outcome::Result(result.clone()),
-                    Ended::Error { code, message, data } => {
-                        let error = ErrorObject::new(*code, message.clone());
-                        Outcome::Error(match data {
-                            Some(data) => error.with_data(data.clone()),
-                            None => error,
-                        })
-                    }
-                    Ended::Stopped => Outcome::Stopped,
-                };
-                Event::Done { job: job_of(*job), outcome }
+                Event::Done { job: job_of(*job), outcome: outcome.get() }
             }
+            Self::Restored { record } => Event::Restored { record: record.get()? },
+            Self::Durable { upto } => Event::Durable { upto: Seq::new(*upto) },
+            Self::Unstored { seq, full } => {
+                let why = if *full { Unstored::Full } else { Unstored::Broken };
+                Event::Unstored { seq: Seq::new(*seq), why }
+            }
+            Self::Loaded { load, outcome } => Event::Loaded {
+                load: LoadId::new(*load),
+                outcome: outcome.as_ref().map(Ended::get_of_task).transpose()?,
+            },
             Self::Configured { settings } => {
                 Event::Configured { settings: Arc::new(settings.get()?) }
             }

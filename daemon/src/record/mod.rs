@@ -5,6 +5,7 @@
 //! finding faults, not for keeping.
 
 mod format;
+mod parts;
 mod replay;
 mod settings;
 

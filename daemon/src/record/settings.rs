@@ -10,7 +10,7 @@ use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::format::Who;
+use super::parts::Who;
 use crate::arguments::Arguments;
 use crate::tools;
 

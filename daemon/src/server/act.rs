@@ -8,6 +8,7 @@ use ceased_core::time::Now;
 use super::{LAST_FLUSH, Server, Stopping, adopted};
 use crate::process;
 use crate::reports::Report;
+use crate::store::thread::Order;
 
 impl Server {
     /// Hears what other threads report.
@@ -34,6 +35,7 @@ impl Server {
                     self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
                 }
                 Report::Process(report) => self.take_process_report(now, report),
+                Report::Store(report) => self.take_store_report(now, report),
                 Report::Adopt(stream) => {
                     let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
                     let admitted = adopted(stream)
@@ -85,6 +87,8 @@ impl Server {
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
                 // It opens no ACP connection.
                 Action::Notified { .. } => {}
+                Action::Store { seq, write } => self.order_store(Order::Write { seq, write }),
+                Action::Load { load, task } => self.order_store(Order::Load { load, task }),
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
@@ -150,6 +154,11 @@ impl Server {
                 let state = state.as_str();
                 tracing::info!(%conn, %task, %method, label, state, "task at a peer");
             }
+            Note::StoreFailed { why } => {
+                let why = why.as_str();
+                tracing::error!(why, "the store does not take writes: no tasks until it does");
+            }
+            Note::StoreRecovered => tracing::info!("the store takes writes again"),
             Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
         }
     }

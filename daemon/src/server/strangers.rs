@@ -2,6 +2,7 @@
 //! turned away. They are few, read little of, and gone soon.
 
 use std::io;
+use std::sync::Arc;
 
 use ceased_core::event::Event;
 use ceased_core::frame::Frame;
@@ -12,8 +13,19 @@ use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
-use super::{LAST_FLUSH, Server, Stage};
+use super::{LAST_FLUSH, Server};
 use crate::access::{Entry, TokenAccess};
+use crate::tokens::Token;
+
+/// How far a connection is.
+pub(super) enum Stage {
+    /// It has to say who it is.
+    Gated(Gate),
+    /// The engine knows it; by which token, if by one.
+    Open(Option<Arc<Token>>),
+    /// It was turned away and is given a moment to hear why.
+    Dismissed,
+}
 
 /// Peers turned away that may be waited for beside those served; more are closed without a word.
 const DISMISSED_MAX: usize = 64;

@@ -228,5 +228,6 @@ impl Home {
                 command.env_remove(&name);
             }
         }
+        command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", self.path().join("state"));
     }
 }

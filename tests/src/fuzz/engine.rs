@@ -67,6 +67,8 @@ impl Host {
                 | Action::TellProgress { .. }
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
+                | Action::Store { .. }
+                | Action::Load { .. }
                 | Action::Close { .. }
                 | Action::Note(_)
                 | Action::Exit => {}

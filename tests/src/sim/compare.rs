@@ -179,6 +179,9 @@ fn renamed(
         Input::OpenedAcp(..) | Input::AskedOf(..) | Input::CancelJob(..) | Input::Notify(..) => {
             unreachable!("the simulator speaks MCP")
         }
+        Input::Restored(_) | Input::Durable(_) | Input::Unstored(..) | Input::Loaded(..) => {
+            unreachable!("the simulator has no store")
+        }
         Input::Configured(_) | Input::Drain(_) | Input::Turn | Input::Tick => (None, None),
     }
 }
@@ -210,7 +213,9 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         Action::Tell { .. }
         | Action::TellProgress { .. }
         | Action::Notified { .. }
-        | Action::RefuseCancel { .. } => Some(format!("{action:?}")),
+        | Action::RefuseCancel { .. }
+        | Action::Store { .. }
+        | Action::Load { .. } => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Note(_) => None,
     };
     actions.iter().filter_map(order).collect()

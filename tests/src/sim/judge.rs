@@ -367,6 +367,8 @@ impl Judge {
             | Action::TellProgress { .. }
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
+            | Action::Store { .. }
+            | Action::Load { .. }
             | Action::Note(_) => {}
         }
     }

@@ -188,6 +188,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         poll_interval: millis(rng, 5000),
         page_size: 1 + rng.below(5),
         status_notifications: !rng.once_in(4),
+        ..TaskPolicy::default()
     };
     let server = ServerInfo { name: "simulated".into(), version: "0".into() };
     Arc::new(Settings {

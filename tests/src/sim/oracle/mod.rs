@@ -267,6 +267,9 @@ impl Oracle {
             | Input::Notify(..) => {
                 unreachable!("the simulator speaks MCP")
             }
+            Input::Restored(_) | Input::Durable(_) | Input::Unstored(..) | Input::Loaded(..) => {
+                unreachable!("the simulator has no store")
+            }
             Input::Drain(by) => self.drain(by.as_nanos()),
             Input::Turn => self.turn(),
             Input::Tick => self.tick(),

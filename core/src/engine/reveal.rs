@@ -1,0 +1,208 @@
+//! Telling of tasks: every answer about a task comes through here, and waits here until what it
+//! says is on disk (DUR-01).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::answer::ResultType;
+use super::{Engine, extension, store};
+use crate::connection::{Form, Pending, Reply, Work};
+use crate::dialect::TaskRules;
+use crate::durable::{RecordedOutcome, Unstored};
+use crate::id::{ConnId, RequestId, TaskId};
+use crate::message::{ErrorObject, code};
+use crate::meta::{RELATED_TASK, write_with_meta};
+use crate::task::Disk;
+use crate::write::Writer;
+
+/// When something may be said of a task.
+enum When {
+    Now,
+    Later,
+    /// The store has not taken it: whoever wants to know asks again.
+    NotYet(Unstored),
+}
+
+impl Engine {
+    /// Answers a request about a task that its peer may see, as soon as that may be said.
+    pub(super) fn reveal(&mut self, reply: Reply, id: TaskId, form: Form) {
+        match self.when(id, form) {
+            When::Now => self.show(reply, id, form),
+            When::Later => self.wait_for_task(reply, id, form),
+            When::NotYet(why) => self.fail(reply, &store::untold(why)),
+        }
+    }
+
+    fn when(&self, id: TaskId, form: Form) -> When {
+        let Some(task) = self.tasks.get(id) else { return When::Now };
+        let open = !task.status.is_terminal();
+        let elsewhere = matches!(task.outcome, RecordedOutcome::Stored { .. });
+        match (&task.disk, form) {
+            (Disk::Creating(_) | Disk::Ending(..), _) => When::Later,
+            (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
+            (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
+            (Disk::Settled, Form::Detailed(_)) if elsewhere => When::Later,
+            (
+                Disk::Settled,
+                Form::Handle
+                | Form::Outcome
+                | Form::State
+                | Form::Detailed(_)
+                | Form::Cancelled
+                | Form::TooLate,
+            ) => When::Now,
+        }
+    }
+
+    fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: Form) {
+        let max = self.settings.limits.inflight_max;
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        // A cancel that has taken effect is not refused afterwards.
+        if connection.requests.len() >= max && form != Form::Cancelled {
+            return self.refuse_inflight(reply, max);
+        }
+        let (conn, request) = (reply.conn, reply.id.clone());
+        connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.waiters.insert((conn, request));
+        self.offer_inputs(id);
+        self.load(id);
+    }
+
+    /// Answers whoever waits for something of a task that may be said now. The word that it was
+    /// cancelled comes last: nobody can see another status after it (TSK-24).
+    pub(super) fn tell_waiters(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let mut waiting: Vec<(ConnId, RequestId, Form)> = Vec::new();
+        for (conn, request) in &task.waiters {
+            let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
+            if let Some(Work::Task(_, form)) = pending.map(|pending| &pending.work) {
+                waiting.push((*conn, request.clone(), *form));
+            }
+        }
+        waiting.sort_by_key(|(_, _, form)| *form == Form::Cancelled);
+        for (conn, request, form) in waiting {
+            if matches!(self.when(id, form), When::Later) {
+                continue;
+            }
+            let reply = self.take_waiter(conn, &request);
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.waiters.remove(&(conn, request));
+            }
+            if let Some(reply) = reply {
+                self.reveal(reply, id, form);
+                self.close_if_finished(conn);
+            }
+        }
+    }
+
+    /// Answers whoever waited for a task with an error.
+    pub(super) fn fail_waiters(
+        &mut self,
+        waiters: BTreeSet<(ConnId, RequestId)>,
+        error: &ErrorObject,
+    ) {
+        for (conn, request) in waiters {
+            if let Some(reply) = self.take_waiter(conn, &request) {
+                self.fail(reply, error);
+                self.close_if_finished(conn);
+            }
+        }
+    }
+
+    fn take_waiter(&mut self, conn: ConnId, request: &RequestId) -> Option<Reply> {
+        let pending = self.connections.get_mut(&conn)?.requests.remove(request)?;
+        Some(pending.reply)
+    }
+
+    /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
+    pub(super) fn publish_end(&mut self, id: TaskId) {
+        if self.is_settled(id) {
+            let creator = self.tasks.get(id).and_then(|task| task.creator);
+            self.announce(creator, id);
+        }
+        self.tell_waiters(id);
+        self.drop_copy(id);
+    }
+
+    /// Whether all that can be said of a task may be said.
+    pub(super) fn is_settled(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| matches!(task.disk, Disk::Settled))
+    }
+
+    /// Requests that wait for the store.
+    pub(super) fn held(&self) -> usize {
+        let waits = |(_, task): (&TaskId, &crate::task::Task)| {
+            let held = !matches!(task.disk, Disk::Settled) || task.load.is_some();
+            if held { task.waiters.len() } else { 0 }
+        };
+        self.tasks.iter().map(waits).sum()
+    }
+
+    fn show(&mut self, reply: Reply, id: TaskId, form: Form) {
+        match (form, reply.dialect.tasks) {
+            (Form::Handle, rules) => self.show_handle(reply, id, rules),
+            (Form::Outcome, _) => self.show_outcome(reply, id),
+            (Form::Detailed(peer), _) => {
+                let mut detailed = Vec::new();
+                self.write_detailed(&mut Writer::new(&mut detailed), id, &peer);
+                self.answer(reply, |json| {
+                    json.raw("{").bytes(&detailed).raw("}");
+                });
+            }
+            (Form::Cancelled | Form::TooLate, TaskRules::Extension) => self.acknowledge(reply),
+            (Form::TooLate, TaskRules::None | TaskRules::Core) => {
+                let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
+                let message =
+                    alloc::format!("the task is {status} already: nothing is left to cancel");
+                self.fail(reply, &ErrorObject::invalid_params(message));
+            }
+            (Form::State, _) | (Form::Cancelled, TaskRules::None | TaskRules::Core) => {
+                let object = self.task_object(id);
+                self.answer(reply, |json| {
+                    json.bytes(&object);
+                });
+            }
+        }
+    }
+
+    /// TSK-07, EXT-02
+    fn show_handle(&mut self, reply: Reply, id: TaskId, rules: TaskRules) {
+        match rules {
+            TaskRules::None | TaskRules::Core => {
+                let object = self.task_object(id);
+                self.answer(reply, |json| {
+                    json.raw("{\"task\":").bytes(&object).raw("}");
+                });
+            }
+            TaskRules::Extension => {
+                let mut members = Vec::new();
+                let poll_interval = self.settings.tasks.poll_interval;
+                if let Some(task) = self.tasks.get(id) {
+                    let json = &mut Writer::new(&mut members);
+                    extension::write_members(json, id, task, poll_interval);
+                }
+                self.answer_as(ResultType::Task, reply, |json| {
+                    json.raw("{").bytes(&members).raw("}");
+                });
+            }
+        }
+    }
+
+    /// TSK-14
+    fn show_outcome(&mut self, reply: Reply, id: TaskId) {
+        let outcome = match self.tasks.get(id).map(|task| &task.outcome) {
+            Some(RecordedOutcome::Here(outcome)) => outcome.clone(),
+            Some(RecordedOutcome::Open | RecordedOutcome::Stored { .. }) | None => {
+                Err(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))
+            }
+        };
+        match outcome {
+            Ok(value) => self.answer(reply, |json| {
+                let related = alloc::format!("{{\"taskId\":\"{id}\"}}");
+                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+            }),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The store: what is handed to it, what it says, and what comes back from it after a restart
+//! (DUR-01).
+//!
+//! A task's record is written when it is created and when it has ended. Neither is told to
+//! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use core::time::Duration;
+
+use super::Engine;
+use crate::action::{Action, Note};
+use crate::durable::{LoadId, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored};
+use crate::id::TaskId;
+use crate::job::JobState;
+use crate::journal::{Phase, Trouble};
+use crate::message::{ErrorObject, code};
+use crate::task::{Change, Disk, Task, Told};
+use crate::timer::Timer;
+
+/// What a task says that ran when the process went down.
+const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
+
+impl Engine {
+    // --------------------------------------------------------------------- to the store
+
+    /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at
+    /// the moment and is owed it.
+    fn hand_over(&mut self, id: TaskId) -> Option<Seq> {
+        if self.journal.trouble.is_some() {
+            self.journal.owed.insert(id);
+            return None;
+        }
+        Some(self.send_to_store(id))
+    }
+
+    fn send_to_store(&mut self, id: TaskId) -> Seq {
+        let write = match self.tasks.get(id) {
+            Some(task) => StoreWrite::Put(self.record(id, task)),
+            None => StoreWrite::Delete(id),
+        };
+        let seq = self.journal.number(id);
+        self.out.push(Action::Store { seq, write });
+        seq
+    }
+
+    fn record(&self, id: TaskId, task: &Task) -> TaskRecord {
+        // A task that is being created has no timer yet.
+        let due = task.timer.unwrap_or(task.created_at + task.ttl);
+        TaskRecord {
+            id,
+            owner: task.owner.clone(),
+            position: task.position,
+            tool: task.tool.clone(),
+            status: task.status,
+            status_message: task.status_message.clone(),
+            created: task.created,
+            updated: task.updated,
+            ttl: task.ttl,
+            expires: self.now.wall + (due - self.now.at),
+            outcome: task.outcome.clone(),
+        }
+    }
+
+    /// A task is being created. It is once the store has it; without a store, now.
+    pub(super) fn store_creation(&mut self, id: TaskId) {
+        self.journal.creating += 1;
+        if !self.journal.is_on() {
+            return self.bring_to_life(id);
+        }
+        let seq = self.send_to_store(id);
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.disk = Disk::Creating(seq);
+        }
+    }
+
+    /// A call has become a task because its peer is gone. Nobody waits to be told of it, so it
+    /// exists at once; the store learns of it like of every other.
+    pub(super) fn store_detached(&mut self, id: TaskId) {
+        if self.journal.is_on() {
+            self.hand_over(id);
+        }
+    }
+
+    /// A task has ended. Whoever waits for that is told once the store has it; without a store,
+    /// now.
+    pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
+        if self.journal.is_on() {
+            let disk = match self.hand_over(id) {
+                Some(seq) => Disk::Ending(seq, Box::new(before)),
+                None => Disk::Owed(Box::new(before)),
+            };
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.disk = disk;
+            }
+        }
+        self.publish_end(id);
+    }
+
+    /// A task is gone.
+    pub(super) fn store_removal(&mut self, id: TaskId) {
+        if self.journal.is_on() {
+            self.hand_over(id);
+        }
+    }
+
+    // --------------------------------------------------------------------- from the store
+
+    pub(super) fn on_durable(&mut self, upto: Seq) {
+        while let Some((seq, id)) = self.journal.pop_upto(upto) {
+            let task = self.tasks.get_mut(id).filter(|task| task.disk.awaits(seq));
+            match task {
+                Some(Task { disk: Disk::Creating(_), .. }) => self.bring_to_life(id),
+                Some(task) => {
+                    task.disk = Disk::Settled;
+                    self.publish_end(id);
+                }
+                // It is gone, or written again since.
+                None => {}
+            }
+        }
+        self.go_on_trying();
+    }
+
+    pub(super) fn on_unstored(&mut self, seq: Seq, why: Unstored) {
+        let Some(id) = self.journal.sent.remove(&seq) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        self.counters.unstored += 1;
+        self.note_trouble(why);
+        let task = self.tasks.get_mut(id);
+        match task.map(|task| (task.disk.awaits(seq), task)) {
+            Some((true, Task { disk: Disk::Creating(_), .. })) => {
+                // What became of the write is not known: the record is deleted to be sure.
+                self.abandon_creation(id, &store_error(why, NOT_CREATED));
+            }
+            Some((true, task)) => {
+                task.disk = core::mem::take(&mut task.disk).unstored();
+                self.journal.owed.insert(id);
+                self.publish_end(id);
+            }
+            // A later write about the task says all there is to say.
+            Some((false, _)) => {}
+            None => {
+                self.journal.owed.insert(id);
+            }
+        }
+        self.go_on_trying();
+    }
+
+    /// The store did not take a write.
+    fn note_trouble(&mut self, why: Unstored) {
+        match &mut self.journal.trouble {
+            Some(trouble) => {
+                trouble.why = why;
+                if let Phase::Trying { failed, .. } = &mut trouble.phase {
+                    *failed = true;
+                }
+            }
+            None => {
+                self.journal.trouble = Some(Trouble { why, phase: Phase::Resting(None) });
+                self.rest();
+                self.note(Note::StoreFailed { why });
+            }
+        }
+    }
+
+    /// Leaves the store alone for a while.
+    fn rest(&mut self) {
+        let Some(trouble) = &mut self.journal.trouble else { return };
+        let mut timer = None;
+        let at = self.now.at + self.settings.tasks.store_retry;
+        self.timers.arm(&mut timer, Timer::Store, at);
+        trouble.phase = Phase::Resting(timer);
+    }
+
+    pub(super) fn on_store_timer(&mut self) {
+        self.try_store();
+    }
+
+    /// Hands the store what it is owed, so much at once.
+    fn try_store(&mut self) {
+        let mut last = None;
+        for id in self.journal.take_owed() {
+            let seq = self.send_to_store(id);
+            last = Some(seq);
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.disk = core::mem::take(&mut task.disk).sent_again(seq);
+            }
+        }
+        match (last, &mut self.journal.trouble) {
+            (Some(last), Some(trouble)) => trouble.phase = Phase::Trying { last, failed: false },
+            (Some(_), None) => {}
+            (None, trouble) => {
+                *trouble = None;
+                self.note(Note::StoreRecovered);
+            }
+        }
+    }
+
+    /// A try may be over: the next follows, at once when it went well and not everything was
+    /// handed over.
+    fn go_on_trying(&mut self) {
+        let Some(Trouble { phase: Phase::Trying { last, failed }, .. }) = self.journal.trouble
+        else {
+            return;
+        };
+        let open = self.journal.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
+        match (open, failed) {
+            (true, _) => {}
+            (false, true) => self.rest(),
+            (false, false) => self.try_store(),
+        }
+    }
+
+    /// The process is about to end: what the store is owed is tried now or never.
+    pub(super) fn hurry_store(&mut self) {
+        if let Some(Trouble { phase: Phase::Resting(timer), .. }) = &mut self.journal.trouble {
+            self.timers.disarm(timer, Timer::Store);
+            self.try_store();
+        }
+    }
+
+    // --------------------------------------------------------------------- creation
+
+    /// A task exists: its request is answered, and its job may run.
+    fn bring_to_life(&mut self, id: TaskId) {
+        let crowded = self.running + self.queue.len() >= self.settings.limits.running_max;
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        self.journal.creating -= 1;
+        self.counters.tasks_created += 1;
+        task.disk = Disk::Settled;
+        // TSK-09: it begins as working even where it has to wait its turn.
+        task.status_message = crowded.then(|| "queued".into());
+        self.timers.arm(&mut task.timer, Timer::Task(id), task.created_at + task.ttl);
+        if let Some(job) = task.job {
+            self.release_job(job);
+        }
+        self.tell_waiters(id);
+    }
+
+    /// A task that nobody was told of does not come to be.
+    fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
+        let Some(Task { job, waiters, .. }) = self.tasks.remove(id) else { return };
+        self.journal.creating -= 1;
+        if job.and_then(|job| self.remove_job(job)).is_some() {
+            self.counters.jobs_never_started += 1;
+        }
+        self.fail_waiters(waiters, error);
+        self.store_removal(id);
+    }
+
+    /// The daemon shuts down: what is being created does not come to be.
+    pub(super) fn abandon_creations(&mut self, error: &ErrorObject) {
+        let creating = |(_, task): &(&TaskId, &Task)| matches!(task.disk, Disk::Creating(_));
+        let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.abandon_creation(id, error);
+        }
+    }
+
+    /// Why no task can be created at the moment, if so.
+    pub(super) fn no_creation(&self) -> Option<ErrorObject> {
+        self.journal.trouble().map(|why| store_error(why, NOT_CREATED))
+    }
+
+    // --------------------------------------------------------------------- results
+
+    /// Gives up the copy of a large result that is in the store as well, unless somebody who reads
+    /// slowly is still to be told it.
+    pub(super) fn drop_copy(&mut self, id: TaskId) {
+        let max = self.settings.limits.resident_result_bytes;
+        let Some(task) = self.tasks.get(id) else { return };
+        let bytes = task.outcome.bytes();
+        let large = bytes > max && matches!(task.outcome, RecordedOutcome::Here(_));
+        let stored = self.journal.is_on() && matches!(task.disk, Disk::Settled);
+        if !large || !stored || self.somebody_is_behind(id, task) {
+            return;
+        }
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.outcome = RecordedOutcome::Stored { bytes };
+        }
+    }
+
+    /// Asks for a result that is in the store alone.
+    pub(super) fn load(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.load.is_none() && matches!(task.outcome, RecordedOutcome::Stored { .. }) {
+            let load = self.journal.number_load(id);
+            task.load = Some(load);
+            self.out.push(Action::Load { load, task: id });
+        }
+    }
+
+    pub(super) fn on_loaded(&mut self, load: LoadId, outcome: Option<TaskOutcome>) {
+        let Some(id) = self.journal.loads.remove(&load) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        // It may have expired meanwhile.
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.load = None;
+        match outcome {
+            Some(outcome) => {
+                let outcome = RecordedOutcome::Here(outcome);
+                let kept = core::mem::replace(&mut task.outcome, outcome);
+                self.tell_waiters(id);
+                if let Some(task) = self.tasks.get_mut(id) {
+                    task.outcome = kept;
+                }
+            }
+            None => {
+                let waiters = core::mem::take(&mut task.waiters);
+                self.fail_waiters(waiters, &store_error(Unstored::Broken, NOT_READ));
+            }
+        }
+    }
+
+    // --------------------------------------------------------------------- restart
+
+    /// A task from before a restart. One whose work was cut off has failed.
+    pub(super) fn on_restored(&mut self, record: TaskRecord) {
+        let id = record.id;
+        if self.tasks.contains(id) {
+            self.counters.late_reports += 1;
+            return;
+        }
+        // The wall clock is all there is to tell how long we were gone, and it may have been set.
+        let most = record.ttl.max(self.settings.tasks.late_result);
+        let left = record.expires.since(self.now.wall).min(most);
+        if left == Duration::ZERO {
+            self.counters.tasks_expired += 1;
+            return self.store_removal(id);
+        }
+        let task = self.tasks.restore(record, self.now);
+        let ended = task.status.is_terminal();
+        self.timers.arm(&mut task.timer, Timer::Task(id), self.now.at + left);
+        if ended {
+            self.drop_copy(id);
+        } else {
+            let error = ErrorObject::new(code::INTERRUPTED, INTERRUPTED);
+            self.end_task(id, Change::Fail, Some(INTERRUPTED.into()), Err(error));
+        }
+    }
+}
+
+const NOT_CREATED: &str = "no task was created: free or repair it, then try again; \
+                           calls that are no task go on";
+const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
+const NOT_READ: &str = "what came of the task could not be read: ask again";
+
+/// What a request is answered that needs the store while that takes or gives nothing.
+fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
+    let store = match why {
+        Unstored::Full => "the task store is full",
+        Unstored::Broken => "the task store fails",
+    };
+    ErrorObject::new(code::STORE_UNAVAILABLE, alloc::format!("{store}: {consequence}"))
+        .with_data(alloc::format!("{{\"store\":\"{}\"}}", why.as_str()))
+}
+
+/// What a request about a task is answered whose end the store has not taken.
+pub(super) fn untold(why: Unstored) -> ErrorObject {
+    store_error(why, NOT_TOLD)
+}
+
+/// Every agreement between tasks, jobs, waiters and the store.
+///
+/// # Panics
+/// When one is broken.
+pub(super) fn check(engine: &Engine) {
+    let journal = &engine.journal;
+    let mut creating = 0;
+    for (id, task) in engine.tasks.iter() {
+        let held = task.job.and_then(|job| engine.jobs.get(&job));
+        let held = held.is_some_and(|job| matches!(job.state, JobState::Held(_)));
+        assert_eq!(held, matches!(task.disk, Disk::Creating(_)), "{id}: held while created");
+        let ended = task.status.is_terminal();
+        match &task.disk {
+            Disk::Settled => {
+                let waits = !ended || task.load.is_some();
+                assert!(waits || task.waiters.is_empty(), "{id} keeps somebody waiting");
+            }
+            Disk::Creating(seq) => {
+                creating += 1;
+                assert!(!ended && task.timer.is_none() && task.listeners.is_empty());
+                assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
+            }
+            Disk::Ending(seq, before) => {
+                assert!(ended && !before.status.is_terminal(), "{id} ends once");
+                assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
+            }
+            Disk::Owed(before) => {
+                assert!(ended && !before.status.is_terminal(), "{id} ends once");
+                assert!(journal.owed.contains(id), "{id} is never written");
+                assert!(task.waiters.is_empty(), "{id} keeps somebody waiting for ever");
+            }
+        }
+        if let Some(load) = task.load {
+            assert_eq!(journal.loads.get(&load), Some(id), "{id} waits for no load");
+            assert!(matches!(task.outcome, RecordedOutcome::Stored { .. }));
+        }
+    }
+    assert_eq!(creating, journal.creating, "creations are counted");
+    for id in &journal.owed {
+        let owed = engine.tasks.get(*id).is_none_or(|task| matches!(task.disk, Disk::Owed(_)));
+        assert!(owed && journal.trouble.is_some(), "{id} is owed to a store that works");
+    }
+    match journal.trouble.as_ref().map(|trouble| trouble.phase) {
+        None => {}
+        Some(Phase::Resting(timer)) => assert!(timer.is_some(), "the store is given up"),
+        Some(Phase::Trying { last, .. }) => {
+            let open = journal.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
+            assert!(open, "the store is tried with nothing");
+        }
+    }
+    let idle = journal.sent.is_empty() && journal.trouble.is_none() && journal.loads.is_empty();
+    assert!(journal.is_on() || idle, "there is no store");
+}
+
+/// Whether the store's timer is armed.
+pub(super) fn is_armed(engine: &Engine) -> bool {
+    matches!(engine.journal.trouble, Some(Trouble { phase: Phase::Resting(Some(_)), .. }))
+}

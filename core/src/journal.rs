@@ -1,0 +1,107 @@
+//! The engine's side of the store: which writes are on their way, and what the store is still owed
+//! (DUR-01).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::durable::{LoadId, Seq, Unstored};
+use crate::id::TaskId;
+use crate::time::Instant;
+
+/// Writes of one try after the store has failed; the next follow when these are on disk.
+pub(crate) const TRY_MAX: usize = 64;
+
+/// What there is between an engine and its store.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// Whether there is a store.
+    on: bool,
+    last: u64,
+    last_load: u64,
+    /// Writes on their way, and their tasks.
+    pub(crate) sent: BTreeMap<Seq, TaskId>,
+    /// Tasks the store has to be told of when it works again: how they are by then, or that they
+    /// are gone.
+    pub(crate) owed: BTreeSet<TaskId>,
+    pub(crate) trouble: Option<Trouble>,
+    /// Loads on their way, and their tasks, which may be gone by now.
+    pub(crate) loads: BTreeMap<LoadId, TaskId>,
+    /// Tasks whose creation is on its way.
+    pub(crate) creating: usize,
+}
+
+/// The store has failed and has not taken everything it is owed yet.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    /// Why it failed the last time.
+    pub(crate) why: Unstored,
+    pub(crate) phase: Phase,
+}
+
+/// What is done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is left alone until then.
+    Resting(Option<Instant>),
+    /// It is tried again.
+    Trying {
+        /// The last write of the try.
+        last: Seq,
+        /// Whether one of them failed.
+        failed: bool,
+    },
+}
+
+impl Journal {
+    pub(crate) const fn new(on: bool) -> Self {
+        Self {
+            on,
+            last: 0,
+            last_load: 0,
+            sent: BTreeMap::new(),
+            owed: BTreeSet::new(),
+            trouble: None,
+            loads: BTreeMap::new(),
+            creating: 0,
+        }
+    }
+
+    pub(crate) const fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Why the store takes nothing at the moment, if so.
+    pub(crate) fn trouble(&self) -> Option<Unstored> {
+        self.trouble.as_ref().map(|trouble| trouble.why)
+    }
+
+    /// The number of the next write, which is about this task.
+    pub(crate) fn number(&mut self, id: TaskId) -> Seq {
+        self.last += 1;
+        let seq = Seq::new(self.last);
+        self.sent.insert(seq, id);
+        seq
+    }
+
+    /// The number of the next load, which is of this task.
+    pub(crate) fn number_load(&mut self, id: TaskId) -> LoadId {
+        self.last_load += 1;
+        let load = LoadId::new(self.last_load);
+        self.loads.insert(load, id);
+        load
+    }
+
+    /// Takes out the first write that is on its way, if it is not after `upto`.
+    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, TaskId)> {
+        let first = self.sent.first_entry().filter(|entry| *entry.key() <= upto)?;
+        Some(first.remove_entry())
+    }
+
+    /// Takes out the next tasks the store is owed, for one try.
+    pub(crate) fn take_owed(&mut self) -> BTreeSet<TaskId> {
+        let rest = match self.owed.iter().nth(TRY_MAX).copied() {
+            Some(first_left) => self.owed.split_off(&first_left),
+            None => BTreeSet::new(),
+        };
+        core::mem::replace(&mut self.owed, rest)
+    }
+}

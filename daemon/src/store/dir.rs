@@ -1,0 +1,303 @@
+//! The state directory: ours alone, and one daemon's at a time.
+//!
+//! `lock` is held by the daemon for life, and names it. `processes` is held by the daemon and by
+//! every process that ends what a killed daemon leaves behind, so that the next daemon waits until
+//! nothing of the last one is left. `tasks` holds the store.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::process;
+
+/// How long what a dead daemon left behind may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+/// When a start that waits for that says so.
+const SAID_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Bytes of a lock file that are read.
+const TEXT_BYTES_MAX: u64 = 4096;
+
+/// A state directory that is this process's, for as long as this lives.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+    processes: File,
+}
+
+/// Why a state directory cannot be used.
+#[derive(Debug)]
+pub enum StateDirError {
+    /// The system does not let us.
+    Io {
+        /// At what.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It belongs to another user.
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Others can get into it.
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A daemon uses it.
+    Held {
+        /// The directory.
+        path: PathBuf,
+        /// What the daemon says of itself.
+        by: String,
+    },
+    /// Processes of a dead daemon do not go.
+    LeftBehind {
+        /// The directory.
+        path: PathBuf,
+        /// What is known of them.
+        what: String,
+    },
+}
+
+impl fmt::Display for StateDirError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, error } => {
+                write!(f, "cannot use the state directory: {}: {error}", path.display())
+            }
+            Self::Foreign { path, owner, us } => write!(
+                f,
+                "the state directory {} belongs to uid {owner} and this is uid {us}; \
+                 set `state_dir` in [daemon] to a directory of your own",
+                path.display()
+            ),
+            Self::Open { path, mode } => write!(
+                f,
+                "the state directory {} is open to others (mode {mode:04o}); \
+                 it holds results of tools: chmod 700 {}",
+                path.display(),
+                path.display()
+            ),
+            Self::Held { path, by } => write!(
+                f,
+                "the state directory {} is used by another daemon ({by}); \
+                 stop that one, or set `state_dir` in [daemon] to another directory",
+                path.display()
+            ),
+            Self::LeftBehind { path, what } => {
+                write!(f, "processes of the last daemon in {} do not end: {what}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for StateDirError {}
+
+impl StateDir {
+    /// Takes the directory, which is made if it is not there, and waits until nothing is left of
+    /// the jobs of a daemon that had it before.
+    ///
+    /// # Errors
+    /// [`StateDirError`].
+    pub fn take(path: &Path) -> Result<Self, StateDirError> {
+        make(path)?;
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| StateDirError::Io { path, error }
+        };
+        let (lock_path, processes_path) = (path.join("lock"), path.join("processes"));
+        let mut lock = open(&lock_path).map_err(at(&lock_path))?;
+        if !try_lock(&lock).map_err(at(&lock_path))? {
+            let by = text(&mut lock).map_err(at(&lock_path))?;
+            let by = String::from_utf8_lossy(&by).trim().to_owned();
+            let by = if by.is_empty() { "it does not say who it is".into() } else { by };
+            return Err(StateDirError::Held { path: path.to_owned(), by });
+        }
+        let by = format!("process {}\n", std::process::id());
+        replace(&lock, by.as_bytes()).map_err(at(&lock_path))?;
+        let mut processes = open(&processes_path).map_err(at(&processes_path))?;
+        wait_for_leftovers(path, &mut processes)?;
+        replace(&processes, b"").map_err(at(&processes_path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock, processes })
+    }
+
+    /// The directory of the store, made if it is not there.
+    ///
+    /// # Errors
+    /// [`StateDirError`].
+    pub fn store(&self) -> Result<PathBuf, StateDirError> {
+        let path = self.path.join("tasks");
+        make(&path)?;
+        Ok(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the processes have to hold that end what we would leave behind.
+    pub(crate) fn lease(&self) -> io::Result<OwnedFd> {
+        self.processes.as_fd().try_clone_to_owned()
+    }
+
+    /// Notes the control group of our jobs for the next daemon.
+    pub(crate) fn note_group(&self, group: &Path) -> io::Result<()> {
+        replace(&self.processes, group.as_os_str().as_bytes())
+    }
+}
+
+/// Makes a directory for us alone, if it is not there; checks that it is ours alone.
+fn make(path: &Path) -> Result<(), StateDirError> {
+    let at = |error| StateDirError::Io { path: path.to_owned(), error };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
+    let found = fs::metadata(path).map_err(at)?;
+    let us = geteuid().as_raw();
+    if found.uid() != us {
+        return Err(StateDirError::Foreign { path: path.to_owned(), owner: found.uid(), us });
+    }
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(StateDirError::Open { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// False when somebody else has it.
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn text(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn replace(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.set_len(0)?;
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    file.write_all_at(bytes, 0)?;
+    file.flush()
+}
+
+/// Waits until nothing is left of a dead daemon's jobs.
+fn wait_for_leftovers(path: &Path, processes: &mut File) -> Result<(), StateDirError> {
+    let left = |what: String| StateDirError::LeftBehind { path: path.to_owned(), what };
+    let at = |error| StateDirError::Io { path: path.join("processes"), error };
+    let begun = Instant::now();
+    let mut is_said = false;
+    while !try_lock(processes).map_err(at)? {
+        let waited = begun.elapsed();
+        if waited > GONE_WITHIN {
+            return Err(left(format!("they were waited for for {GONE_WITHIN:?}")));
+        }
+        if waited > SAID_AFTER && !is_said {
+            is_said = true;
+            tracing::warn!("waiting for the processes of the last daemon to end");
+        }
+        sleep(PAUSE);
+    }
+    let group = PathBuf::from(std::ffi::OsString::from_vec(text(processes).map_err(at)?));
+    process::end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_for_us_alone_and_taken_once() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let path = home.path().join("a/b");
+        let first = StateDir::take(&path).expect("free");
+        let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&first.store().expect("made")), 0o700);
+        assert_eq!(mode(&path.join("lock")), 0o600);
+        let second = StateDir::take(&path).expect_err("held").to_string();
+        assert!(second.contains(&format!("process {}", std::process::id())), "{second}");
+        assert!(second.contains(&path.display().to_string()), "{second}");
+        drop(first);
+        StateDir::take(&path).expect("free again");
+    }
+
+    #[test]
+    fn one_that_is_open_to_others_is_refused_by_name() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let path = home.path().join("open");
+        fs::create_dir(&path).expect("made");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("changed");
+        let why = StateDir::take(&path).expect_err("open").to_string();
+        assert!(
+            why.contains("0750") && why.contains(&format!("chmod 700 {}", path.display())),
+            "{why}"
+        );
+        let file = home.path().join("file");
+        fs::write(&file, "").expect("written");
+        let why = StateDir::take(&file).expect_err("a file").to_string();
+        assert!(why.contains(&file.display().to_string()), "{why}");
+    }
+
+    #[test]
+    fn another_user_is_refused_by_number() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can give a directory away");
+            return;
+        }
+        let home = tempfile::tempdir().expect("tempdir");
+        std::os::unix::fs::chown(home.path(), Some(12345), None).expect("given away");
+        let why = StateDir::take(home.path()).expect_err("foreign").to_string();
+        assert!(why.contains("uid 12345"), "{why}");
+    }
+
+    #[test]
+    fn whoever_holds_the_lease_is_waited_for() {
+        let home = tempfile::tempdir().expect("tempdir");
+        let dir = StateDir::take(home.path()).expect("free");
+        let lease = dir.lease().expect("a descriptor");
+        drop(dir);
+        let held = Duration::from_millis(200);
+        let holder = std::thread::spawn(move || {
+            sleep(held);
+            drop(lease);
+        });
+        let begun = Instant::now();
+        StateDir::take(home.path()).expect("free once it is given back");
+        assert!(begun.elapsed() >= held / 2);
+        holder.join().expect("no panic");
+    }
+}

@@ -1,0 +1,129 @@
+//! A store that fails on purpose, in front of one that does not.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ceased_core::id::TaskId;
+
+use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use super::{Due, Store, StoreError};
+
+/// What goes wrong from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// There is no room for what is new; what is owed fits.
+    Full,
+    /// There is no room for anything.
+    FullForAll,
+    /// Every write fails and is not there.
+    Broken,
+    /// Every write fails, and is there all the same.
+    Unknown,
+    /// The system cannot say what is on disk.
+    Lost,
+    /// The store's thread panics.
+    Panic,
+    /// Every write takes this long.
+    Slow(Duration),
+}
+
+/// Decides what goes wrong; another thread has the store. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Mutex<Fault>>);
+
+impl Faults {
+    /// From now on this goes wrong.
+    pub fn set(&self, fault: Fault) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub fn get(&self) -> Fault {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A store in front of another that fails when it is told to.
+pub struct Faulty<S> {
+    inner: S,
+    faults: Faults,
+    is_broken: bool,
+}
+
+impl<S: Store> Faulty<S> {
+    /// In front of `inner`; `faults` decides.
+    pub const fn new(inner: S, faults: Faults) -> Self {
+        Self { inner, faults, is_broken: false }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.is_broken {
+            return Err(StoreError::Broken("it was not reopened".into()));
+        }
+        Ok(())
+    }
+}
+
+impl<S: Store> Store for Faulty<S> {
+    fn restore(
+        &mut self,
+        resident: usize,
+        each: &mut dyn FnMut(TaskRecord),
+    ) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.restore(resident, each)
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
+        self.check()?;
+        match (self.faults.get(), due) {
+            (Fault::None, _) | (Fault::Full, Due::Owed) => self.inner.commit(writes, due),
+            (Fault::Full, Due::New) | (Fault::FullForAll, _) => Err(StoreError::Full),
+            (Fault::Broken, _) => {
+                self.is_broken = true;
+                Err(StoreError::Broken("a write failed on purpose".into()))
+            }
+            (Fault::Unknown, _) => {
+                self.is_broken = true;
+                self.inner.commit(writes, due)?;
+                Err(StoreError::Broken("a write failed on purpose after it was done".into()))
+            }
+            (Fault::Lost, _) => Err(StoreError::Lost("a sync failed on purpose".into())),
+            (Fault::Panic, _) => panic!("the store panics on purpose"),
+            (Fault::Slow(pause), _) => {
+                std::thread::sleep(pause);
+                self.inner.commit(writes, due)
+            }
+        }
+    }
+
+    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+        self.check()?;
+        self.inner.load(task)
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        self.check()?;
+        self.inner.tidy()
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        match self.faults.get() {
+            Fault::Broken | Fault::Unknown => Err(StoreError::Broken("still broken".into())),
+            Fault::None
+            | Fault::Full
+            | Fault::FullForAll
+            | Fault::Lost
+            | Fault::Panic
+            | Fault::Slow(_) => {
+                self.inner.reopen()?;
+                self.is_broken = false;
+                Ok(())
+            }
+        }
+    }
+}

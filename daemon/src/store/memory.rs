@@ -1,0 +1,80 @@
+//! A store that lasts as long as the process; the measure of what every other store has to do.
+
+use std::collections::BTreeMap;
+
+use ceased_core::id::TaskId;
+
+use super::durable::{RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
+use super::record::KeptOutcome;
+use super::{Due, Store, StoreError};
+
+/// A store in memory. It is never full and never fails.
+#[derive(Debug, Default)]
+pub struct Memory {
+    records: BTreeMap<TaskId, TaskRecord>,
+}
+
+impl Memory {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many records it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+impl Store for Memory {
+    fn restore(
+        &mut self,
+        resident: usize,
+        each: &mut dyn FnMut(TaskRecord),
+    ) -> Result<(), StoreError> {
+        for record in self.records.values() {
+            let mut record = record.clone();
+            if let RecordedOutcome::Here(outcome) = &record.outcome {
+                let bytes = KeptOutcome::of(outcome).map_err(StoreError::Refused)?.json.len();
+                if bytes > resident {
+                    record.outcome = RecordedOutcome::Stored { bytes };
+                }
+            }
+            each(record);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite], _: Due) -> Result<(), StoreError> {
+        for write in writes {
+            match write {
+                StoreWrite::Put(record) => drop(self.records.insert(record.id, record.clone())),
+                StoreWrite::Delete(task) => drop(self.records.remove(task)),
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+        Ok(self.records.get(&task).and_then(|record| match &record.outcome {
+            RecordedOutcome::Here(outcome) => Some(outcome.clone()),
+            RecordedOutcome::Open | RecordedOutcome::Stored { .. } => None,
+        }))
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! A record as plain values, for a file: texts and numbers that mean the same for ever, and sums
+//! over them, so that a flipped bit is found before it is believed.
+
+use std::hash::Hasher as _;
+use std::time::Duration;
+
+use ceased_core::event::Identity;
+use ceased_core::message::ErrorObject;
+use ceased_core::task::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use siphasher::sip::SipHasher24;
+
+use super::durable::TaskOutcome;
+
+/// An outcome as it is kept: its kind, and its JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeptOutcome {
+    /// Whether it is a result or an error.
+    pub(super) kind: Kind,
+    /// Its JSON text.
+    pub(super) json: Box<str>,
+}
+
+/// What an outcome is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A result.
+    Result,
+    /// A JSON-RPC error.
+    Error,
+}
+
+impl Kind {
+    /// Its number in a file.
+    pub(super) const fn number(self) -> i64 {
+        match self {
+            Self::Result => 0,
+            Self::Error => 1,
+        }
+    }
+
+    /// The kind with this number.
+    pub(super) const fn from_number(number: i64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Result),
+            1 => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+
+/// A JSON-RPC error as JSON.
+#[derive(Serialize, Deserialize)]
+struct KeptError {
+    code: i64,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+impl KeptOutcome {
+    /// An outcome as it is kept; an error message when it cannot be.
+    pub(super) fn of(outcome: &TaskOutcome) -> Result<Self, String> {
+        match outcome {
+            Ok(result) => Ok(Self { kind: Kind::Result, json: result.get().into() }),
+            Err(error) => {
+                let data = error.data.as_ref().map(|data| RawValue::from_string(data.to_string()));
+                let kept = KeptError {
+                    code: error.code,
+                    message: error.message.to_string(),
+                    data: data.transpose().map_err(|error| error.to_string())?,
+                };
+                let json = serde_json::to_string(&kept).map_err(|error| error.to_string())?;
+                Ok(Self { kind: Kind::Error, json: json.into() })
+            }
+        }
+    }
+
+    /// The outcome; an error message when it is none.
+    pub(super) fn outcome(self) -> Result<TaskOutcome, String> {
+        match self.kind {
+            Kind::Result => {
+                let raw = RawValue::from_string(self.json.into());
+                raw.map(Ok).map_err(|error| error.to_string())
+            }
+            Kind::Error => {
+                let kept: KeptError =
+                    serde_json::from_str(&self.json).map_err(|error| error.to_string())?;
+                let error = ErrorObject::new(kept.code, kept.message);
+                Ok(Err(match kept.data {
+                    Some(data) => error.with_data(data.get().to_owned()),
+                    None => error,
+                }))
+            }
+        }
+    }
+
+    /// A sum over all of it.
+    pub(super) fn sum(&self) -> i64 {
+        let mut sum = Sum::default();
+        sum.number(self.kind.number());
+        sum.text(&self.json);
+        sum.finish()
+    }
+}
+
+/// A sum over values, each with its length, so that no two lists of values share one by shape.
+#[derive(Default)]
+pub(super) struct Sum(SipHasher24);
+
+impl Sum {
+    /// Adds bytes.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.write_u64(bytes.len() as u64);
+        self.0.write(bytes);
+    }
+
+    /// Adds a text.
+    pub(super) fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Adds a number.
+    pub(super) fn number(&mut self, number: i64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    /// The sum.
+    pub(super) fn finish(self) -> i64 {
+        self.0.finish().cast_signed()
+    }
+}
+
+/// The status with this word.
+pub(super) fn status(word: &str) -> Option<Status> {
+    use Status::{Cancelled, Completed, Failed, InputRequired, Working};
+    [Working, InputRequired, Completed, Failed, Cancelled]
+        .into_iter()
+        .find(|status| status.as_str() == word)
+}
+
+/// The identity that shows itself as this text.
+pub(super) fn identity(text: &str) -> Option<Identity> {
+    match text.split_once(':') {
+        Some(("uid", uid)) => uid.parse().ok().map(Identity::User),
+        Some(("token", name)) => Some(Identity::Token(name.into())),
+        Some(_) => None,
+        None => (text == "anonymous").then_some(Identity::Anonymous),
+    }
+}
+
+/// A duration in whole nanoseconds, as far as a file can count: 292 years.
+pub(super) fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The duration of so many nanoseconds.
+pub(super) fn duration(nanos: i64) -> Option<Duration> {
+    u64::try_from(nanos).ok().map(Duration::from_nanos)
+}

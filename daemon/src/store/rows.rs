@@ -1,0 +1,253 @@
+//! Records as rows: written, read back, and not believed unless their sums are right.
+
+use ceased_core::id::TaskId;
+use ceased_core::time::Wall;
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
+use uuid::Uuid;
+
+use super::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use super::record::{self, KeptOutcome, Kind, Sum};
+
+/// Why a row was not written.
+pub(super) enum Unwritten {
+    /// It cannot be kept.
+    Refused(String),
+    /// SQLite says so.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Unwritten {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// Why the rows were not read.
+pub(super) enum Unread {
+    /// One of them is not what was written.
+    Damaged(String),
+    /// SQLite says so.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Unread {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+const PUT: &str = "
+    INSERT INTO task (id, owner, position, tool, status, status_message, created_ms, updated_ms,
+        expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+    ON CONFLICT (id) DO UPDATE SET owner = ?2, position = ?3, tool = ?4, status = ?5,
+        status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
+        sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
+
+const ALL: &str = "
+    SELECT id, owner, position, tool, status, status_message, created_ms, updated_ms, expires_ms,
+        ttl_ns, sum, outcome_kind, outcome_sum, octet_length(outcome),
+        CASE WHEN octet_length(outcome) <= ?1 THEN outcome END
+    FROM task";
+
+const OUTCOME: &str = "SELECT outcome_kind, outcome_sum, outcome FROM task WHERE id = ?1";
+
+/// Everything of a record but its outcome, as it is kept.
+struct Head {
+    id: [u8; 16],
+    owner: String,
+    position: i64,
+    tool: String,
+    status: String,
+    status_message: Option<String>,
+    created: i64,
+    updated: i64,
+    expires: i64,
+    ttl: i64,
+}
+
+impl Head {
+    fn of(record: &TaskRecord) -> Self {
+        Self {
+            id: *record.id.uuid().as_bytes(),
+            owner: record.owner.to_string(),
+            position: record.position.cast_signed(),
+            tool: record.tool.to_string(),
+            status: record.status.as_str().to_owned(),
+            status_message: record.status_message.as_deref().map(str::to_owned),
+            created: record.created.as_millis().cast_signed(),
+            updated: record.updated.as_millis().cast_signed(),
+            expires: record.expires.as_millis().cast_signed(),
+            ttl: record::nanos(record.ttl),
+        }
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            owner: row.get(1)?,
+            position: row.get(2)?,
+            tool: row.get(3)?,
+            status: row.get(4)?,
+            status_message: row.get(5)?,
+            created: row.get(6)?,
+            updated: row.get(7)?,
+            expires: row.get(8)?,
+            ttl: row.get(9)?,
+        })
+    }
+
+    fn sum(&self) -> i64 {
+        let mut sum = Sum::default();
+        sum.bytes(&self.id);
+        for text in [&self.owner, &self.tool, &self.status] {
+            sum.text(text);
+        }
+        sum.number(self.status_message.is_some().into());
+        sum.text(self.status_message.as_deref().unwrap_or_default());
+        for number in [self.position, self.created, self.updated, self.expires, self.ttl] {
+            sum.number(number);
+        }
+        sum.finish()
+    }
+
+    /// The record with this outcome; `None` when a value means nothing.
+    fn record(self, outcome: RecordedOutcome) -> Option<TaskRecord> {
+        let wall = |millis: i64| Wall::from_millis(millis.cast_unsigned());
+        Some(TaskRecord {
+            id: TaskId::new(Uuid::from_bytes(self.id)),
+            owner: record::identity(&self.owner)?,
+            position: self.position.cast_unsigned(),
+            tool: self.tool.into(),
+            status: record::status(&self.status)?,
+            status_message: self.status_message.map(Into::into),
+            created: wall(self.created),
+            updated: wall(self.updated),
+            ttl: record::duration(self.ttl)?,
+            expires: wall(self.expires),
+            outcome,
+        })
+    }
+}
+
+/// Writes a record in the place of the one with its id; the bytes of it.
+pub(super) fn put(connection: &Connection, record: &TaskRecord) -> Result<usize, Unwritten> {
+    let outcome = match &record.outcome {
+        RecordedOutcome::Open => None,
+        RecordedOutcome::Here(outcome) => {
+            Some(KeptOutcome::of(outcome).map_err(Unwritten::Refused)?)
+        }
+        RecordedOutcome::Stored { .. } => {
+            return Err(Unwritten::Refused("its outcome is not in the write".into()));
+        }
+    };
+    let head = Head::of(record);
+    let json = outcome.as_ref().map(|outcome| &*outcome.json);
+    connection.prepare_cached(PUT)?.execute(params![
+        head.id,
+        head.owner,
+        head.position,
+        head.tool,
+        head.status,
+        head.status_message,
+        head.created,
+        head.updated,
+        head.expires,
+        head.ttl,
+        head.sum(),
+        outcome.as_ref().map(|outcome| outcome.kind.number()),
+        outcome.as_ref().map(KeptOutcome::sum),
+        json,
+    ])?;
+    Ok(json.map_or(0, str::len))
+}
+
+/// Removes a record, if it is there.
+pub(super) fn delete(connection: &Connection, task: TaskId) -> Result<usize, Unwritten> {
+    connection
+        .prepare_cached("DELETE FROM task WHERE id = ?1")?
+        .execute([task.uuid().as_bytes()])?;
+    Ok(0)
+}
+
+/// Hands every record to `each`; outcomes of more than `resident` bytes stay where they are.
+pub(super) fn all(
+    connection: &Connection,
+    resident: usize,
+    each: &mut dyn FnMut(TaskRecord),
+) -> Result<(), Unread> {
+    let mut statement = connection.prepare(ALL)?;
+    let mut rows = statement.query([i64::try_from(resident).unwrap_or(i64::MAX)])?;
+    while let Some(row) = rows.next()? {
+        each(read(row)?);
+    }
+    Ok(())
+}
+
+/// A record, if it is what was written.
+fn read(row: &Row<'_>) -> Result<TaskRecord, Unread> {
+    let head = Head::read(row).map_err(misfit)?;
+    let task = Uuid::from_bytes(head.id);
+    let damaged = |what: &str| Unread::Damaged(format!("the record of task {task} {what}"));
+    if head.sum() != row.get::<_, i64>(10).map_err(misfit)? {
+        return Err(damaged("does not have the sum it was written with"));
+    }
+    let bytes: Option<i64> = row.get(13).map_err(misfit)?;
+    let outcome = match (bytes, row.get::<_, Option<String>>(14).map_err(misfit)?) {
+        (None, _) => RecordedOutcome::Open,
+        (Some(bytes), None) => {
+            RecordedOutcome::Stored { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
+        }
+        (Some(_), Some(json)) => {
+            let (kind, sum) = (row.get(11).map_err(misfit)?, row.get(12).map_err(misfit)?);
+            RecordedOutcome::Here(kept(kind, sum, json).map_err(|what| damaged(&what))?)
+        }
+    };
+    head.record(outcome).ok_or_else(|| damaged("has a value that means nothing"))
+}
+
+/// What came of a task: `None` for nothing yet, an error text for what is not what was written.
+pub(super) fn outcome(
+    connection: &Connection,
+    task: TaskId,
+) -> rusqlite::Result<Result<Option<TaskOutcome>, String>> {
+    let mut statement = connection.prepare_cached(OUTCOME)?;
+    statement.query_row([task.uuid().as_bytes()], |row| {
+        let Some(json) = row.get::<_, Option<String>>(2)? else { return Ok(Ok(None)) };
+        Ok(kept(row.get(0)?, row.get(1)?, json).map(Some))
+    })
+}
+
+/// An outcome, if it is what was written.
+fn kept(kind: Option<i64>, sum: Option<i64>, json: String) -> Result<TaskOutcome, String> {
+    let kind = kind.and_then(Kind::from_number).ok_or("has an outcome of no known kind")?;
+    let kept = KeptOutcome { kind, json: json.into() };
+    if sum != Some(kept.sum()) {
+        return Err("has an outcome without the sum it was written with".into());
+    }
+    kept.outcome().map_err(|why| format!("has an outcome that is none: {why}"))
+}
+
+/// A value of another type than was written is damage; everything else is SQLite's.
+fn misfit(error: rusqlite::Error) -> Unread {
+    match error {
+        rusqlite::Error::InvalidColumnType(column, ref name, kind) => {
+            Unread::Damaged(format!("column {column} ({name}) holds {}", shown(kind)))
+        }
+        other => match other.sqlite_error() {
+            Some(_) => Unread::Sqlite(other),
+            None => Unread::Damaged(other.to_string()),
+        },
+    }
+}
+
+const fn shown(kind: Type) -> &'static str {
+    match kind {
+        Type::Null => "nothing",
+        Type::Integer => "an integer",
+        Type::Real => "a fraction",
+        Type::Text => "a text",
+        Type::Blob => "bytes",
+    }
+}

@@ -1,0 +1,82 @@
+//! The format of the file: its version, and the way to it from every earlier one.
+//!
+//! A version is never changed once released. A new one is a step at the end of [`STEPS`] and a file
+//! of the old one in `tests/store/`, which the tests read.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::{StoreError, Unusable};
+
+/// What marks a file as ours: "ceas".
+pub(super) const APPLICATION_ID: i32 = 0x6365_6173;
+
+/// Step N leads from version N to N + 1; an empty file has version 0.
+const STEPS: &[&str] = &["
+    CREATE TABLE task (
+        id BLOB NOT NULL PRIMARY KEY,   -- the sixteen bytes of its UUID
+        owner TEXT NOT NULL,            -- uid:N, token:NAME or anonymous
+        position INTEGER NOT NULL,      -- in the owner's list
+        tool TEXT NOT NULL,
+        status TEXT NOT NULL,           -- the word on the wire
+        status_message TEXT,
+        created_ms INTEGER NOT NULL,    -- these three since 1970
+        updated_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        ttl_ns INTEGER NOT NULL,
+        sum INTEGER NOT NULL,           -- over everything above
+        outcome_kind INTEGER,           -- 0 a result, 1 an error
+        outcome_sum INTEGER,            -- over these two
+        outcome TEXT                    -- JSON
+    ) STRICT;
+"];
+
+/// The version this program writes.
+pub(super) const VERSION: usize = STEPS.len();
+
+/// What a file is.
+pub(super) enum Format {
+    /// Ours, of this version.
+    Ours(usize),
+    /// Something else.
+    Alien(i32),
+}
+
+/// What this file is.
+pub(super) fn format(connection: &Connection) -> rusqlite::Result<Format> {
+    let number =
+        |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    Ok(match number("application_id")? {
+        APPLICATION_ID => Format::Ours(usize::try_from(number("user_version")?).unwrap_or(0)),
+        other => Format::Alien(other),
+    })
+}
+
+/// Brings a file of ours from `version` to [`VERSION`], a step a transaction.
+pub(super) fn migrate(connection: &mut Connection, version: usize) -> rusqlite::Result<()> {
+    for (number, step) in STEPS.iter().enumerate().skip(version) {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        let next = i64::try_from(number + 1).unwrap_or(i64::MAX);
+        transaction.pragma_update(None, "user_version", next)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// The version of a file that this program can read; otherwise why it cannot.
+pub(super) fn readable(format: &Format, file: &str) -> Result<usize, StoreError> {
+    match *format {
+        Format::Ours(version) if version > VERSION => {
+            Err(StoreError::Unusable(Unusable::TooNew(format!(
+                "{file} has format {version}, written by a newer ceased; this one knows formats up \
+                 to {VERSION}"
+            ))))
+        }
+        Format::Ours(0) => Err(StoreError::damaged(format!("{file} has no format version"))),
+        Format::Ours(version) => Ok(version),
+        Format::Alien(id) => Err(StoreError::damaged(format!(
+            "{file} is no store of ceased (its application id is {id:#x})"
+        ))),
+    }
+}

@@ -1,0 +1,341 @@
+//! The store on a disk: SQLite with a write-ahead log, synced at every commit, held by one
+//! connection alone.
+//!
+//! `tasks.db` and `tasks.db-wal` belong together; `reserve` is room kept for a full disk. A file
+//! that is there and cannot be read is never replaced: opening it fails.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ceased_core::id::TaskId;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
+
+use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use super::reserve::{self, Reserve};
+use super::{Due, Store, StoreError, rows, schema};
+
+/// The database in the store's directory.
+const FILE: &str = "tasks.db";
+/// A database that is being made.
+const NEW_FILE: &str = "tasks.db.new";
+/// The write-ahead log, as SQLite calls it.
+const LOG_FILE: &str = "tasks.db-wal";
+/// The reserve.
+const RESERVE_FILE: &str = "reserve";
+/// For trying out whether there is room.
+const PROBE_FILE: &str = "probe";
+
+/// Pages of the log at which it is copied into the database: 4 MiB.
+const LOG_PAGES: usize = 1000;
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
+/// What a write changes besides its own bytes: the table, the index, a list of free pages.
+const PAGES_A_WRITE: usize = 4;
+/// Bytes the log's file is cut back to when it is begun anew.
+const LOG_BYTES_KEPT: i64 = 8 * 1024 * 1024;
+/// Free pages that are not worth giving back to the file system.
+const FREE_PAGES_KEPT: i64 = 256;
+/// Pages given back in one step.
+const FREE_PAGES_A_STEP: i64 = 256;
+/// A database up to this size is checked as a whole when it is opened; it takes some ms for each
+/// MiB. A larger one is checked record by record.
+const CHECKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Tasks in a directory of their own.
+#[derive(Debug)]
+pub struct Sqlite {
+    dir: PathBuf,
+    connection: Option<Connection>,
+    reserve: Reserve,
+    /// About how long the log is.
+    log_pages: usize,
+}
+
+impl Sqlite {
+    /// Opens the store in `dir`, which must be there and belong to this process alone; makes it if
+    /// the directory has none. `reserve_bytes` are kept free for what is owed when the disk is
+    /// full.
+    ///
+    /// # Errors
+    /// [`StoreError`]; with [`StoreError::Unusable`] the files are as they were.
+    pub fn open(dir: &Path, reserve_bytes: u64) -> Result<Self, StoreError> {
+        let reserve_path = dir.join(RESERVE_FILE);
+        let connection = connect(dir)?;
+        let reserve = Reserve::open(&reserve_path, reserve_bytes)
+            .map_err(|error| failed(&reserve_path, &error))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            connection: Some(connection),
+            reserve,
+            log_pages: LOG_PAGES,
+        })
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection, StoreError> {
+        self.connection.as_mut().ok_or_else(|| StoreError::Broken("it is not open".into()))
+    }
+
+    /// What an error means; a handle that cannot be trusted any more is closed.
+    fn judged(&mut self, error: &rusqlite::Error) -> StoreError {
+        let judged = judge(&self.dir, error);
+        match judged {
+            StoreError::Full | StoreError::Refused(_) => {}
+            StoreError::Broken(_) | StoreError::Unusable(_) | StoreError::Lost(_) => {
+                self.connection = None;
+            }
+        }
+        judged
+    }
+
+    fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
+        let transact = |connection: &mut Connection| -> Result<usize, rows::Unwritten> {
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut pages = 0;
+            for write in writes {
+                let bytes = match write {
+                    StoreWrite::Put(record) => rows::put(&transaction, record)?,
+                    StoreWrite::Delete(task) => rows::delete(&transaction, *task)?,
+                };
+                pages += bytes / PAGE_BYTES + PAGES_A_WRITE;
+            }
+            transaction.commit()?;
+            Ok(pages)
+        };
+        match transact(self.connection()?) {
+            Ok(pages) => self.log_pages += pages,
+            Err(rows::Unwritten::Refused(why)) => return Err(StoreError::Refused(why)),
+            Err(rows::Unwritten::Sqlite(error)) => return Err(self.judged(&error)),
+        }
+        if self.log_pages >= LOG_PAGES {
+            self.shorten_log("PASSIVE")?;
+        }
+        Ok(())
+    }
+
+    /// Copies the log into the database. No room for that is no failure: the log has it all.
+    fn shorten_log(&mut self, mode: &str) -> Result<(), StoreError> {
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        match self.connection()?.query_row(&sql, [], |row| row.get::<_, i64>(0)) {
+            Ok(_) => {
+                self.log_pages = 0;
+                Ok(())
+            }
+            Err(error) => match self.judged(&error) {
+                StoreError::Full => Ok(()),
+                other => Err(other),
+            },
+        }
+    }
+
+    /// Gives some free pages back to the file system; true when there are more.
+    fn shrink(&mut self) -> Result<bool, StoreError> {
+        let shrink = |connection: &Connection| -> rusqlite::Result<bool> {
+            let count = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
+            let (free, all): (i64, i64) = (count("freelist_count")?, count("page_count")?);
+            if free <= FREE_PAGES_KEPT.max(all / 4) {
+                return Ok(false);
+            }
+            let sql = format!("PRAGMA incremental_vacuum({FREE_PAGES_A_STEP})");
+            let mut statement = connection.prepare(&sql)?;
+            // Each row is one page; it stops with whoever stops asking.
+            let mut rows = statement.query([])?;
+            while rows.next()?.is_some() {}
+            Ok(true)
+        };
+        match shrink(self.connection()?) {
+            Ok(is_more) => Ok(is_more),
+            Err(error) => Err(self.judged(&error)),
+        }
+    }
+}
+
+impl Store for Sqlite {
+    fn restore(
+        &mut self,
+        resident: usize,
+        each: &mut dyn FnMut(TaskRecord),
+    ) -> Result<(), StoreError> {
+        let file = self.dir.join(FILE);
+        match rows::all(self.connection()?, resident, each) {
+            Ok(()) => Ok(()),
+            Err(rows::Unread::Damaged(what)) => {
+                Err(StoreError::damaged(format!("{} is damaged: {what}", file.display())))
+            }
+            Err(rows::Unread::Sqlite(error)) => Err(self.judged(&error)),
+        }
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
+        match due {
+            Due::New if !self.reserve.hold() => Err(StoreError::Full),
+            Due::New => self.write(writes),
+            Due::Owed => match self.write(writes) {
+                Err(StoreError::Full) => {
+                    self.reserve.release();
+                    self.shorten_log("TRUNCATE")?;
+                    self.write(writes)
+                }
+                other => other,
+            },
+        }
+    }
+
+    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+        let file = self.dir.join(FILE);
+        match rows::outcome(self.connection()?, task).optional() {
+            Ok(None) => Ok(None),
+            // One result that cannot be given is no reason to give none at all.
+            Ok(Some(kept)) => kept.map_err(|what| {
+                StoreError::Refused(format!("task {task} in {}: {what}", file.display()))
+            }),
+            Err(error) => Err(self.judged(&error)),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        let is_more = match self.shrink() {
+            Err(StoreError::Full) => false,
+            other => other?,
+        };
+        self.shorten_log("TRUNCATE")?;
+        Ok(is_more)
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.connection = None;
+        self.connection = Some(connect(&self.dir)?);
+        self.log_pages = LOG_PAGES;
+        Ok(())
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // Copies the log into the database and removes it; if not now, then at the next start.
+            let _ = connection.close();
+        }
+    }
+}
+
+/// A connection to the database in `dir`, which is made if there is none.
+fn connect(dir: &Path) -> Result<Connection, StoreError> {
+    let path = dir.join(FILE);
+    let shown = path.display().to_string();
+    match fs::metadata(&path) {
+        Ok(found) if found.len() == 0 => {
+            return Err(StoreError::damaged(format!("{shown} is damaged: it is empty")));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if dir.join(LOG_FILE).exists() {
+                let what = format!("{shown} is missing, and its log {LOG_FILE} is not");
+                return Err(StoreError::damaged(what));
+            }
+            make(dir)?;
+        }
+        Err(error) => return Err(failed(&path, &error)),
+    }
+    let opened = open(&path).map_err(|error| judge(dir, &error))?;
+    let mut connection = opened;
+    let format = schema::format(&connection).map_err(|error| judge(dir, &error))?;
+    let version = schema::readable(&format, &shown)?;
+    let length = fs::metadata(&path).map_or(0, |found| found.len());
+    let prepare = |connection: &mut Connection| -> rusqlite::Result<String> {
+        let verdict = if length > CHECKED_BYTES_MAX {
+            "ok".to_owned()
+        } else {
+            connection.pragma_query_value(None, "quick_check", |row| row.get(0))?
+        };
+        if verdict == "ok" {
+            schema::migrate(connection, version)?;
+        }
+        Ok(verdict)
+    };
+    match prepare(&mut connection) {
+        Ok(verdict) if verdict == "ok" => Ok(connection),
+        Ok(verdict) => {
+            let what = verdict.lines().last().unwrap_or_default();
+            Err(StoreError::damaged(format!("{shown} is damaged: {what}")))
+        }
+        Err(error) => Err(judge(dir, &error)),
+    }
+}
+
+/// Opens a database that is there and sets it up for this connection.
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // Alone: without memory shared with others, whose pages could go missing under us.
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
+}
+
+/// Makes an empty database under another name, so that one under its own name is always whole.
+fn make(dir: &Path) -> Result<(), StoreError> {
+    let new = dir.join(NEW_FILE);
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error: io::Error| failed(&path, &error)
+    };
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
+        Ok(()) | Err(_) => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(at(&new))?;
+    let fill = || -> rusqlite::Result<()> {
+        let mut connection = Connection::open_with_flags(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        schema::migrate(&mut connection, 0)?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    fill().map_err(|error| judge(dir, &error))?;
+    File::open(&new).and_then(|file| file.sync_all()).map_err(at(&new))?;
+    fs::rename(&new, dir.join(FILE)).map_err(at(&new))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+}
+
+/// What an error of SQLite means for a store in `dir`.
+fn judge(dir: &Path, error: &rusqlite::Error) -> StoreError {
+    let what = format!("{}: {error}", dir.join(FILE).display());
+    let Some(code) = error.sqlite_error() else { return StoreError::Refused(what) };
+    match code.extended_code {
+        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => return StoreError::Lost(what),
+        _ => {}
+    }
+    match code.code {
+        ffi::ErrorCode::DiskFull => StoreError::Full,
+        // A used-up quota is no full disk to SQLite.
+        ffi::ErrorCode::SystemIoFailure if reserve::is_full(&dir.join(PROBE_FILE)) => {
+            StoreError::Full
+        }
+        ffi::ErrorCode::DatabaseCorrupt | ffi::ErrorCode::NotADatabase => {
+            StoreError::damaged(format!("{} is damaged: {error}", dir.join(FILE).display()))
+        }
+        ffi::ErrorCode::TooBig
+        | ffi::ErrorCode::ConstraintViolation
+        | ffi::ErrorCode::TypeMismatch => StoreError::Refused(what),
+        _ => StoreError::Broken(what),
+    }
+}
+
+/// The system did not let us at a file.
+fn failed(path: &Path, error: &io::Error) -> StoreError {
+    if reserve::is_no_room(error) {
+        return StoreError::Full;
+    }
+    StoreError::Broken(format!("{}: {error}", path.display()))
+}
