@@ -56,8 +56,9 @@ pub(crate) fn write_tokens(home: &Home, text: &str) -> PathBuf {
     use std::io::Write as _;
     let path = home.path().join("tokens");
     let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&path).expect("a token file can be made");
+    file.write_all(text.as_bytes()).expect("it can be written");
     path
 }
 
