@@ -84,8 +84,8 @@ impl Config {
         if let Some(share) = limits.queue_per_identity {
             row("queue_per_identity", share.to_string());
         }
-        row("idempotency_keys_per_identity", limits.idempotency_keys_per_identity.to_string());
-        row("idempotency_ttl", show_duration(limits.idempotency_ttl));
+        let (keys, ttl) = (limits.idempotency_keys_per_identity, limits.idempotency_ttl);
+        row("idempotency_keys", format!("{keys}, their answers for {}", show_duration(ttl)));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
