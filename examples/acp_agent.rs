@@ -198,6 +198,7 @@ impl Agent {
             Action::Tell { caller: Caller::Host(_), .. }
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
+            | Action::Survey { .. }
             // It has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }

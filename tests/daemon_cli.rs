@@ -276,7 +276,7 @@ fn unknown_tasks() {
         for command in ["get", "result", "cancel", "watch"] {
             let ran = exits(&daemon.home, 4, &[command, id]);
             assert!(ran.out.is_empty(), "{ran:?}");
-            assert!(ran.err.contains("there is no task"), "{ran:?}");
+            assert_eq!(ran.err.matches("there is no task").count(), 1, "{ran:?}");
             assert!(!ran.err.contains('\u{1b}'), "a terminal is steered: {ran:?}");
         }
     }

@@ -1,10 +1,15 @@
 //! A recording of a live daemon, replayed: the same events give the same bytes (DET-01).
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::Stdio;
 
 use ceased::record::{ReplayError, replay};
+use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{Config, Daemon, Home, Signal};
+
+const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"kit","version":"0"}}"#;
 
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
 
@@ -57,6 +62,39 @@ fn what_a_daemon_did_an_engine_does_again() {
     assert_ne!(forged, text);
     let differs = replay(forged.as_bytes());
     assert!(matches!(differs, Err(ReplayError::Differs { .. })), "{differs:?}");
+}
+
+/// DET-01: `ceased stdio` records as `ceased serve` does, and what is recorded as written is what
+/// its peer has read.
+#[test]
+fn a_stdio_session_is_recorded() {
+    let folder = tempfile::tempdir().expect("a place for a recording");
+    let path = folder.path().join("recording");
+    let home = Home::new();
+    home.configure(&Config { tools: NEW_TOOL, ..Config::default() });
+    let path_text = path.to_str().expect("a path of letters");
+    let mut command = home.command(&["stdio", "--record", path_text]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it runs");
+    let lines = [
+        request(1, "initialize", HELLO),
+        call(2, "fresh", "{}", ""),
+        call(3, "fresh", "{}", r#","task":{}"#),
+        "this is no JSON".to_owned(),
+        request(4, "ping", "{}"),
+    ];
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all((lines.join("\n") + "\n").as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{:?}", output.status);
+    let said = String::from_utf8(output.stdout).expect("what is said is UTF-8");
+    assert!(said.lines().count() >= 5, "{said}");
+
+    let recording = fs::read(&path).expect("it was written");
+    let done = replay(&recording[..]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(done.events >= 5, "{done:?}");
+    assert_eq!(done.bytes, said.len() as u64, "every byte that was read is in the recording");
 }
 
 #[test]

@@ -16,9 +16,11 @@ fn names(tools: &Value) -> Vec<&str> {
     tools.iter().filter_map(|tool| tool["name"].as_str()).collect()
 }
 
-/// What a second `serve` in the same place says, and how it exits.
+/// What a second `serve` at the same socket says, and how it exits. Its tasks are elsewhere.
 fn refused(home: &Home) -> String {
-    let output = home.command(&["serve"]).stderr(Stdio::piped()).output().expect("it runs");
+    let mut command = home.command(&["serve"]);
+    command.env("XDG_STATE_HOME", home.path().join("other")).stderr(Stdio::piped());
+    let output = command.output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).expect("text")

@@ -5,10 +5,13 @@ use std::time::Duration;
 use ceased_core::call::{Answer, Ask, Caller, Patience, Refusal};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_tests::tools;
 use ceased_tests::trace::Input;
-use ceased_tests::world::World;
+use ceased_tests::world::{Rigged, World};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 const SECOND: Duration = Duration::from_secs(1);
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
@@ -336,4 +339,25 @@ fn calls_end_with_the_side_that_answers_them() {
     w.done(task_job, "done");
     assert_eq!(w.next(c)["id"], 5);
     assert!(!w.is_open(c), "everything is answered");
+}
+
+/// TSK-08, TSK-28: an id may be given again while the job of an expired task is still stopping;
+/// what the new task asks is not the old job's business.
+#[test]
+fn the_old_job_of_an_id_given_again_asks_nothing() {
+    let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
+    let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
+    let settings = tools::settings(Limits::default(), policy);
+    let mut w = World::made_of(settings, Rigged::new([key, id, id]));
+    let c = open(&mut w);
+    let (first, old) = w.task_with(c, "build", json!({"ttl": 1000}));
+    w.advance(SECOND + SECOND / 10);
+    let (second, new) = w.task(c, "build");
+    assert_eq!(first, second);
+    asks(&mut w, new, 1, elicitation("really?"));
+    assert_eq!(w.status(c, &second).as_deref(), Some("input_required"));
+    w.stopped(old);
+    assert_eq!(w.status(c, &second).as_deref(), Some("input_required"));
+    w.done(new, "built");
+    assert_eq!(w.status(c, &second).as_deref(), Some("completed"));
 }

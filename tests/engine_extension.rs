@@ -109,8 +109,12 @@ fn a_task_in_every_state() {
     task["resultType"] = json!("complete");
     assert_eq!(get(&mut w, c, &id), task);
     w.advance(Duration::from_secs(1));
-    let said = json!({"content": [], "_meta": {"x/y": 1}});
+    let mut said = json!({"content": [], "_meta": {"x/y": 1}});
     w.end(job, result_of(&said));
+    // As the call would have been answered.
+    said["resultType"] = json!("complete");
+    said["_meta"]["io.modelcontextprotocol/serverInfo"] =
+        task["_meta"]["io.modelcontextprotocol/serverInfo"].clone();
     (task["status"], task["result"]) = (json!("completed"), said);
     task["lastUpdatedAt"] = json!("2025-11-01T00:00:01.000Z");
     assert_eq!(get(&mut w, c, &id), task);
@@ -139,7 +143,9 @@ fn a_tools_own_error_in_both_dialects() {
     let said = json!({"content": [{"type": "text", "text": "no"}], "isError": true});
     w.end(job, result_of(&said));
     let here = get(&mut w, modern, &id);
-    assert_eq!((&here["status"], &here["result"]), (&json!("completed"), &said));
+    let result = &here["result"];
+    assert_eq!((&here["status"], &result["isError"]), (&json!("completed"), &json!(true)));
+    assert_eq!(result["content"], said["content"]);
     let there = w.result(legacy, "tasks/get", json!({"taskId": id}));
     assert_eq!((&there["status"], &there["statusMessage"]), (&json!("failed"), &json!("no")));
     let result = w.result(legacy, "tasks/result", json!({"taskId": id}));
@@ -206,6 +212,22 @@ fn the_request_of_a_task_is_over() {
     w.send(c, &cancel(json!(2)));
     w.read_again(c);
     let id = w.next(c)["result"]["taskId"].as_str().unwrap().to_owned();
+    assert_eq!(get(&mut w, c, &id)["status"], "working");
+}
+
+/// MOD-04, EXT-06: a cancel that comes while the handle is still unsent does not take it back: the
+/// task goes on, and nobody could reach it.
+#[test]
+fn an_unsent_handle_outlives_a_cancel() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    w.stop_reading(c);
+    w.send(c, &request(json!(9), "tools/call", tasks(json!({"name": "sleep"}))));
+    w.send(c, &cancel(json!(9)));
+    w.start_reading(c);
+    let handle = w.next(c);
+    assert_eq!((&handle["id"], &handle["result"]["resultType"]), (&json!(9), &json!("task")));
+    let id = handle["result"]["taskId"].as_str().expect("a handle").to_owned();
     assert_eq!(get(&mut w, c, &id)["status"], "working");
 }
 

@@ -59,11 +59,10 @@ fn the_ladder_of_a_command() {
     assert_eq!(w.sizes().jobs, 1);
     let since = w.now().at;
     w.stopped(job);
-    let Some(Note::Ceased { job: ceased, why: Why::Requested, since: begun }) = w.notes.last()
-    else {
-        panic!("{:?}", w.notes.last())
-    };
-    assert_eq!((*ceased, since.since(*begun)), (job, tools::KILL_GRACE + 100 * SECOND));
+    let Some(Note::Ceased(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
+    assert_eq!((receipt.job, receipt.why), (job, Why::Requested));
+    assert_eq!(receipt.stage, Some(Step::Kill));
+    assert_eq!(since.since(receipt.since), tools::KILL_GRACE + 100 * SECOND);
     assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ceased_core::acp::Cause;
 use ceased_core::action::{Closing, Why};
 use ceased_core::call::{Answer, Ask, Caller, Refusal};
 use ceased_core::event::{AfterInput, Identity, LogLevel};
@@ -9,7 +10,6 @@ use ceased_core::id::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::Step;
 use ceased_tests::modern::{self, TASKS, cancel, plain, request};
-use ceased_tests::schema;
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
 use serde_json::{Value, json};
@@ -151,7 +151,6 @@ fn discovery() {
         "cacheScope": "public",
     });
     assert_eq!(result, expected);
-    assert!(schema::available(), "every message here was held against its schema");
 }
 
 /// MOD-02: a tool has no `execution` here; whether it is a task is not its client's business.
@@ -244,6 +243,48 @@ fn a_server_makes_no_requests() {
     w.feed(Input::CancelCall(caller, None));
     assert_eq!(w.refused_cancels, [(caller, Refusal::NotInProgress)]);
     w.silent(c);
+}
+
+/// MOD-03: whatever ends on the server's side, its word is never `notifications/cancelled`: a
+/// question that is withdrawn or whose call is cancelled, a call the host cancels, a subscription.
+#[test]
+fn a_server_sends_no_cancels() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let able = |params| modern::able(&json!({"elicitation": {}, "roots": {}}), params);
+    let asks = |w: &mut World, id: u32, number: u64| {
+        w.send(c, &request(json!(id), "tools/call", able(json!({"name": "build"}))));
+        let (job, ask) = (w.last_started(), AskId::new(number));
+        let roots = Ask { method: "roots/list".into(), params: None, patience: None, task: None };
+        w.feed(Input::Asked(job, ask, roots));
+        (job, Caller::Job { job, ask })
+    };
+    let (_, withdrawn) = asks(&mut w, 1, 1);
+    w.feed(Input::CancelCall(withdrawn, None));
+    w.feed(Input::CancelCall(withdrawn, None));
+    assert!(matches!(w.told[..], [(caller, Answer::Cancelled)] if caller == withdrawn));
+    assert_eq!(w.refused_cancels, [(withdrawn, Refusal::NotInProgress)], "it is over");
+    let (job, unsent) = asks(&mut w, 2, 1);
+    w.send(c, &cancel(json!(2)));
+    assert!(matches!(w.told[1..], [(caller, Answer::Cancelled)] if caller == unsent));
+    w.stopped(job);
+    w.silent(c);
+    // Parked, and then given up by the host.
+    let (job, parked) = asks(&mut w, 3, 1);
+    w.feed(Input::Turn);
+    assert_eq!(w.next(c)["result"]["resultType"], "input_required");
+    w.feed(Input::CancelCall(parked, None));
+    w.feed(Input::CancelJob(job, Cause::Host));
+    w.stopped(job);
+    w.silent(c);
+    let wanted = able(json!({"notifications": {"toolsListChanged": true}}));
+    w.send(c, &request(json!(4), "subscriptions/listen", wanted));
+    assert_eq!(w.next(c)["method"], "notifications/subscriptions/acknowledged");
+    w.feed(Input::Drain(w.now().at + Duration::from_secs(5)));
+    let rest = w.rest(c);
+    let answers = |message: &Value| message["id"].is_number() && message.get("result").is_some();
+    assert!(rest.iter().any(answers), "the subscription has its result: {rest:?}");
+    assert!(rest.iter().all(|message| message["method"].is_null()), "{rest:?}");
 }
 
 /// MOD-04: what is queued for a cancelled request and not yet sent is taken back: progress, log

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ceased_core::event::Identity;
 use ceased_core::frame::{Frame, Inbox};
 use ceased_core::id::RequestId;
-use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
+use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::message::Message;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World};
@@ -510,5 +510,50 @@ proptest! {
         }
         prop_assert_eq!(seen, made);
         prop_assert_eq!(pages, count.div_ceil(size).max(1));
+    }
+
+    /// TSK-19, TSK-21: while pages are turned tasks come and go: what is there all the time is on
+    /// one page exactly, in order, and what was gone before a page was asked for is not on it.
+    #[test]
+    fn pages_while_tasks_come_and_go(
+        size in 1..5_usize,
+        ttls in vec(proptest::option::of(1..6_u64), 1..20),
+        between in vec((0..3_u64, 0..3_usize), 0..12),
+    ) {
+        let policy = TaskPolicy { page_size: size, on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
+        let mut w = World::with(Limits::default(), policy);
+        let c = w.open();
+        let mut lasting = Vec::new();
+        let mut made = std::collections::BTreeMap::new();
+        for ttl in &ttls {
+            let ttl = ttl.map(|seconds| seconds * 1000);
+            let (id, _) = w.task_with(c, "sleep", json!({"ttl": ttl.unwrap_or(3_600_000)}));
+            if ttl.is_none() {
+                lasting.push(id.clone());
+            }
+            made.insert(id, w.now().at + Duration::from_millis(ttl.unwrap_or(3_600_000)));
+        }
+        let (mut seen, mut params) = (Vec::new(), json!({}));
+        let mut between = between.into_iter();
+        loop {
+            let page = w.result(c, "tasks/list", params);
+            for task in page["tasks"].as_array().into_iter().flatten() {
+                let id = task["taskId"].as_str().unwrap_or_default().to_owned();
+                prop_assert!(made[&id] > w.now().at, "{} is gone", id);
+                seen.push(id);
+            }
+            let Some(cursor) = page.get("nextCursor").cloned() else { break };
+            let (seconds, new) = between.next().unwrap_or_default();
+            w.advance(Duration::from_secs(seconds));
+            for _ in 0..new {
+                let (id, _) = w.task(c, "sleep");
+                made.insert(id, w.now().at + Duration::from_secs(3600));
+            }
+            params = json!({"cursor": cursor});
+        }
+        let distinct: std::collections::BTreeSet<&String> = seen.iter().collect();
+        prop_assert_eq!(distinct.len(), seen.len(), "nothing is told twice");
+        seen.retain(|id| lasting.contains(id));
+        prop_assert_eq!(seen, lasting);
     }
 }

@@ -10,7 +10,7 @@ use process_kit::{Rig, Tier, assert_none_left, carriers, marker};
 
 // STOP-01
 fn main() {
-    assert_eq!(Program::this(), None, "no guard before the call");
+    assert!(Program::this().is_none(), "no guard before the call");
     guard::init();
     let this = Program::this().expect("a guard after the call");
     this.check().unwrap();

@@ -1,6 +1,6 @@
 //! The official TypeScript and Python clients of MCP drive ceased, unmodified, over `ceased stdio`
-//! and over `ceased connect`; the official TypeScript client of ACP drives the agent of the
-//! examples.
+//! and over `ceased connect`, those of sessions as well as that of 2026-07-28 with its companion for
+//! the tasks extension; the official TypeScript client of ACP drives the agent of the examples.
 //!
 //! A client's script makes the checks and says how each went; what passed between the client and
 //! the server is kept and then held against the published schema here. Where there is no Node.js
@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 mod acp;
 #[path = "sdk/install.rs"]
 mod install;
+#[path = "sdk/modern.rs"]
+mod modern;
 #[path = "sdk/processes.rs"]
 mod processes;
 #[path = "sdk/record.rs"]
@@ -106,14 +108,19 @@ fn python_over_connect() {
 /// Runs a client's script against a server of its own; it must have made the `CHECKS` and these
 /// `further` ones.
 fn drive(client: Option<Client>, way: Way, further: &[&str]) {
+    let wanted: Vec<&str> = CHECKS.iter().chain(further).copied().collect();
+    drive_through(client, way, server::TOOLS, wanted);
+}
+
+/// Runs a client's script against a server with these tools; it must have made just these checks.
+fn drive_through(client: Option<Client>, way: Way, tools: &str, mut wanted: Vec<&str>) {
     let Some(client) = client else { return };
     let folder = tempfile::Builder::new().prefix("ceased-sdk-").tempdir().expect("a folder");
     let mark = text(folder.path());
     let mark = mark.rsplit('/').next().expect("a path has a last part");
     let _sweep = Sweep(mark.to_owned());
-    let server = Server::start(way, folder.path(), mark);
+    let server = Server::start(way, folder.path(), mark, tools);
     let summary = run_script(&client, way, &server, folder.path(), mark);
-    let mut wanted: Vec<&str> = CHECKS.iter().chain(further).copied().collect();
     let mut done: Vec<&str> = summary.done.iter().map(String::as_str).collect();
     wanted.sort_unstable();
     done.sort_unstable();

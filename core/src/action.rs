@@ -3,14 +3,18 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use serde_json::value::RawValue;
 
 use crate::call::{Answer, Caller, Refusal};
 use crate::durable::{LoadId, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::id::{ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::remote_task::RemoteState;
+use crate::suspicion::Suspicion;
+use crate::task::Status;
 use crate::time::Instant;
 use crate::tool::{Step, Tool};
 
@@ -99,6 +103,16 @@ pub enum Action {
         conn: ConnId,
         /// Why.
         why: Closing,
+    },
+    /// Somebody asks what only the host knows. To be answered by exactly one
+    /// [`Surveyed`](crate::event::Event::Surveyed), soon.
+    Survey {
+        /// Its number.
+        survey: SurveyId,
+        /// The jobs whose processes the viewer may see.
+        jobs: Vec<JobId>,
+        /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
+        viewer: Option<Identity>,
     },
     /// Something an operator may want to read.
     Note(Note),
@@ -225,20 +239,26 @@ pub enum Note {
         /// What the requestor said.
         reason: Option<String>,
     },
+    /// A job was cancelled by its number (CAN-12).
+    JobCancelled {
+        /// On which connection.
+        conn: ConnId,
+        /// By whom.
+        identity: Identity,
+        /// Which.
+        job: JobId,
+        /// What it runs.
+        tool: Box<str>,
+        /// What was said.
+        reason: Option<String>,
+    },
     /// A cancellation named nothing that could be cancelled, or was malformed (CAN-09, CAN-14).
     CancelIgnored {
         /// On which connection.
         conn: ConnId,
     },
-    /// A job has ended after it was told to stop.
-    Ceased {
-        /// Which.
-        job: JobId,
-        /// Why it was stopped.
-        why: Why,
-        /// When that began.
-        since: Instant,
-    },
+    /// A job has ended after it was told to stop, or before it began.
+    Ceased(Box<Receipt>),
     /// A handler does not look at its cancellation flag; its thread is lost until it does.
     Abandoned {
         /// Which job.
@@ -270,7 +290,108 @@ pub enum Note {
     Refused {
         /// On which connection.
         conn: ConnId,
+        /// Whom.
+        identity: Identity,
         /// Which limit, by its name in the configuration.
         limit: &'static str,
     },
+    /// A task was created (TSK-41).
+    TaskCreated {
+        /// On which connection.
+        conn: ConnId,
+        /// By whom.
+        identity: Identity,
+        /// Which task.
+        task: TaskId,
+        /// The job behind it.
+        job: JobId,
+        /// What is called.
+        tool: Box<str>,
+        /// How many tasks of this identity have not ended, with this one.
+        live: usize,
+    },
+    /// A task has ended (TSK-41).
+    TaskEnded {
+        /// Whose.
+        identity: Identity,
+        /// Which task.
+        task: TaskId,
+        /// What was called.
+        tool: Box<str>,
+        /// How.
+        status: Status,
+    },
+    /// What came of a task was handed out (TSK-41).
+    TaskRetrieved {
+        /// On which connection.
+        conn: ConnId,
+        /// To whom.
+        identity: Identity,
+        /// Which task.
+        task: TaskId,
+        /// What was called.
+        tool: Box<str>,
+        /// The method that asked for it.
+        method: &'static str,
+    },
+    /// The ttl of a task was over, and it is forgotten (TSK-41).
+    TaskExpired {
+        /// Whose.
+        identity: Identity,
+        /// Which task.
+        task: TaskId,
+        /// What was called.
+        tool: Box<str>,
+        /// Where it stood.
+        status: Status,
+    },
+    /// An identity did something too often; said once a window (TSK-41).
+    Suspicious {
+        /// On which connection it did it last.
+        conn: ConnId,
+        /// Who.
+        identity: Identity,
+        /// What.
+        pattern: Suspicion,
+        /// How often, within the window.
+        count: u32,
+        /// How long that window is.
+        window: Duration,
+    },
+}
+
+/// What became of a job that was told to stop: the receipt of a cancel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Receipt {
+    /// Which.
+    pub job: JobId,
+    /// What it ran.
+    pub tool: Box<str>,
+    /// Whose it was.
+    pub owner: Identity,
+    /// The connection it came from.
+    pub conn: ConnId,
+    /// The task it worked for.
+    pub task: Option<TaskId>,
+    /// Why it was stopped.
+    pub why: Why,
+    /// Who asked for that, if somebody did.
+    pub cancel: Option<Cancel>,
+    /// The last step taken; `None` for a job that had not begun.
+    pub stage: Option<Step>,
+    /// When it was told to stop.
+    pub since: Instant,
+}
+
+/// A wish to stop a job. Texts are capped and free of control characters (CAN-12).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cancel {
+    /// Whose.
+    pub by: Identity,
+    /// On which connection it came.
+    pub conn: ConnId,
+    /// The request that was cancelled, if it was a plain call.
+    pub request: Option<RequestId>,
+    /// What was said.
+    pub reason: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::call::{Call, PeerCapabilities};
 use crate::dialect::{Dialect, UnreadableId};
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
-use crate::id::{CallId, ConnId, JobId, RequestId, TaskId};
+use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::message::WireId;
 use crate::remote_task::RemoteTask;
 use crate::role::{Side, TaskCapabilities};
@@ -40,6 +40,10 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
+    /// When it was opened.
+    pub(crate) since: Instant,
+    /// Requests it has made.
+    pub(crate) requests_made: u64,
     pub(crate) side: Side,
     /// What its session speaks.
     pub(crate) dialect: &'static Dialect,
@@ -81,6 +85,8 @@ impl Connection {
     pub(crate) const fn new(identity: Identity) -> Self {
         Self {
             identity,
+            since: Instant::ZERO,
+            requests_made: 0,
             side: Side::Server,
             dialect: Dialect::UNSETTLED,
             unreadable_id: Dialect::UNSETTLED.unreadable_id,
@@ -115,7 +121,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Repeat(_) | Work::Task(..) => None,
+            Work::Job(_) | Work::Repeat(_) | Work::Task(..) | Work::Survey(_) => None,
         })
     }
 
@@ -146,6 +152,8 @@ pub(crate) enum Work {
     Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).
     Listen(Box<Listening>),
+    /// What only the host knows.
+    Survey(SurveyId),
 }
 
 /// What a request about a task is answered with.

@@ -45,12 +45,18 @@ pub struct Counters {
     pub id_collisions: u64,
     /// Writes the store did not carry out (DUR-01).
     pub unstored: u64,
+    /// Requests that named a task their sender has not (TSK-41).
+    pub unknown_tasks: u64,
+    /// Requests for a task before its `pollInterval` had passed (TSK-41).
+    pub fast_polls: u64,
+    /// Warnings raised about identities (TSK-41).
+    pub suspicions: u64,
 }
 
 impl Counters {
     /// Every counter with its name.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 21] {
+    pub const fn named(&self) -> [(&'static str, u64); 24] {
         [
             ("frames", self.frames),
             ("requests", self.requests),
@@ -73,6 +79,9 @@ impl Counters {
             ("refused", self.refused),
             ("idCollisions", self.id_collisions),
             ("unstored", self.unstored),
+            ("unknownTasks", self.unknown_tasks),
+            ("fastPolls", self.fast_polls),
+            ("suspicions", self.suspicions),
         ]
     }
 }

@@ -14,6 +14,7 @@ mod control;
 mod extension;
 mod inputs;
 mod modern;
+mod operate;
 mod park;
 mod rate;
 mod remote;
@@ -26,6 +27,7 @@ mod status;
 mod store;
 mod subscribe;
 mod tasks;
+mod trail;
 mod typed;
 mod work;
 
@@ -44,7 +46,7 @@ use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
 use crate::event::{Event, Identity};
 use crate::frame::Outbox;
-use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId};
+use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
 use crate::idempotency::KeyedCalls;
 use crate::job::Job;
 use crate::journal::Journal;
@@ -52,6 +54,7 @@ use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::queue::Queue;
 use crate::rate::Rates;
 use crate::settings::Settings;
+use crate::suspicion::Watch;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Timer, Timers};
@@ -82,8 +85,15 @@ pub struct Engine {
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
     next_call: u64,
+    /// Requests that wait for what only the host knows.
+    surveys: BTreeMap<SurveyId, (ConnId, RequestId)>,
+    next_survey: u64,
+    /// What identities did too often (TSK-41).
+    watch: Watch,
     drain: Option<Drain>,
     counters: Counters,
+    /// Where what is asked for most is written; empty in between.
+    scratch: Vec<u8>,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
     loosest: Admitted,
 }
@@ -144,8 +154,12 @@ impl Engine {
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
+            surveys: BTreeMap::new(),
+            next_survey: 1,
+            watch: Watch::default(),
             drain: None,
             counters: Counters::default(),
+            scratch: Vec::new(),
             loosest,
         }
     }
@@ -185,6 +199,7 @@ impl Engine {
             Event::Durable { upto } => self.on_durable(upto),
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
+            Event::Surveyed { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -199,6 +214,14 @@ impl Engine {
     #[must_use]
     pub fn deadline(&self) -> Option<(Instant, Timer)> {
         self.timers.next()
+    }
+
+    /// Whether an [`Event::Turn`] has something to do. A host that hands in more after its last one,
+    /// as when it carries out actions, hands in another before it waits.
+    #[must_use]
+    pub fn wants_turn(&self) -> bool {
+        let room = self.running < self.settings.limits.running_max;
+        (room && !self.queue.is_empty()) || self.parked.anybody_asks()
     }
 
     /// The bytes to send on a connection; `None` once it is closed.
@@ -229,6 +252,29 @@ impl Engine {
             timers: self.timers.len(),
             held: self.held(),
             owed: self.journal.owed.len(),
+        }
+    }
+
+    /// How full it is. Costs nothing.
+    #[must_use]
+    pub fn occupancy(&self) -> Load {
+        let (running, queued) = (self.running, self.queue.len());
+        Load { connections: self.connections.len(), running, queued }
+    }
+
+    /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
+    /// and jobs.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let stopping = |job: &&Job| matches!(job.state, crate::job::JobState::Stopping { .. });
+        let cancelling = self.jobs.values().filter(stopping).count();
+        Gauges {
+            connections: self.connections.len(),
+            requests: self.connections.values().map(|c| c.requests.len()).sum(),
+            running: self.running - cancelling,
+            queued: self.queue.len(),
+            cancelling,
+            tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }
     }
 
@@ -355,6 +401,34 @@ impl Engine {
     pub fn check(&self) {
         check::check(self);
     }
+}
+
+/// How full an engine is, where that is bounded for all peers together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Jobs that take up a worker, also those that are being stopped.
+    pub running: usize,
+    /// Jobs that wait for one.
+    pub queued: usize,
+}
+
+/// What monitoring asks for (TSK-38).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gauges {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Requests that wait for an answer.
+    pub requests: usize,
+    /// Jobs that run.
+    pub running: usize,
+    /// Jobs that wait for their turn.
+    pub queued: usize,
+    /// Jobs that were told to stop and have not ceased.
+    pub cancelling: usize,
+    /// Tasks by status.
+    pub tasks: Vec<(&'static str, usize)>,
 }
 
 /// How much an engine holds.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::acp::{Cause, Form, Side, Speaker};
 use crate::call::{Ask, Caller};
 use crate::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
-use crate::id::{AskId, ConnId, JobId};
+use crate::id::{AskId, ConnId, JobId, SurveyId};
 use crate::message::ErrorObject;
 use crate::role::Role;
 use crate::settings::Settings;
@@ -242,6 +242,13 @@ pub enum Event<'a> {
         /// With what.
         outcome: Outcome,
     },
+    /// What only the host knows, for whoever asked.
+    Surveyed {
+        /// For which [`Survey`](crate::action::Action::Survey).
+        survey: SurveyId,
+        /// The JSON text of an object.
+        host: &'a RawValue,
+    },
     /// The store has this task from before a restart. Comes before any connection is opened; in
     /// whatever order (DUR-01).
     Restored {
@@ -283,6 +290,7 @@ pub enum Event<'a> {
     ///
     /// Nothing starts before, so that a cancel that arrives together with its request wins.
     Turn,
-    /// A deadline has passed.
+    /// A deadline has passed. Takes a bounded number of what is due: the deadline tells whether
+    /// something is left.
     Tick,
 }

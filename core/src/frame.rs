@@ -60,6 +60,12 @@ impl Inbox {
         !self.partial.is_empty() || self.stage == Stage::Skipping
     }
 
+    /// Bytes held of a frame that has begun and not ended.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        self.partial.len()
+    }
+
     /// Takes the next piece of the stream and hands every frame it completes to `sink`, in order.
     pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if self.stage == Stage::Fresh {

@@ -67,6 +67,30 @@ impl fmt::Display for JobId {
     }
 }
 
+/// A question to the host for what only it knows. Counted by the engine, never used twice.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SurveyId(u64);
+
+impl SurveyId {
+    /// The survey with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The survey's number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for SurveyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
 /// A request of ours to a peer. Counted by the engine from 1; its decimal is the JSON-RPC id.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(u64);

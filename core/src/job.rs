@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::action::Why;
+use crate::action::{Cancel, Why};
 use crate::call::{Ask, Asked};
 use crate::claim::Terms;
 use crate::event::Identity;
@@ -36,6 +36,8 @@ pub(crate) struct Job {
     pub(crate) asks: BTreeMap<AskId, Asked>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Instant>,
+    /// Who wished it to stop, first.
+    pub(crate) cancel: Option<Cancel>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Instant>,
 }
@@ -103,6 +105,8 @@ pub(crate) enum JobState {
 /// What a job has told of its progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
+    /// The latest of all, for views.
+    pub(crate) latest: Option<(f64, Option<f64>, Option<Box<str>>)>,
     /// The requestor's token as JSON, if it wants to know.
     pub(crate) token: Option<Box<str>>,
     /// The last value passed on; the next must be larger (TSK-33).

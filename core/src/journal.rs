@@ -1,14 +1,72 @@
 //! The engine's side of the store: which writes are on their way, and what the store is still owed
 //! (DUR-01).
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::durable::{LoadId, Seq, Unstored};
 use crate::id::TaskId;
-use crate::time::Instant;
+use crate::status::Status;
+use crate::time::{Instant, Wall};
 
 /// Writes of one try after the store has failed; the next follow when these are on disk.
 pub(crate) const TRY_MAX: usize = 64;
+
+/// How a task was, as far as anybody may know while its end is not on disk (DUR-01).
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: Status,
+    pub(crate) status_message: Option<Box<str>>,
+    pub(crate) updated: Wall,
+}
+
+/// How much of a task is on disk.
+///
+/// ```text
+///   Creating ──Durable──► Settled ──it ends──► Ending ──Durable──► Settled
+///      │                     │                 │    ▲
+///   Unstored              it ends,        Unstored  │ the store is tried again
+///      ▼                 store fails           ▼    │
+///     gone                   └──────────────► Owed ─┘
+/// ```
+#[derive(Debug, Default)]
+pub(crate) enum Disk {
+    /// All that is to be there.
+    #[default]
+    Settled,
+    /// Its creation is on its way. Nobody may know of it yet.
+    Creating(Seq),
+    /// Its end is on its way.
+    Ending(Seq, Box<Told>),
+    /// The store did not take its end, and will be told again.
+    Owed(Box<Told>),
+}
+
+impl Disk {
+    /// Whether this write is the one that will make it settled.
+    pub(crate) fn awaits(&self, seq: Seq) -> bool {
+        match self {
+            Self::Creating(awaited) | Self::Ending(awaited, _) => *awaited == seq,
+            Self::Owed(_) | Self::Settled => false,
+        }
+    }
+
+    /// After the end was not taken.
+    pub(crate) fn unstored(self) -> Self {
+        match self {
+            Self::Ending(_, before) => Self::Owed(before),
+            Self::Settled | Self::Creating(_) | Self::Owed(_) => self,
+        }
+    }
+
+    /// After an end that was owed was sent.
+    pub(crate) fn sent_again(self, seq: Seq) -> Self {
+        match self {
+            Self::Owed(before) => Self::Ending(seq, before),
+            Self::Settled | Self::Creating(_) | Self::Ending(..) => self,
+        }
+    }
+}
 
 /// What there is between an engine and its store.
 #[derive(Debug)]

@@ -5,6 +5,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::suspicion::SuspicionPolicy;
+
 /// What one frame may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FrameLimits {
@@ -86,6 +88,9 @@ pub struct Limits {
     pub cancelled_wait: Duration,
     /// Longest reason or status message kept, in bytes (CAN-12, TSK-43).
     pub text_bytes_max: usize,
+    /// What raises a warning about an identity (TSK-41).
+    #[serde(default)]
+    pub suspicion: SuspicionPolicy,
 }
 
 impl Default for Limits {
@@ -118,6 +123,7 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             cancelled_wait: Duration::from_secs(30),
             text_bytes_max: 512,
+            suspicion: SuspicionPolicy::default(),
         }
     }
 }

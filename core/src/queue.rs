@@ -53,6 +53,11 @@ impl Queue {
         Some(job)
     }
 
+    /// Whether none waits.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// How many jobs wait.
     pub(crate) const fn len(&self) -> usize {
         self.len

@@ -1,8 +1,10 @@
 //! Settings: what an operator decides, as one value that a reload replaces whole.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use crate::acp::Offers;
+use crate::event::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
 
@@ -23,6 +25,10 @@ pub struct Settings {
     pub services: Catalog,
     /// What is offered to ACP peers.
     pub acp: Offers,
+    /// Who sees everybody's connections, jobs and tasks in `ceased/status` and may stop any job
+    /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
+    /// protocols show them their own tasks only, like everybody (TSK-39).
+    pub operators: Vec<Identity>,
 }
 
 /// How the server names itself.

@@ -1,177 +1,23 @@
 //! Tasks: work that outlives the request that asked for it.
 
+mod cursor;
+mod survey;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::String;
-use core::fmt;
-use core::hash::Hasher;
 use core::time::Duration;
 
-use serde::Deserialize;
-use siphasher::sip::SipHasher24;
 use uuid::Uuid;
 
-use crate::durable::{LoadId, RecordedOutcome, Seq, TaskOutcome, TaskRecord};
+use crate::durable::{LoadId, RecordedOutcome, TaskOutcome, TaskRecord};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::journal::{Disk, Told};
 use crate::limits::Limits;
+pub use crate::status::{Change, Status};
 use crate::time::{Instant, Now, Wall};
 use crate::write::Writer;
-
-/// Where a task stands. Changed by [`Status::after`] alone.
-///
-/// ```text
-///              ┌──────────── InputArrived ───────────┐
-///              ▼                                     │
-///   ┌───────────────┐       InputNeeded      ┌───────┴────────┐
-///   │    working    ├───────────────────────►│ input_required │
-///   └──┬─────┬────┬─┘                        └──┬─────┬────┬──┘
-///      │     │    └─── Cancel ──► cancelled ◄───┘     │    │
-///      │     └──────── Fail ────►  failed   ◄─────────┘    │
-///      └────────────── Complete ► completed ◄──────────────┘
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// The work goes on, or waits for its turn (TSK-09).
-    Working,
-    /// The work waits for the requestor.
-    InputRequired,
-    /// Done.
-    Completed,
-    /// Done, and it did not work (TSK-43).
-    Failed,
-    /// Stopped by its requestor; stays so whatever the job still reports (TSK-26).
-    Cancelled,
-}
-
-/// What can happen to a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The job asks its requestor something.
-    InputNeeded,
-    /// The last open question was answered.
-    InputArrived,
-    /// The job ended well.
-    Complete,
-    /// The job ended badly.
-    Fail,
-    /// The requestor cancelled.
-    Cancel,
-}
-
-impl Status {
-    /// The state after `change`; `None` when nothing changes (TSK-10).
-    #[must_use]
-    pub const fn after(self, change: Change) -> Option<Self> {
-        match (self, change) {
-            (Self::Working, Change::InputNeeded) => Some(Self::InputRequired),
-            (Self::InputRequired, Change::InputArrived) => Some(Self::Working),
-            (Self::Working | Self::InputRequired, Change::Complete) => Some(Self::Completed),
-            (Self::Working | Self::InputRequired, Change::Fail) => Some(Self::Failed),
-            (Self::Working | Self::InputRequired, Change::Cancel) => Some(Self::Cancelled),
-            (Self::Working, Change::InputArrived)
-            | (Self::InputRequired, Change::InputNeeded)
-            | (Self::Completed | Self::Failed | Self::Cancelled, _) => None,
-        }
-    }
-
-    /// True for the three states that never change.
-    #[must_use]
-    pub const fn is_terminal(self) -> bool {
-        match self {
-            Self::Working | Self::InputRequired => false,
-            Self::Completed | Self::Failed | Self::Cancelled => true,
-        }
-    }
-
-    /// The word on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl Status {
-    /// Every status, in the order of a life.
-    pub const ALL: [Self; 5] =
-        [Self::Working, Self::InputRequired, Self::Completed, Self::Failed, Self::Cancelled];
-
-    /// The status this word on the wire means.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// How a task was, as far as anybody may know while its end is not on disk (DUR-01).
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) status: Status,
-    pub(crate) status_message: Option<Box<str>>,
-    pub(crate) updated: Wall,
-}
-
-/// How much of a task is on disk.
-///
-/// ```text
-///   Creating ──Durable──► Settled ──it ends──► Ending ──Durable──► Settled
-///      │                     │                 │    ▲
-///   Unstored              it ends,        Unstored  │ the store is tried again
-///      ▼                 store fails           ▼    │
-///     gone                   └──────────────► Owed ─┘
-/// ```
-#[derive(Debug, Default)]
-pub(crate) enum Disk {
-    /// All that is to be there.
-    #[default]
-    Settled,
-    /// Its creation is on its way. Nobody may know of it yet.
-    Creating(Seq),
-    /// Its end is on its way.
-    Ending(Seq, Box<Told>),
-    /// The store did not take its end, and will be told again.
-    Owed(Box<Told>),
-}
-
-impl Disk {
-    /// Whether this write is the one that will make it settled.
-    pub(crate) fn awaits(&self, seq: Seq) -> bool {
-        match self {
-            Self::Creating(awaited) | Self::Ending(awaited, _) => *awaited == seq,
-            Self::Owed(_) | Self::Settled => false,
-        }
-    }
-
-    /// After the end was not taken.
-    pub(crate) fn unstored(self) -> Self {
-        match self {
-            Self::Ending(_, before) => Self::Owed(before),
-            Self::Settled | Self::Creating(_) | Self::Owed(_) => self,
-        }
-    }
-
-    /// After an end that was owed was sent.
-    pub(crate) fn sent_again(self, seq: Seq) -> Self {
-        match self {
-            Self::Owed(before) => Self::Ending(seq, before),
-            Self::Settled | Self::Creating(_) | Self::Ending(..) => self,
-        }
-    }
-}
 
 /// How a task shows itself.
 pub(crate) struct View<'a> {
@@ -212,6 +58,10 @@ pub(crate) struct Task {
     pub(crate) disk: Disk,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
+    /// When it was last asked for, since it can be asked for too often (TSK-41).
+    pub(crate) polled: Option<Instant>,
+    /// As what it is counted.
+    pub(crate) counted: Status,
 }
 
 impl Task {
@@ -239,8 +89,8 @@ impl Task {
         if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
-        json.member("createdAt", &self.created.to_iso8601()).raw(",");
-        json.member("lastUpdatedAt", &view.updated.to_iso8601());
+        json.stamp("createdAt", self.created).raw(",");
+        json.stamp("lastUpdatedAt", view.updated);
         json.raw(",\"ttl\":").display(self.ttl.as_millis());
         json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
     }
@@ -254,6 +104,8 @@ const PLACES: u64 = 1 << 62;
 pub(crate) struct Tasks {
     by_id: BTreeMap<TaskId, Task>,
     owners: BTreeMap<Identity, Owner>,
+    /// How many there are in each status.
+    counts: [usize; Status::ALL.len()],
     next_position: u64,
     /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
     cursor_key: [u8; 16],
@@ -284,6 +136,7 @@ impl Tasks {
         Self {
             by_id: BTreeMap::new(),
             owners: BTreeMap::new(),
+            counts: [0; Status::ALL.len()],
             next_position: 0,
             cursor_key: cursor_key.into_bytes(),
         }
@@ -331,6 +184,7 @@ impl Tasks {
         let entry = self.owners.entry(owner.clone()).or_default();
         entry.order.insert(position, id);
         entry.live += 1;
+        self.counts[Status::Working as usize] += 1;
         self.by_id.entry(id).or_insert(Task {
             owner: owner.clone(),
             position,
@@ -350,6 +204,8 @@ impl Tasks {
             tool: Box::default(),
             disk: Disk::Settled,
             load: None,
+            polled: None,
+            counted: Status::Working,
         })
     }
 
@@ -369,6 +225,7 @@ impl Tasks {
         entry.order.insert(position, record.id);
         entry.live += usize::from(!ended);
         entry.stored_bytes += outcome.bytes();
+        self.counts[status as usize] += 1;
         self.by_id.entry(record.id).or_insert(Task {
             owner: record.owner,
             position,
@@ -388,6 +245,8 @@ impl Tasks {
             tool: record.tool,
             disk: Disk::Settled,
             load: None,
+            polled: None,
+            counted: status,
         })
     }
 
@@ -413,7 +272,8 @@ impl Tasks {
         assert!(!status.is_terminal(), "an end has an outcome");
         task.status = status;
         task.updated = task.updated.max(wall);
-        Some(task)
+        self.recount(id);
+        self.by_id.get(&id)
     }
 
     /// Ends a task; how it was before, or nothing when it had ended already (TSK-10, TSK-26).
@@ -445,6 +305,7 @@ impl Tasks {
     /// Deletes a task.
     pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
         let task = self.by_id.remove(&id)?;
+        self.counts[task.counted as usize] -= 1;
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
         owner.order.remove(&task.position);
         if task.status.is_terminal() {
@@ -488,26 +349,6 @@ impl Tasks {
         Some(page)
     }
 
-    fn write_cursor(&self, viewer: &Identity, after: u64) -> String {
-        format!("{after:016x}{:016x}", self.seal(viewer, after))
-    }
-
-    fn read_cursor(&self, viewer: &Identity, cursor: &str) -> Option<u64> {
-        if cursor.len() != 32 || !cursor.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        let after = u64::from_str_radix(cursor.get(..16)?, 16).ok()?;
-        (self.write_cursor(viewer, after) == cursor).then_some(after)
-    }
-
-    /// Ties a cursor to its owner and to this run of the engine.
-    fn seal(&self, viewer: &Identity, after: u64) -> u64 {
-        let mut hasher = SipHasher24::new_with_key(&self.cursor_key);
-        hasher.write_u64(after);
-        hasher.write(format!("{viewer}").as_bytes());
-        hasher.finish()
-    }
-
     /// Every agreement between the tables, for tests and the simulator.
     ///
     /// # Panics
@@ -524,6 +365,7 @@ impl Tasks {
             listed += owner.order.len();
         }
         assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
+        self.check_counts();
         for (id, task) in &self.by_id {
             assert!(task.updated >= task.created, "{id} was changed before it was made");
             assert_eq!(
@@ -540,24 +382,6 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// TSK-10: the whole table, every pair.
-    #[test]
-    fn transitions() {
-        use Change::{Cancel, Complete, Fail, InputArrived, InputNeeded};
-        use Status::{Cancelled, Completed, Failed, InputRequired, Working};
-        let changes = [InputNeeded, InputArrived, Complete, Fail, Cancel];
-        for (status, after) in [
-            (Working, [Some(InputRequired), None, Some(Completed), Some(Failed), Some(Cancelled)]),
-            (InputRequired, [None, Some(Working), Some(Completed), Some(Failed), Some(Cancelled)]),
-            (Completed, [None; 5]),
-            (Failed, [None; 5]),
-            (Cancelled, [None; 5]),
-        ] {
-            assert_eq!(changes.map(|change| status.after(change)), after, "{status:?}");
-            assert_eq!(status.is_terminal(), after == [None; 5]);
-        }
-    }
 
     fn table() -> Tasks {
         Tasks::new(Uuid::from_u128(7))

@@ -1,7 +1,7 @@
 //! Time as the engine sees it: handed in with every event, never asked for.
 
 use alloc::string::String;
-use core::fmt::{self, Write as _};
+use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
@@ -75,6 +75,11 @@ impl Wall {
     /// The stamp as ISO 8601 in UTC with milliseconds, as `createdAt` wants it (TSK-12).
     #[must_use]
     pub fn to_iso8601(self) -> String {
+        String::from_utf8_lossy(&self.stamp()).into_owned()
+    }
+
+    /// [`Wall::to_iso8601`] as ASCII.
+    pub(crate) fn stamp(self) -> [u8; 24] {
         // Days to a civil date by Howard Hinnant's algorithm; years past 9999 are clamped, since
         // ISO 8601 has no agreed form for them.
         let millis = self.0.min(253_402_300_799_999);
@@ -89,12 +94,19 @@ impl Wall {
         let year = yoe + era * 400 + u64::from(month <= 2);
         let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
         let (second, milli) = (ms / 1_000 % 60, ms % 1_000);
-        let mut text = String::with_capacity(24);
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"
-        );
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        // Each number, and where its last digit stands.
+        for (last, mut number) in
+            [(3, year), (6, month), (9, day), (12, hour), (15, minute), (18, second), (22, milli)]
+        {
+            for digit in text[..=last].iter_mut().rev() {
+                if number == 0 {
+                    break;
+                }
+                *digit = b"0123456789"[(number % 10) as usize];
+                number /= 10;
+            }
+        }
         text
     }
 }

@@ -94,6 +94,19 @@ pub enum Step {
     Abandon,
 }
 
+impl Step {
+    /// A word for logs and views.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::Terminate => "SIGTERM",
+            Self::Kill => "SIGKILL",
+            Self::Abandon => "abandoned",
+        }
+    }
+}
+
 /// How often SIGKILL is repeated while processes of a job are still there.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 

@@ -5,6 +5,7 @@ use core::fmt::{Display, Write as _};
 
 use crate::id::RequestId;
 use crate::message::ErrorObject;
+use crate::time::Wall;
 
 /// Appends JSON text to a buffer. Members and commas are the caller's business.
 pub(crate) struct Writer<'a> {
@@ -66,6 +67,11 @@ impl<'a> Writer<'a> {
     /// `"name":"text"`
     pub(crate) fn member(&mut self, name: &str, text: &str) -> &mut Self {
         self.string(name).raw(":").string(text)
+    }
+
+    /// `"name":"2025-11-01T00:00:00.000Z"` (TSK-12)
+    pub(crate) fn stamp(&mut self, name: &str, wall: Wall) -> &mut Self {
+        self.string(name).raw(":\"").bytes(&wall.stamp()).raw("\"")
     }
 
     /// An id: the token it came as, or the only way to write it.

@@ -6,6 +6,7 @@
 //! element (`["grep", "--", "{pattern}"]`), or write the option and its value as one element
 //! (`"--regexp={pattern}"`), or restrict the value with `enum` or a `pattern`.
 
+mod plain;
 mod strict;
 mod template;
 
@@ -16,6 +17,7 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use jsonschema::{PatternOptions, Validator};
+use plain::Plain;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -39,6 +41,8 @@ pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 pub struct Arguments {
     schema: Box<RawValue>,
     validator: Validator,
+    /// The same, if it is as simple as most.
+    plain: Option<Plain>,
     declared: Vec<String>,
     defaults: BTreeMap<String, Box<RawValue>>,
 }
@@ -83,7 +87,7 @@ impl Arguments {
         let declared = properties.keys().cloned().collect();
         let schema = RawValue::from_string(schema.trim().to_owned())
             .map_err(|why| format!("schema: {why}"))?;
-        Ok(Self { schema, validator, declared, defaults })
+        Ok(Self { schema, validator, plain: Plain::new(&value), declared, defaults })
     }
 
     /// The schema for `tools/list`, as it was given.
@@ -104,14 +108,26 @@ impl Arguments {
     /// The first three offences, each with the path to it: `arguments/n: 7 is not of type "string"`.
     /// At most 512 characters, whatever was sent.
     pub fn check(&self, arguments: Option<&str>) -> Result<(), String> {
-        let value = strict::value(arguments.unwrap_or("{}")).map_err(|why| capped(&why))?;
+        let arguments = arguments.unwrap_or("{}");
+        if self.plain.as_ref().is_some_and(|plain| plain.holds(arguments)) {
+            return Ok(());
+        }
+        self.check_whole(arguments)
+    }
+
+    /// As [`Arguments::check`], by everything the schema may ask for.
+    fn check_whole(&self, arguments: &str) -> Result<(), String> {
+        let value = strict::value(arguments).map_err(|why| capped(&why))?;
+        if self.validator.is_valid(&value) {
+            return Ok(());
+        }
         let offences: Vec<String> = self
             .validator
             .iter_errors(&value)
             .take(OFFENCES_MAX)
             .map(|error| offence("arguments", &error))
             .collect();
-        if offences.is_empty() { Ok(()) } else { Err(capped(&offences.join("; "))) }
+        Err(capped(&offences.join("; ")))
     }
 
     /// A question about checked arguments. An absent one is said to be absent.

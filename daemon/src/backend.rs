@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use ceased_transports::Address;
 
-use crate::cli::{Backend, Embedded, Exit, Failure};
+use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
 use crate::config::{Config, ConfigError, Keeping, Level, Notice};
 use crate::daemon::{Daemon, Running, StartError, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
 use crate::server::RunError;
+use crate::service::Service;
 use crate::store::StateDirError;
 
 /// The daemon in this binary.
@@ -83,7 +84,7 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) | StartError::Tokens(_) => Exit::Usage,
+            StartError::Listen(_) | StartError::Inherited(_) | StartError::Tokens(_) => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
@@ -122,13 +123,31 @@ fn said(done: Result<(), Failure>) -> Exit {
     }
 }
 
-fn serve(found: Found, daemon: Daemon) -> Result<(), Failure> {
-    let _logging = logging::start(found.config.log.level);
-    warn(&found.config.not_yet);
-    let mut server = daemon.orphans(Orphans::Adopt).build()?;
-    server.watch_signals(found.path.map(reload)).map_err(StartError::Io)?;
+/// Who says where the daemon listens, and so whether a reload changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listens {
+    AsConfigured,
+    OnStdio,
+}
+
+fn serve(found: Found, daemon: Daemon, service: Service, listens: Listens) -> Result<(), Failure> {
+    let Found { config, path } = found;
+    let logging = logging::start(config.log.level);
+    warn(&config.not_yet);
+    let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
+    server.report_to(service.notifier, service.watchdog);
+    let listens = listens == Listens::AsConfigured;
+    let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
+    server.watch_signals(reload).map_err(StartError::Io)?;
     server.run()?;
     Ok(())
+}
+
+/// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
+fn leave_session() {
+    crate::sys::close_inherited(3);
+    // Fails where it leads a session of its own already.
+    let _ = rustix::process::setsid();
 }
 
 fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
@@ -139,10 +158,18 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
 }
 
 impl Backend for InThisProcess {
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit {
+        if life.own_session {
+            leave_session();
+        }
+        let service = Service::take();
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = daemon(&found.config)?;
-            serve(found, recorded(daemon, record))
+            let daemon = recorded(daemon(&found.config)?, record);
+            let daemon = match life.idle_exit {
+                Some(idle) => daemon.idle_exit(idle),
+                None => daemon,
+            };
+            serve(found, daemon, service, Listens::AsConfigured)
         }))
     }
 
@@ -152,7 +179,8 @@ impl Backend for InThisProcess {
             if found.config.daemon.store == Keeping::Auto {
                 daemon = daemon.keep_in_memory();
             }
-            serve(found, recorded(daemon, record))
+            let daemon = recorded(daemon, record);
+            serve(found, daemon, Service::default(), Listens::OnStdio)
         }))
     }
 
@@ -180,11 +208,13 @@ impl Backend for InThisProcess {
         }
     }
 
-    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-        match Config::locate(config)? {
-            None => Ok(None),
-            Some(path) => Ok(Config::load(&path)?.socket().map(Path::to_path_buf)),
-        }
+    fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
+        let Found { config, path } = find(config)?;
+        Ok(Site {
+            config: path,
+            socket: config.socket().map(Path::to_path_buf),
+            eof_grace: config.daemon.eof_grace,
+        })
     }
 
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {

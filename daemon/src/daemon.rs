@@ -10,17 +10,24 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ceased_core::event::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::suspicion::SuspicionPolicy;
 use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, SocketMode, Transport};
+use rustix::process::getuid;
 
 use crate::access::Access;
+use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
+use crate::logging::SetLevel;
+use crate::metrics::Thresholds;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::server::{Entrance, Guards, Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::service::InheritedSockets;
 use crate::store::kept::{Keep, OnDisk};
 use crate::store::{StateDirError, Store, StoreError};
 use crate::tokens::TokenFileError;
@@ -47,7 +54,13 @@ pub struct Daemon {
     shutdown_grace: Duration,
     eof_grace: Duration,
     authenticate_within: Duration,
+    guards: Guards,
+    inherited: InheritedSockets,
+    idle_exit: Option<Duration>,
     record: Option<PathBuf>,
+    audit: Option<PathBuf>,
+    metrics: Option<Address>,
+    thresholds: Thresholds,
     keep: Keep,
 }
 
@@ -72,6 +85,8 @@ pub enum StartError {
     Listen(ListenError),
     /// A token file cannot be used.
     Tokens(TokenFileError),
+    /// The service manager handed something over that nothing is to be done with.
+    Inherited(String),
     /// Something the system did not give.
     Io(io::Error),
     /// The state directory cannot be used.
@@ -85,6 +100,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Listen(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
+            Self::Inherited(why) => f.write_str(why),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
@@ -139,7 +155,13 @@ impl Daemon {
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
             authenticate_within: config::Limits::default().authenticate_within,
+            guards: Guards::default(),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
+            audit: None,
+            metrics: None,
+            thresholds: Thresholds::default(),
             keep: Keep::Memory,
         }
     }
@@ -159,7 +181,16 @@ impl Daemon {
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
             authenticate_within: config.limits.authenticate_within,
+            guards: guards(config),
+            inherited: InheritedSockets::default(),
+            idle_exit: None,
             record: None,
+            audit: config.log.audit.clone(),
+            metrics: config.metrics.listen.clone(),
+            thresholds: Thresholds {
+                high_water: config.alerts.high_water,
+                slow_stop: config.alerts.slow_stop,
+            },
             keep: keep(&config.daemon),
         }
     }
@@ -230,6 +261,36 @@ impl Daemon {
         self
     }
 
+    /// Writes an audit log to this file, one JSON object a line; without it, to the log.
+    #[must_use]
+    pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
+        self.audit = Some(path.into());
+        self
+    }
+
+    /// Serves metrics for Prometheus at this address.
+    #[must_use]
+    pub fn metrics(mut self, address: Address) -> Self {
+        self.metrics = Some(address);
+        self
+    }
+
+    /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
+    /// asked for by [`Daemon::listen`].
+    #[must_use]
+    pub(crate) fn inherit(mut self, sockets: InheritedSockets) -> Self {
+        self.inherited = sockets;
+        self
+    }
+
+    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept in
+    /// memory for this long.
+    #[must_use]
+    pub const fn idle_exit(mut self, idle: Duration) -> Self {
+        self.idle_exit = Some(idle);
+        self
+    }
+
     /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
     /// is not there, must not be open to other users, and is one daemon's at a time.
     #[cfg(feature = "sqlite")]
@@ -258,7 +319,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn build(self) -> Result<Server, StartError> {
+    pub fn build(mut self) -> Result<Server, StartError> {
         // First of all: what the last daemon left must be gone before anything is accepted.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = self
@@ -276,6 +337,7 @@ impl Daemon {
                 limits: self.limits,
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog: Catalog::new(self.tools),
+                operators: operators(),
                 ..Settings::default()
             }),
             containment,
@@ -283,21 +345,33 @@ impl Daemon {
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
             authenticate_within: self.authenticate_within,
+            guards: self.guards,
             record: self.record.as_deref().map(record::create).transpose()?,
+            audit: Audit::start(self.audit)?,
+            thresholds: self.thresholds,
+            metrics: self.metrics,
             kept,
         })?;
         for door in &self.listen {
-            match door {
-                Door::Address(Address::Stdio) | Door::Configured(Listen::Stdio) => {
-                    server.serve_peer(stdio()?, true)?;
-                }
-                Door::Address(address @ (Address::Unix { .. } | Address::Tcp(_))) => {
-                    server.listen(address)?;
-                }
-                Door::Configured(listen @ (Listen::Unix { .. } | Listen::Tcp { .. })) => {
-                    server.listen_for(&address(listen), group(listen), Access::of(listen)?)?;
+            let entrance = match door {
+                Door::Address(address) => Entrance::open(address.clone()),
+                Door::Configured(listen) => entrance(listen)?,
+            };
+            match &entrance.address {
+                Address::Stdio => server.serve_peer(stdio()?, true)?,
+                address @ (Address::Unix { .. } | Address::Tcp(_)) => {
+                    match self.inherited.claim(address) {
+                        Some(listener) => server.listen_on(entrance, listener),
+                        None => drop(server.listen_for(entrance)?),
+                    }
                 }
             }
+        }
+        if let Some(why) = self.inherited.left() {
+            return Err(StartError::Inherited(why));
+        }
+        if let Some(idle) = self.idle_exit {
+            server.exit_when_idle_for(idle);
         }
         Ok(server)
     }
@@ -358,24 +432,60 @@ impl Drop for Running {
     }
 }
 
-/// The settings a configuration file holds now; for a reload.
-pub(crate) fn reload(path: PathBuf) -> Reload {
+/// What a configuration file holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`.
+pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
     Box::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
-        let door = |listen: &Listen| Ok((address(listen), Access::of(listen)?));
-        let doors: Result<_, TokenFileError> = config.listen.iter().map(door).collect();
+        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
+        set_level(config.log.level);
         Ok(Reloaded {
-            doors: doors.map_err(|error| error.to_string())?,
-            authenticate_within: config.limits.authenticate_within,
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: limits(&config),
                 tasks: task_policy(&config),
                 catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                operators: operators(),
                 ..Settings::default()
             }),
+            listen,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+            authenticate_within: config.limits.authenticate_within,
+            guards: guards(&config),
+            needs_restart: needs_restart(&started, &config),
         })
     })
+}
+
+/// Who may see and stop everything: the administrator, and the user this runs as.
+fn operators() -> Vec<Identity> {
+    vec![Identity::User(0), Identity::User(getuid().as_raw())]
+}
+
+/// The keys that are read at the start only and have another value now.
+fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let (was, is) = (&started.daemon, &now.daemon);
+    let keys = [
+        ("daemon.state_dir", was.state_dir != is.state_dir),
+        ("daemon.store", was.store != is.store),
+        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
+        ("daemon.store_retry", was.store_retry != is.store_retry),
+        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
+        ("log.audit", started.log.audit != now.log.audit),
+        ("metrics.listen", started.metrics != now.metrics),
+        ("alerts.high_water", started.alerts.high_water != now.alerts.high_water),
+        ("alerts.slow_stop", started.alerts.slow_stop != now.alerts.slow_stop),
+        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+fn guards(config: &Config) -> Guards {
+    let limits = &config.limits;
+    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
 }
 
 fn stdio() -> io::Result<Box<dyn Transport>> {
@@ -394,12 +504,13 @@ fn address(listen: &Listen) -> Address {
     }
 }
 
-/// The group the file of a Unix listener belongs to.
-fn group(listen: &Listen) -> Option<u32> {
-    match listen {
+/// Where peers come in, and who may.
+fn entrance(listen: &Listen) -> Result<Entrance, TokenFileError> {
+    let group = match listen {
         Listen::Unix { group, .. } => *group,
         Listen::Tcp { .. } | Listen::Stdio => None,
-    }
+    };
+    Ok(Entrance { address: address(listen), group, access: Access::of(listen)? })
 }
 
 /// Where a configured daemon keeps its tasks.
@@ -438,6 +549,16 @@ fn limits(config: &Config) -> Limits {
         resident_result_bytes: limits.resident_result_bytes,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
+        suspicion: SuspicionPolicy {
+            window: config.alerts.window,
+            unknown_tasks: config.alerts.unknown_tasks,
+            fast_polls: config.alerts.fast_polls,
+        },
+        asks_max: limits.asks_per_job,
+        parked_max: limits.parked_per_identity,
+        parked_for: limits.parked_for,
+        subscriptions_max: limits.subscriptions_per_connection,
+        subscribed_tasks_max: limits.tasks_per_subscription,
         ..Limits::default()
     }
 }
@@ -456,7 +577,6 @@ fn task_policy(config: &Config) -> TaskPolicy {
         poll_interval: tasks.poll_interval,
         page_size: tasks.page_size,
         status_notifications: tasks.status_notifications,
-        ..TaskPolicy::default()
     }
 }
 

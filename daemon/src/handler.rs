@@ -40,32 +40,54 @@ where
 /// One call, as its handler sees it.
 #[derive(Debug)]
 pub struct Job {
+    call: Call,
+    reports: Reports,
+    /// It runs on the loop's own thread.
+    inline: bool,
+    /// Numbers its questions.
+    asked: AtomicU64,
+}
+
+/// What is called.
+#[derive(Debug)]
+pub(crate) struct Call {
     pub(crate) id: JobId,
     pub(crate) task: Option<TaskId>,
     pub(crate) arguments: Box<RawValue>,
     pub(crate) token: CancelToken,
-    pub(crate) reports: Reports,
-    /// Numbers its questions.
-    pub(crate) asked: AtomicU64,
 }
 
 impl Job {
+    /// A call whose handler reports to `reports`.
+    pub(crate) const fn new(call: Call, reports: Reports) -> Self {
+        Self { call, reports, inline: false, asked: AtomicU64::new(0) }
+    }
+
+    /// A call whose handler runs on the loop's own thread, which hears `reports` after it.
+    pub(crate) const fn inline(call: Call, reports: Reports) -> Self {
+        Self { call, reports, inline: true, asked: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn into_reports(self) -> Reports {
+        self.reports
+    }
+
     /// The job's id, as logs and views show it.
     #[must_use]
     pub const fn id(&self) -> JobId {
-        self.id
+        self.call.id
     }
 
     /// The task the call runs as, if it does.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
-        self.task
+        self.call.task
     }
 
     /// The arguments as JSON text; an object that passed the tool's schema.
     #[must_use]
     pub fn arguments_json(&self) -> &str {
-        self.arguments.get()
+        self.call.arguments.get()
     }
 
     /// The arguments as a type of the handler's.
@@ -73,7 +95,7 @@ impl Job {
     /// # Errors
     /// [`ToolError::Rpc`] with invalid params when they do not fit.
     pub fn arguments<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ToolError> {
-        serde_json::from_str(self.arguments.get()).map_err(|error| {
+        serde_json::from_str(self.call.arguments.get()).map_err(|error| {
             ToolError::Rpc(ErrorObject::invalid_params(format!("arguments: {error}")))
         })
     }
@@ -81,14 +103,14 @@ impl Job {
     /// Says whether the work is still wanted.
     #[must_use]
     pub const fn token(&self) -> &CancelToken {
-        &self.token
+        &self.call.token
     }
 
     /// Tells the requestor how far the work is, if it wants to know. `progress` must grow; what
     /// does not is dropped.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         self.reports.send(Report::Progress {
-            job: self.id,
+            job: self.call.id,
             progress,
             total,
             message: message.map(Into::into),
@@ -97,11 +119,14 @@ impl Job {
 
     /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
     /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
-    /// waits until somebody waits for the task's result (TSK-30).
+    /// waits until somebody waits for the task's result (TSK-30). An inline tool cannot ask.
     ///
     /// # Errors
     /// [`AskError`].
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
+        if self.inline {
+            return Err(AskError::Inline);
+        }
         let params =
             to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
         let request =
@@ -109,7 +134,7 @@ impl Job {
         // The engine's own questions about a job have numbers below.
         let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = bounded(1);
-        self.reports.send(Report::Asked { job: self.id, ask, request, answer: sender });
+        self.reports.send(Report::Asked { job: self.call.id, ask, request, answer: sender });
         // A loop that has ended answers nothing any more.
         match receiver.recv().unwrap_or(Answer::Cancelled) {
             Answer::Result(result) => serde_json::from_str(result.get())
@@ -126,7 +151,7 @@ impl Job {
     /// Sends the requestor a log message.
     pub fn log(&self, level: LogLevel, data: &Value) {
         if let Ok(data) = to_raw_value(data) {
-            self.reports.send(Report::Log { job: self.id, level, data });
+            self.reports.send(Report::Log { job: self.call.id, level, data });
         }
     }
 }
@@ -136,6 +161,8 @@ impl Job {
 pub enum AskError {
     /// It was not asked: the requestor cannot answer such questions, or too many wait.
     Refused(Refusal),
+    /// It was not asked: an inline tool holds up everybody and must not wait.
+    Inline,
     /// The requestor answered with this error object.
     Peer(Value),
     /// The requestor went away or took too long.
@@ -150,6 +177,7 @@ impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
+            Self::Inline => f.write_str("an inline tool cannot wait for an answer"),
             Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
             Self::Unanswered => f.write_str("the requestor did not answer"),
             Self::Cancelled => Cancelled.fmt(f),
@@ -165,6 +193,7 @@ impl From<AskError> for ToolError {
         match error {
             AskError::Cancelled => Self::Cancelled,
             AskError::Refused(_)
+            | AskError::Inline
             | AskError::Peer(_)
             | AskError::Unanswered
             | AskError::Unreadable(_) => Self::Failed(error.to_string().into()),

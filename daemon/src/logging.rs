@@ -2,9 +2,12 @@
 //! standard error nobody reads never holds the loop up.
 
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{fmt, reload};
 
 use crate::config::Level;
 
@@ -15,6 +18,17 @@ const WAITING_MAX: usize = 8192;
 #[must_use]
 pub struct Logging {
     _writer: WorkerGuard,
+    set_level: SetLevel,
+}
+
+/// Changes what is logged from now on.
+pub(crate) type SetLevel = Arc<dyn Fn(Level) + Send + Sync>;
+
+impl Logging {
+    /// What changes the level; nothing does where the embedding program has its own subscriber.
+    pub(crate) fn level_setter(&self) -> SetLevel {
+        Arc::clone(&self.set_level)
+    }
 }
 
 /// Starts logging what is `level` or worse: text for a terminal, one JSON object a line for
@@ -25,19 +39,21 @@ pub fn start(level: Level) -> Logging {
         .buffered_lines_limit(WAITING_MAX)
         .thread_name("ceased-log")
         .finish(std::io::stderr());
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(filter(level))
+    let (level, handle) = reload::Layer::new(filter(level));
+    let layer = fmt::layer()
         .with_writer(writer)
         .with_target(false)
         .with_ansi(false)
         .log_internal_errors(false);
+    let registry = tracing_subscriber::registry().with(level);
     // An error means that somebody subscribed before, and then it is theirs.
     let _ = if std::io::stderr().is_terminal() {
-        tracing::subscriber::set_global_default(builder.finish())
+        tracing::subscriber::set_global_default(registry.with(layer))
     } else {
-        tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())
+        tracing::subscriber::set_global_default(registry.with(layer.json().flatten_event(true)))
     };
-    Logging { _writer: guard }
+    let set_level: SetLevel = Arc::new(move |level| drop(handle.reload(filter(level))));
+    Logging { _writer: guard, set_level }
 }
 
 fn filter(level: Level) -> LevelFilter {

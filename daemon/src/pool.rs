@@ -1,81 +1,112 @@
 //! Worker threads: few while calls are short, as many as there are calls when those block.
+//!
+//! What costs most about a small call is waking the thread that runs it and waking the loop when
+//! it is done. So the calls of one turn are handed over together, one thread is woken for them,
+//! and it wakes the loop once it has nothing left to do. Calls of a tool that took long the last
+//! time are expected to do so again: nothing waits behind them that could be told or begun before.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use ceased_core::event::Outcome;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Instant;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
-use crate::handler::{Handler, Job, outcome};
-use crate::reports::Report;
+use crate::handler::{Call, Job, outcome};
+use crate::reports::{Report, Reports};
+use crate::tools::HandlerRun;
 
 /// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
 /// has none; not briefly, so that a busy one does not keep making them.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// One call for a worker thread.
-pub(crate) struct Work {
-    pub(crate) handler: Arc<dyn Handler>,
-    pub(crate) job: Job,
-}
-
-/// How long calls may wait without any getting done before there are more threads. Short calls
-/// are done by few threads, which is many times faster than handing each to its own; a handler
-/// that blocks holds up the others no longer than this.
+/// How long calls may wait without any getting done before there are more threads, and how long a
+/// result may wait behind a call that unexpectedly blocks.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// How long results may wait for each other while the calls of one thread go on.
+const TOGETHER: Duration = Duration::from_micros(100);
+
+/// A call that takes longer than this is not short: more than waking a thread costs.
+const SHORT: Duration = Duration::from_micros(20);
 
 /// How long the system is left alone after it gave no thread.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The threads. How many calls run at once is bounded by the engine.
-pub(crate) struct Pool {
-    sender: Sender<Work>,
-    receiver: Receiver<Work>,
-    census: Arc<Census>,
-    /// When to look whether the waiting calls get done, and how many were done before.
-    check: Option<(Instant, u64)>,
-    /// The system gave no thread when last asked for one. Said once, not with every try.
-    is_starved: bool,
+/// How long calls may wait for a thread that the system does not give, while those that have one
+/// get nothing done; then they fail, so that whoever called learns why.
+const STARVED_MAX: Duration = Duration::from_secs(1);
+
+/// One call for a worker thread.
+pub(crate) struct Work {
+    pub(crate) run: Arc<HandlerRun>,
+    pub(crate) call: Call,
 }
 
-/// Whoever changes one number looks at the other after, in one order for everybody.
-#[derive(Debug, Default)]
-struct Census {
-    /// Calls submitted and not done.
-    calls: AtomicUsize,
-    threads: AtomicUsize,
-    done: AtomicU64,
+/// The threads. How many calls run at once is bounded by the engine.
+pub(crate) struct Pool {
+    crew: Arc<Crew>,
+    /// Calls of this turn.
+    fresh: Vec<Work>,
+    /// When to look whether the waiting calls get done, and how many were done before.
+    check: Option<(Instant, u64)>,
+    /// Since when the system has given no thread and no call got done.
+    starved_since: Option<Instant>,
+}
+
+/// What the threads share.
+struct Crew {
+    reports: Reports,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Work>,
+    /// Threads that wait for work, the one that worked last at the end: it is woken first.
+    idle: Vec<Thread>,
+    threads: usize,
+    /// Calls done, in all.
+    done: u64,
+    closed: bool,
 }
 
 impl Pool {
-    pub(crate) fn new() -> Self {
-        let (sender, receiver) = unbounded();
-        Self { sender, receiver, census: Arc::default(), check: None, is_starved: false }
+    pub(crate) fn new(reports: Reports) -> Self {
+        let crew = Arc::new(Crew { reports, queue: Mutex::default() });
+        Self { crew, fresh: Vec::new(), check: None, starved_since: None }
     }
 
-    /// Hands a call to the worker threads.
+    /// Takes a call for the next [`Pool::dispatch`].
+    pub(crate) fn submit(&mut self, work: Work) {
+        self.fresh.push(work);
+    }
+
+    /// Hands the submitted calls to the worker threads.
     ///
     /// # Errors
-    /// When there is no thread and the system gives none. The call is dropped.
-    pub(crate) fn submit(&mut self, now: Instant, work: Work) -> io::Result<()> {
-        let calls = self.census.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let threads = self.census.threads.load(Ordering::SeqCst);
-        if threads == 0
-            && let Err(error) = self.spawn()
-        {
-            self.census.calls.fetch_sub(1, Ordering::SeqCst);
-            return Err(error);
+    /// When there is no thread and the system gives none: why, and the calls that nobody runs.
+    pub(crate) fn dispatch(&mut self, now: Instant) -> Result<(), (io::Error, Vec<Work>)> {
+        if self.fresh.is_empty() {
+            return Ok(());
         }
-        if calls > threads.max(1) && self.check.is_none() {
-            self.check = Some((now + PATIENCE, self.census.done.load(Ordering::Relaxed)));
+        let mut queue = self.crew.queue();
+        queue.waiting.extend(self.fresh.drain(..));
+        let done = queue.done;
+        let first = queue.idle.pop();
+        let is_deserted = queue.threads == 0;
+        drop(queue);
+        if let Some(first) = first {
+            first.unpark();
+        } else if is_deserted && let Err(error) = self.spawn() {
+            return Err((error, self.crew.queue().waiting.drain(..).collect()));
         }
-        self.sender.send(work).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.check.get_or_insert((now + PATIENCE, done));
+        Ok(())
     }
 
     /// When to call [`Pool::relieve`].
@@ -83,73 +114,161 @@ impl Pool {
         self.check.map(|(at, _)| at)
     }
 
-    /// Adds threads when calls wait and none gets done.
-    pub(crate) fn relieve(&mut self, now: Instant) {
-        let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return };
-        let calls = self.census.calls.load(Ordering::SeqCst);
-        let threads = self.census.threads.load(Ordering::SeqCst);
-        let done = self.census.done.load(Ordering::Relaxed);
-        if calls <= threads {
-            return;
+    /// Wakes or adds threads when calls wait and none gets done.
+    ///
+    /// The calls it gives up are given back: there has been no thread for them for long.
+    pub(crate) fn relieve(&mut self, now: Instant) -> Vec<Work> {
+        let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return Vec::new() };
+        let mut queue = self.crew.queue();
+        let (waiting, threads, done) = (queue.waiting.len(), queue.threads, queue.done);
+        if waiting == 0 && done == before {
+            self.starved_since = None;
+            return Vec::new();
         }
         let mut wait = PATIENCE;
+        let mut given_up = Vec::new();
         if done == before {
             // Twice as many each time: a burst of blocking calls has its threads soon.
-            let wanted = (calls - threads).min(threads.max(1));
-            let refused = (0..wanted).find_map(|_| self.spawn().err());
+            let wanted = waiting.min(threads.max(1));
+            let asleep = queue.idle.len().saturating_sub(wanted);
+            let rested = queue.idle.split_off(asleep);
+            drop(queue);
+            rested.iter().for_each(Thread::unpark);
+            let refused = (rested.len()..wanted).find_map(|_| self.spawn().err());
             if let Some(error) = &refused {
                 wait = RETRY;
-                if !self.is_starved {
-                    tracing::warn!(%error, calls, threads, "calls wait: no thread could be started");
+                let since = *self.starved_since.get_or_insert_with(|| {
+                    // Once, not with every try.
+                    let what = "calls wait: no thread could be started";
+                    tracing::warn!(%error, waiting, threads, "{what}");
+                    now
+                });
+                if now >= since + STARVED_MAX {
+                    given_up = self.crew.queue().waiting.drain(..).collect();
                 }
             }
-            self.is_starved = refused.is_some();
+            if refused.is_none() {
+                self.starved_since = None;
+            }
+        } else {
+            self.starved_since = None;
         }
         self.check = Some((now + wait, done));
+        given_up
     }
 
     fn spawn(&self) -> io::Result<()> {
-        let (receiver, census) = (self.receiver.clone(), Arc::clone(&self.census));
-        census.threads.fetch_add(1, Ordering::SeqCst);
-        let spawned = thread::Builder::new()
-            .name("ceased-worker".into())
-            .spawn(move || work(&receiver, &census));
+        let crew = Arc::clone(&self.crew);
+        crew.queue().threads += 1;
+        let spawned =
+            thread::Builder::new().name("ceased-worker".into()).spawn(move || crew.work());
         if spawned.is_err() {
-            self.census.threads.fetch_sub(1, Ordering::SeqCst);
+            self.crew.queue().threads -= 1;
         }
         spawned.map(drop)
     }
 }
 
-fn work(receiver: &Receiver<Work>, census: &Census) {
-    loop {
-        match receiver.recv_timeout(IDLE) {
-            Ok(work) => run(&work, census),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let left = census.threads.fetch_sub(1, Ordering::SeqCst) - 1;
-                if census.calls.load(Ordering::SeqCst) <= left {
-                    return;
-                }
-                // A call was submitted just now.
-                census.threads.fetch_add(1, Ordering::SeqCst);
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut queue = self.crew.queue();
+        queue.closed = true;
+        queue.waiting.clear();
+        queue.idle.iter().for_each(Thread::unpark);
+    }
+}
+
+impl Crew {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a worker thread.
+    fn work(&self) {
+        let mut queue = self.queue();
+        while !queue.closed {
+            queue = match self.work_off(queue) {
+                queue if !queue.waiting.is_empty() => queue,
+                queue => match self.rest(queue) {
+                    Some(queue) => queue,
+                    None => return,
+                },
+            };
+        }
+    }
+
+    /// Runs what waits. Everything it leaves for the loop is told when it returns.
+    fn work_off<'q>(&'q self, mut queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
+        // Its own, lent to one job after the other: threads that count on one counter wait for it.
+        let mut reports = self.reports.clone();
+        let mut untold = false;
+        let mut began = std::time::Instant::now();
+        let mut told = began;
+        while let Some(Work { run, call }) = queue.waiting.pop_front() {
+            let short = run.is_short();
+            let help = if short || queue.waiting.is_empty() { None } else { queue.idle.pop() };
+            drop(queue);
+            if let Some(thread) = help {
+                thread.unpark();
+            }
+            if untold && !short {
+                reports.wake();
+            }
+            let job = Job::new(call, reports);
+            let outcome = run_guarded(&run, &job);
+            let done = Report::Done { job: job.id(), outcome };
+            reports = job.into_reports();
+            let ended = std::time::Instant::now();
+            run.note_short(ended - began <= SHORT);
+            untold = ended - told <= TOGETHER;
+            if untold {
+                reports.leave(done);
+            } else {
+                reports.send(done);
+                told = ended;
+            }
+            began = ended;
+            queue = self.queue();
+            queue.done += 1;
+        }
+        if untold {
+            drop(queue);
+            reports.wake();
+            queue = self.queue();
+        }
+        queue
+    }
+
+    /// Waits until it was woken for work; `None` when there was none for long.
+    fn rest<'q>(&'q self, mut queue: MutexGuard<'q, Queue>) -> Option<MutexGuard<'q, Queue>> {
+        let this = thread::current();
+        let until = std::time::Instant::now() + IDLE;
+        queue.idle.push(this.clone());
+        loop {
+            drop(queue);
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            thread::park_timeout(left);
+            queue = self.queue();
+            // Whoever wakes it has taken it out of the list.
+            let place = queue.idle.iter().position(|thread| thread.id() == this.id());
+            let Some(place) = place.filter(|_| !queue.closed) else { return Some(queue) };
+            if left.is_zero() {
+                queue.idle.remove(place);
+                queue.threads -= 1;
+                return None;
             }
         }
     }
 }
 
-fn run(Work { handler, job }: &Work, census: &Census) {
+pub(crate) fn run_guarded(run: &HandlerRun, job: &Job) -> Outcome {
     // The handler sees the job by reference only, and what it shares it must guard itself.
-    let answer = catch_unwind(AssertUnwindSafe(|| handler.run(job)));
-    let outcome = answer.map_or_else(
+    let answer = catch_unwind(AssertUnwindSafe(|| run.handler.run(job)));
+    answer.map_or_else(
         |_| {
             let message = "the tool panicked; the daemon's log has the details";
             Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
         },
         outcome,
-    );
-    // Before the report, so that the call it makes room for finds this thread free.
-    census.calls.fetch_sub(1, Ordering::SeqCst);
-    census.done.fetch_add(1, Ordering::Relaxed);
-    job.reports.send(Report::Done { job: job.id, outcome });
+    )
 }

@@ -1,14 +1,17 @@
-//! Reports: everything other threads tell the loop, through one bounded channel and one waker.
+//! Reports: everything other threads tell the loop, through one bounded mailbox and one waker.
+//!
+//! A report is either told, which wakes the loop, or left, which does not: a thread with many small
+//! results leaves them and wakes the loop once for all of them. The loop hears everything that lies
+//! there whenever it is awake.
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ceased_core::call::{Answer, Ask};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId};
-use crossbeam_channel::{Receiver, Sender, TryIter, bounded};
+use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
@@ -35,6 +38,8 @@ pub(crate) enum Report {
     Store(store::thread::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
+    /// Say what there is to measure, as Prometheus reads it.
+    Scrape(Sender<String>),
     /// Shut down.
     ShutDown,
 }
@@ -42,47 +47,142 @@ pub(crate) enum Report {
 /// The sending side. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
-    channel: Sender<Report>,
-    wake: Arc<Wake>,
+    mailbox: Arc<Mailbox>,
 }
 
 #[derive(Debug)]
-struct Wake {
-    waker: Waker,
-    /// The loop was woken and has not looked yet: waking it again would be a wasted system call.
-    woken: AtomicBool,
+struct Mailbox {
+    /// None: the loop looks by itself.
+    waker: Option<Waker>,
+    /// Reports that may wait.
+    most: usize,
+    state: Mutex<State>,
+    /// There is room again.
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Report>,
+    /// The loop is to look before it sleeps.
+    urgent: bool,
+    /// The loop sleeps, or is about to.
+    asleep: bool,
+    /// The loop has ended: nobody hears anything any more.
+    closed: bool,
 }
 
 /// The loop's side.
 #[derive(Debug)]
 pub(crate) struct Inbound {
-    channel: Receiver<Report>,
-    wake: Arc<Wake>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Reports {
-    /// A channel into the loop that polls `poll`, announced under `token`.
+    /// A mailbox for the loop that polls `poll`, announced under `token`.
     pub(crate) fn new(poll: &Poll, token: Token) -> io::Result<(Self, Inbound)> {
         let waker = Waker::new(poll.registry(), token)?;
-        let wake = Arc::new(Wake { waker, woken: AtomicBool::new(false) });
-        let (sender, receiver) = bounded(WAITING_MAX);
-        let inbound = Inbound { channel: receiver, wake: Arc::clone(&wake) };
-        Ok((Self { channel: sender, wake }, inbound))
+        Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
-    /// Tells the loop. Once the loop has ended nobody listens, and that is fine.
+    /// A mailbox for what handlers say on the loop's own thread, which looks after each of them:
+    /// nothing may wait for it.
+    pub(crate) fn aside() -> (Self, Inbound) {
+        Self::pair(None, usize::MAX)
+    }
+
+    fn pair(waker: Option<Waker>, most: usize) -> (Self, Inbound) {
+        let mailbox = Mailbox { waker, most, state: Mutex::default(), room: Condvar::new() };
+        let mailbox = Arc::new(mailbox);
+        (Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox })
+    }
+
+    /// Tells the loop, at once. Once the loop has ended nobody listens, and that is fine.
     pub(crate) fn send(&self, report: Report) {
-        if self.channel.send(report).is_ok() && !self.wake.woken.swap(true, Ordering::AcqRel) {
+        let state = self.mailbox.put(report);
+        self.mailbox.wake(state);
+    }
+
+    /// As [`Reports::send`], unless that would have to wait; false when it would.
+    pub(crate) fn try_send(&self, report: Report) -> bool {
+        let mut state = self.mailbox.state();
+        let room = !state.closed && state.waiting.len() < self.mailbox.most;
+        if room {
+            state.waiting.push(report);
+            self.mailbox.wake(state);
+        }
+        room
+    }
+
+    /// Leaves a report for whenever the loop looks: [`Reports::wake`] it soon.
+    pub(crate) fn leave(&self, report: Report) {
+        drop(self.mailbox.put(report));
+    }
+
+    /// Has the loop hear what was left.
+    pub(crate) fn wake(&self) {
+        self.mailbox.wake(self.mailbox.state());
+    }
+}
+
+impl Mailbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, report: Report) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        while state.waiting.len() >= self.most && !state.closed {
+            self.wake(state);
+            let full = |state: &mut State| state.waiting.len() >= self.most && !state.closed;
+            let waited = self.room.wait_while(self.state(), full);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.closed {
+            state.waiting.push(report);
+        }
+        state
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        state.urgent = true;
+        // Whoever finds it asleep wakes it; for the others that would be a wasted system call.
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep && let Some(waker) = &self.waker {
             // Fails only when the loop's descriptors are gone, and then nobody waits.
-            let _ = self.wake.waker.wake();
+            let _ = waker.wake();
         }
     }
 }
 
 impl Inbound {
-    /// What has arrived. Whatever arrives from now on wakes the loop again.
-    pub(crate) fn take(&self) -> TryIter<'_, Report> {
-        self.wake.woken.store(false, Ordering::Release);
-        self.channel.try_iter()
+    /// Moves what has arrived into `heard`, which must be empty: its room is used for what comes.
+    pub(crate) fn take(&self, heard: &mut Vec<Report>) {
+        let mut state = self.mailbox.state();
+        state.urgent = false;
+        state.asleep = false;
+        std::mem::swap(&mut state.waiting, heard);
+        drop(state);
+        if heard.len() >= self.mailbox.most {
+            self.mailbox.room.notify_all();
+        }
+    }
+
+    /// Says whether the loop may sleep; from then on a report wakes it.
+    pub(crate) fn may_sleep(&self) -> bool {
+        let mut state = self.mailbox.state();
+        state.asleep = !state.urgent;
+        state.asleep
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        let mut state = self.mailbox.state();
+        state.closed = true;
+        state.waiting = Vec::new();
+        drop(state);
+        self.mailbox.room.notify_all();
     }
 }

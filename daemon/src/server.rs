@@ -5,13 +5,16 @@
 //! anything but the poll.
 
 mod act;
+mod doors;
+mod frames;
 mod gate;
 mod links;
-mod reload;
 mod run_as;
 mod runs;
 mod stored;
 mod strangers;
+mod trail;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,18 +29,21 @@ use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_transports::{Address, Link, ListenError, Listener, SCRATCH_BYTES, Transport};
+use ceased_transports::{Link, SCRATCH_BYTES, Transport};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+pub(crate) use self::doors::Entrance;
 pub(crate) use self::gate::AUTHENTICATE;
-pub(crate) use self::reload::{Reload, Reloaded};
 use self::strangers::Stage;
-use crate::access::Access;
-use crate::daemon::say;
+pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
+use crate::audit::Audit;
+use crate::daemon::StartError;
+use crate::metrics::{Endpoint, Thresholds};
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
@@ -82,8 +88,16 @@ pub(crate) struct Options {
     pub eof_grace: Duration,
     /// How long a peer may take to say who it is, where it has to.
     pub authenticate_within: Duration,
+    /// What peers that never end a line may take.
+    pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
+    /// Who did what.
+    pub audit: Audit,
+    /// When to warn.
+    pub thresholds: Thresholds,
+    /// Where the metrics are served, if they are.
+    pub metrics: Option<ceased_transports::Address>,
     /// Where tasks are kept; `None`: in memory alone. The settings must agree.
     pub kept: Option<Kept>,
 }
@@ -121,7 +135,7 @@ pub struct Server {
     engine: Recorded,
     settings: Arc<Settings>,
     clock: Clock,
-    listeners: Vec<Door>,
+    doors: Vec<doors::Door>,
     links: BTreeMap<ConnId, Peer>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
@@ -137,13 +151,28 @@ pub struct Server {
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
+    /// What handlers say on this thread.
+    aside: (Reports, Inbound),
+    /// A handler ran on this thread: there may be room for another job.
+    ran_here: bool,
+    /// Where reports are heard from, empty in between.
+    heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
     actions: Vec<Action>,
     scratch: Box<[u8]>,
     shutdown_grace: Duration,
     eof_grace: Duration,
     authenticate_within: Duration,
+    guards: Guards,
+    /// Messages that have begun and not ended.
+    unended: frames::Unended,
+    upkeep: upkeep::Upkeep,
     stopping: Stopping,
+    trail: trail::Trail,
+    /// Served while this lives.
+    _metrics: Option<Endpoint>,
+    /// Why the one peer it was there for could not be served to the end.
+    lost_stdio: Option<io::Error>,
     store: Option<StoreThread>,
     /// The store failed for good.
     failed: Option<StoreError>,
@@ -160,16 +189,6 @@ enum Stopping {
     Draining,
     /// The engine has nothing left to do; what is in the outboxes may still leave until then.
     Flushing(Instant),
-}
-
-/// A listener and when to try it again, if it needs that.
-struct Door {
-    listener: Listener,
-    /// The address as it was asked for.
-    wanted: Address,
-    access: Access,
-    /// Somebody may be waiting whom no event announces.
-    again: Option<Instant>,
 }
 
 /// A connection as the loop sees it.
@@ -215,13 +234,16 @@ impl Server {
     ///
     /// # Errors
     /// When the system gives no poll, no waker or no thread for the processes or the store.
-    pub(crate) fn new(options: Options) -> io::Result<Self> {
+    pub(crate) fn new(options: Options) -> Result<Self, StartError> {
+        let trail =
+            trail::Trail::new(options.audit, options.thresholds, options.containment.name());
         let poll = Poll::new()?;
         let (reports, inbound) = Reports::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
+        let metrics = trail::serve_metrics(options.metrics.as_ref(), &reports)?;
         let (kept, state_dir) =
             options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
         let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
@@ -231,7 +253,7 @@ impl Server {
             engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
             settings: options.settings,
             clock: Clock::new(),
-            listeners: Vec::new(),
+            doors: Vec::new(),
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
             next_conn: FIRST_CONN,
@@ -239,17 +261,26 @@ impl Server {
             unsent: Vec::new(),
             runs: BTreeMap::new(),
             asking: BTreeMap::new(),
-            pool: Pool::new(),
+            pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
+            aside: Reports::aside(),
+            ran_here: false,
+            heard: Vec::new(),
             signals: None,
             actions: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
             authenticate_within: options.authenticate_within,
+            guards: options.guards,
+            unended: frames::Unended::default(),
+            upkeep: upkeep::Upkeep::default(),
             stopping: Stopping::No,
+            trail,
+            _metrics: metrics,
+            lost_stdio: None,
             store,
             failed: None,
             _state_dir: state_dir,
@@ -262,34 +293,6 @@ impl Server {
     #[must_use]
     pub fn remote(&self) -> Remote {
         Remote { reports: self.reports.clone() }
-    }
-
-    /// Listens on `address`; the address as it became, with the port the system chose.
-    ///
-    /// Peers on a Unix socket are the users the system says they are (TSK-39); peers on TCP are
-    /// anonymous (TSK-40).
-    ///
-    /// # Errors
-    /// [`ListenError`].
-    pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
-        let access = match address {
-            Address::Unix { .. } | Address::Stdio => Access::Users(None),
-            Address::Tcp(_) => Access::Anonymous,
-        };
-        self.listen_for(address, None, access)
-    }
-
-    /// As [`Server::listen`], for these peers only; the file of a Unix socket belongs to `group`.
-    pub(crate) fn listen_for(
-        &mut self,
-        wanted: &Address,
-        group: Option<u32>,
-        access: Access,
-    ) -> Result<Address, ListenError> {
-        let listener = Listener::bind_for(wanted, group)?;
-        let address = listener.address().clone();
-        self.listeners.push(Door { listener, wanted: wanted.clone(), access, again: None });
-        Ok(address)
     }
 
     /// Serves a peer on `transport` with this process's user. When `sole`, the server shuts down
@@ -319,18 +322,16 @@ impl Server {
     /// # Errors
     /// [`RunError`]. What it started is gone then, too.
     pub fn run(mut self) -> Result<(), RunError> {
-        for (number, door) in self.listeners.iter_mut().enumerate() {
-            door.listener.register(self.poll.registry(), Token(FIRST_LISTENER + number))?;
-            // Not before: whoever reads this may send signals at once.
-            say(format_args!("listening on {}", door.listener.address()));
-        }
+        self.open_doors(0)?;
+        self.now_ready();
         let mut events = Events::with_capacity(1024);
         while !self.is_over() {
             self.turn(&mut events)?;
         }
-        let failed = self.failed.take();
+        let failed = self.failed.take().map(RunError::Store);
+        let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         self.end();
-        failed.map_or(Ok(()), |error| Err(RunError::Store(error)))
+        failed.map_or(Ok(()), Err)
     }
 
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
@@ -344,7 +345,8 @@ impl Server {
                 WAKER => {}
                 SIGNALS => self.take_signals(now),
                 Token(number) if number < FIRST_CONN as usize => {
-                    if let Some(door) = self.listeners.get_mut(number - FIRST_LISTENER) {
+                    let mut doors = self.doors.iter_mut();
+                    if let Some(door) = doors.find(|door| door.token == Token(number)) {
                         door.again = Some(now.at);
                     }
                 }
@@ -357,24 +359,32 @@ impl Server {
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
+        while std::mem::take(&mut self.ran_here) {
+            // They made room. No more can have come meanwhile, so this ends.
+            self.engine.handle(now, Event::Turn, &mut self.actions);
+            self.act(now);
+        }
         self.send(now);
+        self.look_how_full();
+        self.keep_up(now);
         Ok(())
     }
 
     /// How long the poll may wait: not at all while something is left to do.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || !self.actions.is_empty() || !self.unsent.is_empty() {
+        let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
+        if !idle || self.engine.wants_turn() || !self.inbound.may_sleep() {
             return Some(Duration::ZERO);
         }
-        let again = self.listeners.iter().filter_map(|door| door.again).min();
+        let again = self.doors.iter().filter_map(|door| door.again).min();
         let engine = self.engine.deadline().map(|(at, _)| at);
         let end = match self.stopping {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
         let stranger = self.strangers.first().map(|(at, _)| *at);
-        let all = [again, engine, end, stranger, self.pool.deadline()];
-        let first = all.into_iter().flatten().min();
+        let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
+        let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         let first = first.map(|at| at - self.clock.now().at);
         let store = self.store.as_ref().and_then(StoreThread::slow_in);
@@ -382,8 +392,12 @@ impl Server {
     }
 
     fn take_time(&mut self, now: Now) {
-        self.pool.relieve(now.at);
+        for work in self.pool.relieve(now.at) {
+            let message = "no thread could be started for the tool; the system gives no more";
+            self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
+        }
         self.dismiss_overdue(now);
+        self.end_slow_frames(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }
@@ -393,15 +407,11 @@ impl Server {
     }
 
     fn take_signals(&mut self, now: Now) {
-        let Some((signals, reload)) = &mut self.signals else { return };
+        let Some((signals, _)) = &mut self.signals else { return };
         let taken = signals.take();
-        if taken.reload
-            && let Some(reload) = reload
-        {
-            match reload() {
-                Ok(reloaded) => self.take_over(now, reloaded),
-                Err(why) => tracing::error!(%why, "not reloaded: the configuration is as it was"),
-            }
+        if taken.reload {
+            self.trail.audit.reopen();
+            self.reload(now);
         }
         for _ in 0..taken.terminate {
             self.shut_down(now);
@@ -414,7 +424,8 @@ impl Server {
             Stopping::No => {
                 tracing::info!(grace = ?self.shutdown_grace, "shutting down");
                 self.stopping = Stopping::Draining;
-                self.close_doors();
+                self.now_stopping();
+                self.close_all_doors();
                 let by = now.at + self.shutdown_grace;
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
             }
@@ -422,13 +433,6 @@ impl Server {
                 tracing::warn!("told to shut down again: ending at once");
                 self.stopping = Stopping::Flushing(now.at);
             }
-        }
-    }
-
-    fn close_doors(&mut self) {
-        for mut door in self.listeners.drain(..) {
-            // Closing it takes it out of the poll as well.
-            let _ = door.listener.deregister(self.poll.registry());
         }
     }
 
@@ -472,11 +476,16 @@ impl Clock {
         Self { zero: std::time::Instant::now() }
     }
 
+    /// A moment of the system as the engine counts.
+    fn at(&self, moment: std::time::Instant) -> Instant {
+        let nanos = moment.saturating_duration_since(self.zero).as_nanos();
+        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     fn now(&self) -> Now {
-        let nanos = u64::try_from(self.zero.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {
-            at: Instant::from_nanos(nanos),
+            at: self.at(std::time::Instant::now()),
             wall: Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         }
     }

@@ -11,6 +11,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_char, c_int};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -203,6 +204,26 @@ pub(crate) fn close_inherited(first: u32) {
     unsafe {
         libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32);
     }
+}
+
+/// More descriptors than any service manager hands over; what is announced beyond is not believed.
+const INHERITED_MAX: usize = 1024;
+
+/// The `count` descriptors from 3 on, which whoever started this process left open for us. Once
+/// only: a second call gives none, and neither do numbers that are not open.
+///
+/// Call it only when `$LISTEN_PID` says that they are ours.
+pub(crate) fn inherited_descriptors(count: usize) -> Vec<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let numbers = (3..).take(count.min(INHERITED_MAX));
+    // SAFETY: asking for the flags of a number that is no descriptor fails and does nothing else.
+    let is_open = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0;
+    // SAFETY: the descriptors are open, were given to this process as a whole before it opened
+    // any, and are taken once, so nobody else owns them.
+    numbers.filter(is_open).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect()
 }
 
 enum Forked {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ceased_core::access::Allow;
@@ -31,7 +32,7 @@ pub(crate) struct Confirm {
 /// What a tool does.
 pub(crate) enum PayloadRun {
     /// A function of this process.
-    Handler(Arc<dyn Handler>),
+    Handler(Arc<HandlerRun>),
     /// A program.
     Command {
         /// What to run.
@@ -39,6 +40,34 @@ pub(crate) enum PayloadRun {
         /// What its arguments must be.
         arguments: Arguments,
     },
+}
+
+/// A function of this process, and what is known of it.
+pub(crate) struct HandlerRun {
+    pub(crate) handler: Arc<dyn Handler>,
+    /// Whether it runs on the loop's own thread.
+    pub(crate) inline: bool,
+    /// Whether the last call took no longer than waking a thread does.
+    short: AtomicBool,
+}
+
+impl HandlerRun {
+    fn new(handler: Arc<dyn Handler>, inline: bool) -> Arc<Self> {
+        Arc::new(Self { handler, inline, short: AtomicBool::new(true) })
+    }
+
+    /// Whether a call is likely to take no longer than waking a thread does.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Notes how the last call was.
+    pub(crate) fn note_short(&self, short: bool) {
+        // Read first: threads that write to one place wait for each other.
+        if self.is_short() != short {
+            self.short.store(short, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The check of a call's arguments by their schema.
@@ -94,6 +123,7 @@ pub struct HandlerTool {
     timeout: Option<Duration>,
     patience: Duration,
     on_disconnect: OnDisconnect,
+    inline: bool,
     handler: Arc<dyn Handler>,
 }
 
@@ -109,6 +139,7 @@ impl HandlerTool {
             timeout: None,
             patience: PATIENCE,
             on_disconnect: OnDisconnect::Cancel,
+            inline: false,
             handler: Arc::new(handler),
         }
     }
@@ -163,6 +194,16 @@ impl HandlerTool {
         self
     }
 
+    /// Runs it on the loop's own thread instead of a worker thread, for work of a microsecond:
+    /// handing a call to another thread and its result back costs more than that. Every
+    /// connection waits while it runs, nothing can cancel it once it has begun, and it must not
+    /// wait for anything: [`Job::ask`](crate::Job::ask) refuses.
+    #[must_use]
+    pub const fn inline(mut self) -> Self {
+        self.inline = true;
+        self
+    }
+
     /// The tool for a server.
     ///
     /// # Errors
@@ -182,7 +223,7 @@ impl HandlerTool {
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(PayloadRun::Handler(self.handler), None),
+            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler, self.inline)), None),
         })
     }
 }
@@ -196,7 +237,8 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(Arc::new(*builtin)))
+            let run = HandlerRun::new(Arc::new(*builtin), tool.inline);
+            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(run))
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },

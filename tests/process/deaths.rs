@@ -217,7 +217,10 @@ fn the_supervisor_is_dropped() {
             Report::Ended { job: ended, ending: Ending::Exited(exit) } => {
                 assert_eq!((ended, exit.stopped), (job, Stopped::Killed));
             }
-            other @ (Report::Ended { .. } | Report::Progress { .. } | Report::Lingering { .. }) => {
+            other @ (Report::Ended { .. }
+            | Report::Progress { .. }
+            | Report::Surveyed { .. }
+            | Report::Lingering { .. }) => {
                 panic!("{other:?}")
             }
         }

@@ -146,7 +146,9 @@ fn progress_lines() {
                     told.push((progress, total, message));
                 }
                 Report::Ended { ending, .. } => break ending,
-                Report::Lingering { .. } => panic!("nothing lingers"),
+                Report::Lingering { .. } | Report::Surveyed { .. } => {
+                    panic!("nothing lingers, and nobody asked")
+                }
             }
         };
         assert!(matches!(ending, Ending::Exited(_)));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ceased::process::{Exit, Order, Report, Stopped};
-use ceased_core::id::JobId;
+use ceased_core::id::{JobId, SurveyId};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::rig;
@@ -37,6 +37,7 @@ zoo!(
     lets_its_leader_exit_first,
     launches_like_npx,
     changes_its_name,
+    is_looked_at,
 );
 
 // STOP-01
@@ -67,6 +68,25 @@ fn obeys(rig: &mut Rig, marker: &str) {
     assert_eq!((exit.code, exit.signal), (None, Some(15)));
     assert_eq!((exit.stopped, exit.signalled), (Stopped::Terminated, 1));
     assert!(rig.group_of(job).is_none_or(|group| !group.exists()));
+}
+
+/// All of its processes are told of, with their parents, the one that got away included.
+fn is_looked_at(rig: &mut Rig, marker: &str) {
+    let job = rig.shell("setsid sleep $1 & sleep $1 & echo 1 >&3; wait", marker);
+    rig.wait_ready(job);
+    eventually("three of them", || carriers(marker).len() == 3);
+    let never = JobId::new(9999);
+    rig.order(Order::Survey(SurveyId::new(7), vec![job, never]));
+    let Report::Surveyed { survey, processes } = rig.report() else { panic!("no survey") };
+    assert_eq!(survey, SurveyId::new(7));
+    let [(of, found)] = &processes[..] else { panic!("{processes:?}") };
+    assert_eq!(*of, job);
+    let mut names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["sh", "sleep", "sleep"]);
+    let shell = found.iter().find(|process| process.name == "sh").unwrap();
+    assert!(found.iter().any(|process| process.parent == shell.pid), "{found:?}");
+    climb(rig, job, marker);
 }
 
 fn ignores_sigterm(rig: &mut Rig, marker: &str) {

@@ -119,14 +119,17 @@ impl Rig {
                     assert_eq!(ended, job);
                     return ending;
                 }
-                Report::Progress { .. } | Report::Lingering { .. } => {}
+                Report::Progress { .. } | Report::Lingering { .. } | Report::Surveyed { .. } => {}
             }
         }
     }
 
     pub(crate) fn wait_exit(&self, job: JobId) -> Exit {
         match self.wait_ending(job) {
-            Ending::Exited(exit) => *exit,
+            Ending::Exited(exit) => {
+                assert_eq!(exit.survivors, 0, "STOP-01");
+                *exit
+            }
             Ending::NotStarted(reason) => panic!("not started: {reason}"),
         }
     }

@@ -26,6 +26,11 @@ pub(crate) fn typescript() -> Option<Client> {
     node(&["kit.mjs", "client.mjs"], "client.mjs")
 }
 
+/// The TypeScript client of 2026-07-28; `None`, said loudly, where there is no Node.js.
+pub(crate) fn modern() -> Option<Client> {
+    node(&["kit.mjs", "modern.mjs"], "modern.mjs")
+}
+
 /// The ACP client in TypeScript; `None`, said loudly, where there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
     node(&["acp.mjs"], "acp.mjs")
@@ -33,7 +38,7 @@ pub(crate) fn acp() -> Option<Client> {
 
 /// A client for Node.js, of these files of ours.
 fn node(files: &[&str], script: &str) -> Option<Client> {
-    for (program, least) in [("node", 18), ("npm", 9)] {
+    for (program, least) in [("node", 20), ("npm", 9)] {
         if version(program).is_none_or(|(major, _)| major < least) {
             return missing("TypeScript", &format!("{program} {least} or newer"));
         }

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::processes::{self, MARK_VARIABLE};
 
-const TOOLS: &str = include_str!("tools.toml");
+/// The tools of most clients.
+pub(crate) const TOOLS: &str = include_str!("tools.toml");
 const START_WITHIN: Duration = Duration::from_secs(20);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
@@ -46,13 +47,13 @@ pub(crate) struct Server {
 
 impl Server {
     /// Gets one ready in a folder.
-    pub(crate) fn start(way: Way, folder: &Path, mark: &str) -> Self {
+    pub(crate) fn start(way: Way, folder: &Path, mark: &str, tools: &str) -> Self {
         let binary = text(binary::ceased());
         let config = folder.join("config.toml");
         let socket = folder.join("ceased.sock");
         let next = folder.join("next.toml");
-        write(&config, &configuration(way, folder, &socket, TOOLS));
-        write(&next, &configuration(way, folder, &socket, &reloaded_tools()));
+        write(&config, &configuration(way, folder, &socket, tools));
+        write(&next, &configuration(way, folder, &socket, &reloaded(tools)));
         if way == Way::Stdio {
             let command = vec![binary, "stdio".into(), "--config".into(), text(&config)];
             return Self { command, daemon: None };
@@ -99,8 +100,8 @@ fn configuration(way: Way, folder: &Path, socket: &Path, tools: &str) -> String 
 }
 
 /// The tools without `count` and with a `newcomer`.
-fn reloaded_tools() -> String {
-    let mut config: toml::Table = TOOLS.parse().expect("tools.toml is TOML");
+fn reloaded(tools: &str) -> String {
+    let mut config: toml::Table = tools.parse().expect("the tools are TOML");
     let tools = config.get_mut("tool").and_then(toml::Value::as_array_mut).expect("it has tools");
     tools.retain(|tool| tool.get("name").and_then(toml::Value::as_str) != Some("count"));
     let newcomer = "name = \"newcomer\"\ncommand = [\"echo\", \"new\"]";

@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod binary;
 pub mod daemon;
+pub mod disk;
 pub mod fuzz;
 pub mod model;
 pub mod modern;
@@ -11,6 +12,7 @@ pub mod rng;
 pub mod schema;
 pub mod sim;
 pub mod slow;
+pub mod store;
 pub mod tools;
 pub mod trace;
 pub mod workspace;

@@ -14,6 +14,8 @@ pub struct Fault {
     pub name: String,
     /// What it breaks.
     pub breaks: String,
+    /// The suite that is to be tried first; the simulator if not said.
+    pub suite: Option<String>,
     /// The file it is in, below the root of the workspace.
     pub file: String,
     /// What stands there, exactly once.

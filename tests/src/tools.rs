@@ -124,5 +124,5 @@ pub fn offers() -> Offers {
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
     let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
     let (catalog, services, acp) = (catalog(), services(), offers());
-    Arc::new(Settings { server, limits, tasks, catalog, services, acp })
+    Arc::new(Settings { server, limits, tasks, catalog, services, acp, operators: Vec::new() })
 }

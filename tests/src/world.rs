@@ -16,12 +16,14 @@ use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
 use ceased_core::durable::{LoadId, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
-use ceased_core::id::{ConnId, JobId, Mint, TaskId};
+use ceased_core::event::{Event, Identity};
+use ceased_core::id::{ConnId, JobId, Mint, SurveyId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 pub use self::job::{raw_json, result_of};
@@ -104,6 +106,8 @@ pub struct World {
     pub notified: Vec<(ConnId, String, Option<String>)>,
     /// Cancels that were not sent.
     pub refused_cancels: Vec<(Caller, Refusal)>,
+    /// Every survey, in order, until it is answered by [`World::surveyed`].
+    pub surveys: Vec<(SurveyId, Vec<JobId>, Option<Identity>)>,
     /// Every write the engine wanted, in order.
     pub stored: Vec<(Seq, StoreWrite)>,
     /// Every load the engine wanted, in order.
@@ -159,6 +163,7 @@ impl World {
             told_progress: Vec::new(),
             notified: Vec::new(),
             refused_cancels: Vec::new(),
+            surveys: Vec::new(),
             stored: Vec::new(),
             loads: Vec::new(),
             notes: Vec::new(),
@@ -203,6 +208,21 @@ impl World {
         for action in actions {
             self.act(action);
         }
+        self.deliver();
+        self.finish_closing();
+    }
+
+    /// Answers a survey with what the host knows: the JSON text of an object.
+    ///
+    /// # Panics
+    /// When it is no JSON, or something that must always hold does not.
+    pub fn surveyed(&mut self, survey: SurveyId, host: &str) {
+        let host = RawValue::from_string(host.to_owned()).expect("JSON");
+        let mut actions = Vec::new();
+        let event = Event::Surveyed { survey, host: &host };
+        self.engine.handle(self.now, event, &mut actions);
+        self.engine.check();
+        actions.into_iter().for_each(|action| self.act(action));
         self.deliver();
         self.finish_closing();
     }
@@ -259,6 +279,7 @@ impl World {
                 let left = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
                 assert!(why.flushes() || !left, "{conn} keeps bytes nobody will send");
             }
+            Action::Survey { survey, jobs, viewer } => self.surveys.push((survey, jobs, viewer)),
             Action::Note(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
@@ -435,6 +456,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::Load { load, task } => format!("load {load:?} {task}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
+        Action::Survey { survey, jobs, viewer } => format!("survey {survey:?} {jobs:?} {viewer:?}"),
         Action::Note(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

@@ -279,6 +279,12 @@ impl Link {
         self.slow_frame.look(self.inbox.is_partial().then_some(self.frames), now)
     }
 
+    /// Bytes held of a frame that has begun and not ended.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        self.inbox.partial_bytes()
+    }
+
     /// Bytes received in the life of the link.
     #[must_use]
     pub const fn bytes_received(&self) -> u64 {

@@ -55,7 +55,7 @@ pub enum Accept {
 #[derive(Debug)]
 pub struct Listener {
     // Before the socket: see there.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     socket: OwnedFd,
     family: Family,
     address: Address,
@@ -139,13 +139,27 @@ impl Listener {
     }
 
     fn new(file: Option<SocketFile>, socket: OwnedFd, family: Family, address: Address) -> Self {
-        Self { _file: file, socket, family, address, reserve: spare() }
+        Self { file, socket, family, address, reserve: spare() }
     }
 
     /// Where it listens: an absolute path, and the port the system chose.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Changes who may connect to a Unix socket that this listener has made, by the mode and the
+    /// group of its file (without one, the group of this process); does nothing for any other.
+    ///
+    /// # Errors
+    /// [`ListenError::Os`].
+    pub fn set_file(&mut self, wanted: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
+        let (Some(file), Address::Unix { mode, .. }) = (&self.file, &mut self.address) else {
+            return Ok(());
+        };
+        file.set(wanted, group)?;
+        *mode = wanted;
+        Ok(())
     }
 
     /// Asks for readable events under `token`, edge-triggered: accept until [`Accept::Drained`].

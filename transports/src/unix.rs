@@ -39,11 +39,42 @@ pub(crate) struct SocketFile {
     _lock: File,
 }
 
+impl SocketFile {
+    /// Whether the file is still the one we made.
+    fn is_ours(&self) -> bool {
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+
+    /// Changes who may connect, unless somebody has put another file in its place.
+    pub(crate) fn set(&self, mode: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
+        let path = &self.path;
+        let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+        if (found.dev(), found.ino()) != (self.device, self.inode) {
+            return Ok(());
+        }
+        let set_mode = |bits| {
+            fs::set_permissions(path, fs::Permissions::from_mode(bits))
+                .map_err(failed("set the mode of", path))
+        };
+        let gid = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
+        if found.gid() != gid {
+            // Open to neither group while it changes hands.
+            set_mode(found.mode() & mode.bits() & 0o700)?;
+            if let Err(error) = std::os::unix::fs::lchown(path, None, Some(gid)) {
+                set_mode(found.mode() & 0o777)?;
+                return Err(failed("set the group of", path)(error));
+            }
+        } else if found.mode() & 0o777 == mode.bits() {
+            return Ok(());
+        }
+        set_mode(mode.bits())
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if ours {
+        if self.is_ours() {
             // Nothing can be done about a failure, and the next daemon clears up anyway.
             let _ = fs::remove_file(&self.path);
         }

@@ -8,7 +8,7 @@ use alloc::borrow::Cow;
 use core::fmt;
 
 use super::Engine;
-use crate::action::{Note, Why};
+use crate::action::{Cancel, Note, Why};
 use crate::call::{Refusal, Wanted};
 use crate::connection::{Pending, Work};
 use crate::dialect::{AfterCancel, Dialect};
@@ -49,8 +49,11 @@ impl Engine {
             return self.note(Note::CancelIgnored { conn });
         };
         self.counters.cancelled += 1;
-        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get(&id)) {
+        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(&id))
+        {
             let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
+            let (by, of) = (identity.clone(), Some(request.clone()));
+            job.cancel.get_or_insert(Cancel { by, conn, request: of, reason: None });
             let job = Some(id);
             self.note(Note::CallCancelled { conn, identity, request, tool, job, reason: None });
         }
@@ -65,7 +68,7 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match &connection.requests.get(request)?.work {
             Work::Job(id) => *id,
-            Work::Repeat(_) | Work::Task(..) | Work::Listen(_) => return None,
+            Work::Repeat(_) | Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
         };
         let job = self.jobs.get(&id)?;
         // ACP-04

@@ -34,11 +34,8 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else {
             return self.refuse_call(caller, Refusal::NoJob);
         };
-        let wanted = match (&job.state, &job.purpose) {
-            (_, Purpose::Nobody | Purpose::Orphan)
-            | (JobState::Held(_) | JobState::Queued(_) | JobState::Stopping { .. }, _) => false,
-            (JobState::Running | JobState::Lingering, _) => true,
-        };
+        let runs = matches!(job.state, JobState::Running | JobState::Lingering);
+        let wanted = runs && !matches!(job.purpose, Purpose::Nobody | Purpose::Orphan);
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
         let by_claim = to.is_none() && matches!(job.terms, Terms::Claim(_));

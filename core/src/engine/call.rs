@@ -388,6 +388,7 @@ impl Engine {
                 },
                 asks: BTreeMap::new(),
                 orphan_timer: None,
+                cancel: None,
                 timer: None,
             },
         );

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::{Note, Why};
+use crate::action::{Cancel, Note, Why};
 use crate::connection::{Form, Pending, Work};
 use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
@@ -42,38 +42,42 @@ impl Engine {
         self.counters.cancelled += 1;
         // CAN-08
         self.forget(reply);
+        let Cancellation { request, reason } = cancellation;
         let (job, tool) = match work {
             Work::Job(id) => {
-                let tool = self.jobs.get(&id).map(|job| job.tool.name.clone());
-                self.disown(id, Why::Requested);
+                let of = Some(request.clone());
+                let cancel =
+                    Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() };
+                let job = self.jobs.get_mut(&id);
+                let tool = job.map(|job| {
+                    job.cancel.get_or_insert(cancel);
+                    job.tool.name.clone()
+                });
                 (Some(id), tool.unwrap_or_default())
             }
             // The job goes on for those who asked before.
             Work::Repeat(id) => {
-                self.stop_waiting(conn, &cancellation.request, id);
+                self.stop_waiting(conn, &request, id);
                 let tool = self.jobs.get(&id).map(|job| job.tool.name.clone());
                 (None, tool.unwrap_or_default())
             }
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
-                    task.waiters.remove(&(conn, cancellation.request.clone()));
+                    task.waiters.remove(&(conn, request.clone()));
                 }
                 (None, form.method().into())
             }
             Work::Listen(listening) => {
-                self.unlisten(conn, &cancellation.request, &listening);
+                self.unlisten(conn, &request, &listening);
                 (None, "subscriptions/listen".into())
             }
+            Work::Survey(_) => (None, "ceased/status".into()),
         };
-        self.note(Note::CallCancelled {
-            conn,
-            identity,
-            request: cancellation.request,
-            tool,
-            job,
-            reason: cancellation.reason,
-        });
+        self.note(Note::CallCancelled { conn, identity, request, tool, job, reason });
+        if let Some(job) = job {
+            self.disown(job, Why::Requested);
+        }
         self.close_if_finished(conn);
     }
 

@@ -6,7 +6,8 @@ use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
-use crate::task::{Disk, Status};
+use crate::journal::Disk;
+use crate::task::Status;
 
 /// Checks them all.
 ///
@@ -74,6 +75,10 @@ fn requests(engine: &Engine) {
                 Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.waiters.contains(&(*conn, id.clone())));
+                }
+                Work::Survey(survey) => {
+                    let of = engine.surveys.get(survey);
+                    assert_eq!(of, Some(&(*conn, id.clone())), "a survey knows its request");
                 }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
@@ -168,7 +173,9 @@ fn calls(engine: &Engine) {
                 }
             }
         }
+        // A generator may give the id of a task that expired while its job was stopping (TSK-08).
         if let Some(task) = job.task.and_then(|task| engine.tasks.get(task))
+            && task.job == Some(*id)
             && !task.status.is_terminal()
         {
             let asks = task.status == Status::InputRequired;

@@ -19,6 +19,10 @@ use crate::task::Change;
 use crate::time::Instant;
 use crate::timer::Timer;
 
+/// Timers that one tick takes at most, so that a million tasks that expire together hold nobody up
+/// for long.
+const TICK_MAX: usize = 128;
+
 impl Engine {
     pub(super) fn on_overlong(&mut self, conn: ConnId) {
         self.counters.overlong += 1;
@@ -117,6 +121,7 @@ impl Engine {
                     }
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
+                Work::Survey(_) => {}
             }
             match self.cut_off(conn, Why::Disconnected) {
                 Some(error) => self.fail(pending.reply, &error),
@@ -215,7 +220,7 @@ impl Engine {
                             task.waiters.remove(&(conn, pending.reply.id.clone()));
                         }
                     }
-                    Work::Repeat(_) | Work::Listen(_) => {}
+                    Work::Repeat(_) | Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,
@@ -242,8 +247,10 @@ impl Engine {
         }
     }
 
+    /// What is due happens, at most [`TICK_MAX`] of it: the deadline stays due for the rest.
     pub(super) fn on_tick(&mut self) {
-        while let Some(timer) = self.timers.pop(self.now.at) {
+        for _ in 0..TICK_MAX {
+            let Some(timer) = self.timers.pop(self.now.at) else { break };
             match timer {
                 Timer::Job(id) => self.on_job_timer(id),
                 Timer::Task(id) => self.on_task_timer(id),

@@ -6,7 +6,7 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, inputs};
+use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
 use crate::claim::Claim;
 use crate::connection::{Form, Reply};
@@ -28,6 +28,7 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
+        self.note_poll(reply.conn, id);
         self.reveal(reply, id, Form::Detailed(claim.peer));
     }
 
@@ -98,7 +99,12 @@ impl Engine {
             }
             (Status::Working | Status::Cancelled, _)
             | (_, RecordedOutcome::Open | RecordedOutcome::Stored { .. }) => json,
-            (_, RecordedOutcome::Here(Ok(result))) => json.raw(",\"result\":").raw(result.get()),
+            (_, RecordedOutcome::Here(Ok(result))) => {
+                // As the call would have been answered, its type among it.
+                json.raw(",\"result\":");
+                typed::write_tools(json, result.get(), &self.settings.server);
+                json
+            }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),
         };
     }
@@ -116,8 +122,8 @@ pub(super) fn write_members(
     if let Some(message) = view.status_message {
         json.raw(",").member("statusMessage", message);
     }
-    json.raw(",").member("createdAt", &task.created.to_iso8601());
-    json.raw(",").member("lastUpdatedAt", &view.updated.to_iso8601());
+    json.raw(",").stamp("createdAt", task.created);
+    json.raw(",").stamp("lastUpdatedAt", view.updated);
     json.raw(",\"ttlMs\":").display(task.ttl.as_millis());
     json.raw(",\"pollIntervalMs\":").display(poll_interval.as_millis());
 }

@@ -45,7 +45,8 @@ impl Engine {
             "tools/list" => self.list_tools(reply, params),
             "tools/call" => self.call_tool(reply, params, Some(&claim)),
             "subscriptions/listen" => self.listen(reply, params, &claim),
-            "ceased/status" => self.report_status(reply),
+            "ceased/status" => self.report_status(reply, params),
+            "ceased/cancel" => self.cancel_any_job(reply, params),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
             }

@@ -35,6 +35,13 @@ pub(super) struct Parked {
     calls: BTreeMap<RequestState, Call>,
 }
 
+impl Parked {
+    /// Whether a job has asked something since the last turn.
+    pub(super) fn anybody_asks(&self) -> bool {
+        !self.asking.is_empty()
+    }
+}
+
 /// A call that waits for its retry.
 #[derive(Debug)]
 struct Call {

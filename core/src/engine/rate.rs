@@ -23,7 +23,7 @@ impl Engine {
             return Some(reply);
         };
         self.counters.refused += 1;
-        self.note(Note::Refused { conn: reply.conn, limit: LIMIT });
+        self.note(Note::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
         let millis = wait.as_nanos().div_ceil(1_000_000);
         let message = alloc::format!(
             "limit reached: {LIMIT} = {per_second}: that many task requests of yours came within \

@@ -168,6 +168,8 @@ impl Engine {
             before.held_progress.remove(&id);
         }
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        // Whoever wished it to stop did so for the own request only.
+        job.cancel = None;
         job.conn = conn;
         job.purpose = Purpose::Answer(request);
         job.terms = waiter.terms;
@@ -300,6 +302,7 @@ impl Engine {
                 entry_message(self.tasks.get_mut(task));
             }
         }
+        self.note_creation(task);
         if self.jobs.get(&id).is_some_and(Job::needs_input) {
             self.change_task(task, Change::InputNeeded);
         }

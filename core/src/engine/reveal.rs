@@ -10,9 +10,9 @@ use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
 use crate::id::{ConnId, RequestId, TaskId};
+use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, write_with_meta};
-use crate::task::Disk;
 use crate::write::Writer;
 
 /// When something may be said of a task.
@@ -118,6 +118,8 @@ impl Engine {
     /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
     pub(super) fn publish_end(&mut self, id: TaskId) {
         if self.is_settled(id) {
+            self.tasks.recount(id);
+            self.note_end(id);
             let creator = self.tasks.get(id).and_then(|task| task.creator);
             self.announce(creator, id);
         }
@@ -142,8 +144,12 @@ impl Engine {
     fn show(&mut self, reply: Reply, id: TaskId, form: Form) {
         match (form, reply.dialect.tasks) {
             (Form::Handle, rules) => self.show_handle(reply, id, rules),
-            (Form::Outcome, _) => self.show_outcome(reply, id),
+            (Form::Outcome, _) => {
+                self.note_retrieval(reply.conn, id, "tasks/result");
+                self.show_outcome(reply, id);
+            }
             (Form::Detailed(peer), _) => {
+                self.note_retrieval(reply.conn, id, "tasks/get");
                 let mut detailed = Vec::new();
                 self.write_detailed(&mut Writer::new(&mut detailed), id, &peer);
                 self.answer(reply, |json| {
@@ -158,10 +164,13 @@ impl Engine {
                 self.fail(reply, &ErrorObject::invalid_params(message));
             }
             (Form::State, _) | (Form::Cancelled, TaskRules::None | TaskRules::Core) => {
-                let object = self.task_object(id);
+                let mut object = core::mem::take(&mut self.scratch);
+                self.write_task(id, &mut object);
                 self.answer(reply, |json| {
                     json.bytes(&object);
                 });
+                object.clear();
+                self.scratch = object;
             }
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Engine, modern, rate, typed};
-use crate::action::Closing;
+use crate::action::{Closing, Note};
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
@@ -22,7 +22,13 @@ impl Engine {
         self.admit_connection(conn, Connection::new(identity), role);
     }
 
-    pub(super) fn admit_connection(&mut self, conn: ConnId, connection: Connection, role: Role) {
+    pub(super) fn admit_connection(
+        &mut self,
+        conn: ConnId,
+        mut connection: Connection,
+        role: Role,
+    ) {
+        connection.since = self.now.at;
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
         let before = self.connections.insert(conn, connection);
@@ -46,7 +52,10 @@ impl Engine {
 
     pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&RawValue>) {
         self.counters.requests += 1;
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let Some(connection) = self.connections.get_mut(&reply.conn) else {
+            return self.forget(reply);
+        };
+        connection.requests_made += 1;
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains_key(&reply.id) {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
@@ -105,7 +114,8 @@ impl Engine {
             ("tools/list", Phase::Ready) => self.list_tools(reply, params),
             ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
-            ("ceased/status", Phase::Ready) => self.report_status(reply),
+            ("ceased/status", Phase::Ready) => self.report_status(reply, params),
+            ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
                 self.await_task(reply, params);
@@ -256,7 +266,9 @@ impl Engine {
         what: &'static str,
     ) {
         self.counters.refused += 1;
-        self.note(crate::action::Note::Refused { conn: reply.conn, limit });
+        if let Some(identity) = self.identity(reply.conn).cloned() {
+            self.note(Note::Refused { conn: reply.conn, identity, limit });
+        }
         let message = alloc::format!("limit reached: {limit} = {max}: {what}");
         self.fail(reply, &limit_error(limit, max, message));
     }

@@ -2,39 +2,163 @@
 
 use alloc::vec::Vec;
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::Engine;
-use crate::connection::Reply;
+use crate::action::Action;
+use crate::connection::{Connection, Pending, Reply, Work};
 use crate::event::Identity;
-use crate::id::JobId;
+use crate::id::{ConnId, JobId, SurveyId, TaskId};
 use crate::job::{Job, JobState, Purpose};
-use crate::task::{Status, Task};
+use crate::params;
+use crate::task::Task;
 use crate::write::Writer;
 
+/// Connections and tasks that are listed at most; all of them are counted.
+const LISTED_MAX: usize = 200;
+
 impl Engine {
-    /// Numbers are of the whole daemon; jobs are one's own (TSK-39).
-    pub(super) fn report_status(&mut self, reply: Reply) {
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
-        let viewer = connection.identity.clone();
+    /// Numbers are of the whole daemon; jobs, and with `detail` connections and tasks, are one's
+    /// own, or everybody's for an operator (TSK-39). With `detail` the host adds what it knows.
+    pub(super) fn report_status(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize, Default)]
+        struct Params {
+            #[serde(default)]
+            detail: bool,
+        }
+        let params: Params = match params::read_or_default(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if params.detail {
+            return self.survey(reply);
+        }
+        let mut bytes = Vec::new();
+        self.write_status(&mut Writer::new(&mut bytes), reply.conn);
+        self.answer(reply, |json| {
+            json.raw("{").bytes(&bytes).raw("}");
+        });
+    }
+
+    /// Asks the host for its part of a detailed status.
+    fn survey(&mut self, reply: Reply) {
+        let max = self.settings.limits.inflight_max;
+        let (conn, request) = (reply.conn, reply.id.clone());
+        let survey = SurveyId::new(self.next_survey);
+        let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
+        let jobs = seen.map(|(id, _)| *id).collect();
+        let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
+        let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        if connection.requests.len() >= max {
+            return self.refuse_inflight(reply, max);
+        }
+        self.next_survey += 1;
+        connection.requests.insert(request.clone(), Pending { reply, work: Work::Survey(survey) });
+        self.surveys.insert(survey, (conn, request));
+        self.out.push(Action::Survey { survey, jobs, viewer });
+    }
+
+    /// The host has told: answers whoever asked, if that is still wanted.
+    pub(super) fn on_surveyed(&mut self, survey: SurveyId, host: &RawValue) {
+        let Some((conn, request)) = self.surveys.remove(&survey) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        match connection.requests.get(&request) {
+            Some(Pending { work: Work::Survey(of), .. }) if *of == survey => {}
+            Some(_) | None => return,
+        }
+        let Some(Pending { reply, .. }) = connection.requests.remove(&request) else { return };
         let mut bytes = Vec::new();
         let mut json = Writer::new(&mut bytes);
-        json.raw("{").member("server", &self.settings.server.name).raw(",");
+        self.write_status(&mut json, conn);
+        self.write_peers(&mut json, conn);
+        self.write_tasks(&mut json, conn);
+        json.raw(",\"host\":").raw(host.get());
+        self.answer(reply, |json| {
+            json.raw("{").bytes(&bytes).raw("}");
+        });
+        self.close_if_finished(conn);
+    }
+
+    fn write_status(&self, json: &mut Writer<'_>, conn: ConnId) {
+        let viewer = self.identity(conn).cloned().unwrap_or(Identity::Anonymous);
+        json.member("server", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
         json.raw(",").member("identity", &alloc::format!("{viewer}"));
-        json.raw(",\"connection\":").display(reply.conn.get());
+        json.raw(",\"operator\":").display(self.is_operator(conn));
+        // As the log names it.
+        json.raw(",\"connection\":\"").display(conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
         json.raw(",\"connections\":").display(self.connections.len());
-        self.write_job_counts(&mut json);
-        self.write_jobs(&mut json, &viewer);
-        self.write_task_counts(&mut json);
-        self.write_limits(&mut json);
+        self.write_job_counts(json);
+        self.write_jobs(json, conn);
+        self.write_task_counts(json);
+        self.write_limits(json);
         json.raw(",\"counters\":{");
         for (position, (name, count)) in self.counters.named().into_iter().enumerate() {
             json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").display(count);
         }
-        json.raw("}}");
-        self.answer(reply, |json| {
-            json.bytes(&bytes);
-        });
+        json.raw("}");
+    }
+
+    /// The connections the viewer may know of: its own, or for an operator the oldest of all.
+    fn write_peers(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        let everybody = self.is_operator(viewer);
+        let identity = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let is_own = |conn: &ConnId, peer: &Connection| {
+            *conn == viewer || identity.is_some_and(|own| peer.identity == *own)
+        };
+        json.raw(",\"peers\":[");
+        let seen = self.connections.iter().filter(|(conn, peer)| everybody || is_own(conn, peer));
+        for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" });
+            json.raw("\"connection\":\"").display(conn).raw("\",");
+            json.member("identity", &alloc::format!("{}", peer.identity));
+            json.raw(",").member("protocol", peer.dialect.revision);
+            json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
+            json.raw(",\"requests\":").display(peer.requests_made);
+            json.raw(",\"inFlight\":").display(peer.requests.len());
+            json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
+        }
+        json.raw("]");
+    }
+
+    /// The newest tasks the viewer may know of. Anonymous ones are guarded by their ids alone, so
+    /// that nobody is told of them here (TSK-40).
+    fn write_tasks(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        let identity = self.identity(viewer);
+        let tasks = match identity {
+            _ if self.is_operator(viewer) => self.tasks.newest(None, LISTED_MAX),
+            None | Some(Identity::Anonymous) => Vec::new(),
+            own @ Some(Identity::User(_) | Identity::Token(_)) => {
+                self.tasks.newest(own, LISTED_MAX)
+            }
+        };
+        json.raw(",\"taskList\":[");
+        for (position, id) in tasks.into_iter().enumerate() {
+            let Some(task) = self.tasks.get(id) else { continue };
+            json.raw(if position == 0 { "" } else { "," });
+            self.write_task_view(json, id, task);
+        }
+        json.raw("]");
+    }
+
+    fn write_task_view(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
+        let view = task.view();
+        json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
+        json.raw(",").member("identity", &alloc::format!("{}", task.owner));
+        json.raw(",").member("status", view.status.as_str());
+        if let Some(message) = view.status_message {
+            json.raw(",").member("statusMessage", message);
+        }
+        json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
+        if let Some(end) = task.timer {
+            json.raw(",\"ttlLeftMs\":").display((end - self.now.at).as_millis());
+        }
+        if let Some(job) = task.job {
+            json.raw(",\"job\":").display(job.get());
+        }
+        json.raw("}");
     }
 
     fn write_job_counts(&self, json: &mut Writer<'_>) {
@@ -45,12 +169,11 @@ impl Engine {
         json.raw(",\"cancelling\":").display(cancelling);
     }
 
-    fn write_jobs(&self, json: &mut Writer<'_>, viewer: &Identity) {
+    fn write_jobs(&self, json: &mut Writer<'_>, viewer: ConnId) {
         json.raw(",\"jobs\":[");
         let mut first = true;
         for (id, job) in &self.jobs {
-            // Nobody may know of a task that is only being created (DUR-01).
-            if job.owner == *viewer && !matches!(job.state, JobState::Held(_)) {
+            if self.may_see(viewer, job) {
                 json.raw(if first { "" } else { "," });
                 first = false;
                 self.write_job(json, *id, job);
@@ -61,19 +184,21 @@ impl Engine {
 
     fn write_job(&self, json: &mut Writer<'_>, id: JobId, job: &Job) {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
-        json.raw(",\"connection\":").display(job.conn.get());
+        json.raw(",").member("identity", &alloc::format!("{}", job.owner));
+        json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match &job.state {
             JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {
                 json.raw(",\"state\":\"cancelling\",").member("reason", why.as_str());
-                json.raw(",\"step\":").string(match step {
-                    crate::tool::Step::Flag => "flag",
-                    crate::tool::Step::Terminate => "SIGTERM",
-                    crate::tool::Step::Kill => "SIGKILL",
-                    crate::tool::Step::Abandon => "abandoned",
-                });
+                json.raw(",").member("step", step.as_str());
+                if let Some(cancel) = &job.cancel {
+                    json.raw(",").member("by", &alloc::format!("{}", cancel.by));
+                    if let Some(said) = &cancel.reason {
+                        json.raw(",").member("said", said);
+                    }
+                }
                 json.raw(",\"cancellingMs\":").display((self.now.at - *since).as_millis())
             }
         };
@@ -82,6 +207,15 @@ impl Engine {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
         };
+        if let Some((progress, total, message)) = &job.progress.latest {
+            json.raw(",\"progress\":").display(progress);
+            if let Some(total) = total {
+                json.raw(",\"total\":").display(total);
+            }
+            if let Some(message) = message {
+                json.raw(",").member("message", &self.clean(message));
+            }
+        }
         if let Some(task) = job.task {
             json.raw(",\"task\":\"").display(task).raw("\"");
         }
@@ -90,9 +224,7 @@ impl Engine {
 
     fn write_task_counts(&self, json: &mut Writer<'_>) {
         json.raw(",\"tasks\":{\"total\":").display(self.tasks.len());
-        for status in Status::ALL {
-            let shown = |task: &Task| task.view().status == status;
-            let count = self.tasks.iter().filter(|(_, task)| shown(task)).count();
+        for (status, count) in self.tasks.counts() {
             json.raw(",").string(status.as_str()).raw(":").display(count);
         }
         json.raw("}");

@@ -13,9 +13,9 @@ use crate::action::{Action, Note};
 use crate::durable::{LoadId, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored};
 use crate::id::TaskId;
 use crate::job::JobState;
-use crate::journal::{Phase, Trouble};
+use crate::journal::{Disk, Phase, Told, Trouble};
 use crate::message::{ErrorObject, code};
-use crate::task::{Change, Disk, Task, Told};
+use crate::task::{Change, Task};
 use crate::timer::Timer;
 
 /// What a task says that ran when the process went down.
@@ -234,7 +234,9 @@ impl Engine {
         // TSK-09: it begins as working even where it has to wait its turn.
         task.status_message = crowded.then(|| "queued".into());
         self.timers.arm(&mut task.timer, Timer::Task(id), task.created_at + task.ttl);
-        if let Some(job) = task.job {
+        let job = task.job;
+        self.note_creation(id);
+        if let Some(job) = job {
             self.release_job(job);
         }
         self.tell_waiters(id);
@@ -267,15 +269,15 @@ impl Engine {
 
     // --------------------------------------------------------------------- results
 
-    /// Gives up the copy of a large result that is in the store as well, unless somebody who reads
-    /// slowly is still to be told it.
+    /// Gives up the copy of a large result that is in the store as well, unless somebody is still
+    /// to be told it: who waits, or listens and reads slowly.
     pub(super) fn drop_copy(&mut self, id: TaskId) {
         let max = self.settings.limits.resident_result_bytes;
         let Some(task) = self.tasks.get(id) else { return };
         let bytes = task.outcome.bytes();
         let large = bytes > max && matches!(task.outcome, RecordedOutcome::Here(_));
         let stored = self.journal.is_on() && matches!(task.disk, Disk::Settled);
-        if !large || !stored || self.somebody_is_behind(id, task) {
+        if !large || !stored || !task.waiters.is_empty() || self.somebody_is_behind(id, task) {
             return;
         }
         if let Some(task) = self.tasks.get_mut(id) {

@@ -118,9 +118,7 @@ impl Engine {
     pub(super) fn tell_of_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let listeners: Vec<_> = task.listeners.iter().cloned().collect();
-        for (conn, request) in listeners {
-            self.tell_subscriber(conn, request, Topic::Task(id));
-        }
+        self.tell_subscribers(listeners, Topic::Task(id));
     }
 
     /// Tells whoever listens to them that there may be other tools now.
@@ -130,16 +128,20 @@ impl Engine {
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
         let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
-        for (conn, request) in listeners {
-            self.tell_subscriber(conn, request, Topic::Tools);
-        }
+        self.tell_subscribers(listeners, Topic::Tools);
     }
 
-    fn tell_subscriber(&mut self, conn: ConnId, request: RequestId, topic: Topic) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.behind.entry(request).or_default().insert(topic);
+    fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
+        let conns: BTreeSet<ConnId> = listeners.iter().map(|(conn, _)| *conn).collect();
+        // Noted for all before one is told, or what is told might be given up in between.
+        for (conn, request) in listeners {
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.behind.entry(request).or_default().insert(topic);
+            }
         }
-        self.catch_up(conn);
+        for conn in conns {
+            self.catch_up(conn);
+        }
     }
 
     /// Tells the subscriptions of a connection what they do not know yet: while its peer reads all

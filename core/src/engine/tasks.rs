@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::{Note, Why};
+use crate::action::{Cancel, Note, Why};
 use crate::connection::{Form, Reply};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
@@ -17,6 +17,7 @@ use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given};
+use crate::suspicion::Suspicion;
 use crate::task::{Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -42,7 +43,7 @@ impl Engine {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
     pub(super) fn named_task(
-        &self,
+        &mut self,
         conn: ConnId,
         params: Option<&RawValue>,
     ) -> Result<(TaskId, Option<String>), ErrorObject> {
@@ -51,6 +52,7 @@ impl Engine {
         let id = TaskId::parse(&params.task_id)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
         let Some(id) = id else {
+            self.suspect(conn, Suspicion::UnknownTasks);
             let named = self.clean(&params.task_id);
             let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
             return Err(ErrorObject::invalid_params(message));
@@ -59,24 +61,33 @@ impl Engine {
         Ok((id, reason.map(|reason| self.clean(&reason))))
     }
 
-    fn identity(&self, conn: ConnId) -> Option<&Identity> {
+    /// Who the peer of a connection is.
+    #[must_use]
+    pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
         self.connections.get(&conn).map(|connection| &connection.identity)
     }
 
     /// The task object as JSON text.
     pub(super) fn task_object(&self, id: TaskId) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
-        if let Some(task) = self.tasks.get(id) {
-            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(&mut bytes));
-        }
+        self.write_task(id, &mut bytes);
         bytes
+    }
+
+    pub(super) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
+        if let Some(task) = self.tasks.get(id) {
+            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(bytes));
+        }
     }
 
     /// TSK-12
     pub(super) fn get_task(&mut self, reply: Reply, params: Option<&RawValue>) {
         match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
-            Ok((id, _)) => self.reveal(reply, id, Form::State),
+            Ok((id, _)) => {
+                self.note_poll(reply.conn, id);
+                self.reveal(reply, id, Form::State);
+            }
         }
     }
 
@@ -146,15 +157,19 @@ impl Engine {
             None => String::from("cancelled by the requestor"),
             Some(reason) => self.clean(&alloc::format!("cancelled by the requestor: {reason}")),
         };
+        if let Some(identity) = self.identity(conn).cloned() {
+            if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
+                let (by, reason) = (identity.clone(), reason.clone());
+                job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
+            }
+            self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
+        }
         let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
         // The status notification and the waiters' answers go out with the change, the answer to
         // the cancel comes last: nobody can see another status after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(error));
         if let Some(job) = job {
             self.disown(job, Why::Requested);
-        }
-        if let Some(identity) = self.identity(conn).cloned() {
-            self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
         }
     }
 
@@ -218,8 +233,12 @@ impl Engine {
     }
 
     fn expire(&mut self, id: TaskId) {
-        let Some(Task { job, waiters, listeners, .. }) = self.tasks.remove(id) else { return };
+        let Some(Task { job, waiters, listeners, owner, tool, status, .. }) = self.tasks.remove(id)
+        else {
+            return;
+        };
         self.counters.tasks_expired += 1;
+        self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         if let Some(job) = job {
             self.disown(job, Why::Expired);

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::{Action, Note, Why};
+use crate::action::{Action, Note, Receipt, Why};
 use crate::claim::Terms;
 use crate::connection::Pending;
 use crate::dialect::{AfterCancel, Methods};
@@ -18,6 +18,7 @@ use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::role::Side;
 use crate::task::Change;
+use crate::time::Instant;
 use crate::timer::Timer;
 use crate::tool::Step;
 use crate::write::Writer;
@@ -81,7 +82,9 @@ impl Engine {
             JobState::Held(_) | JobState::Queued(_) => {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
-                self.remove_job(id);
+                if let Some(job) = self.remove_job(id) {
+                    self.note(receipt(id, &job, why, None, self.now.at));
+                }
             }
             JobState::Running | JobState::Lingering => {
                 let step = job.tool.ladder.first();
@@ -188,7 +191,7 @@ impl Engine {
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
-                    self.note(Note::Ceased { job: id, why, since });
+                    self.note(receipt(id, &job, why, Some(step), since));
                 }
                 Some(why)
             }
@@ -291,6 +294,10 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
+        if progress.is_finite() {
+            let message = message.map(Into::into);
+            job.progress.latest = Some((progress, total.filter(|t| t.is_finite()), message));
+        }
         let grows = progress.is_finite() && job.progress.last.is_none_or(|last| progress > last);
         if job.progress.token.is_none() || !grows {
             self.counters.progress_dropped += 1;
@@ -389,6 +396,21 @@ impl Engine {
             json.raw(",\"data\":").raw(data.get()).raw("}}");
         });
     }
+}
+
+/// What is told of a job that has ceased.
+fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) -> Note {
+    Note::Ceased(Box::new(Receipt {
+        job: id,
+        tool: job.tool.name.clone(),
+        owner: job.owner.clone(),
+        conn: job.conn,
+        task: job.task,
+        why,
+        cancel: job.cancel.clone(),
+        stage,
+        since,
+    }))
 }
 
 /// How far a job is, as it is told to its peer.

@@ -28,9 +28,9 @@ pub(super) enum Command {
     /// Run the daemon in the foreground until SIGTERM or SIGINT
     Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
-    Stdio(ServeArgs),
+    Stdio(EngineArgs),
     /// Bridge stdin and stdout to a running daemon, byte for byte
-    Connect(DaemonArgs),
+    Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
     /// List the tools
@@ -47,8 +47,17 @@ pub(super) enum Command {
     Watch(WatchArgs),
     /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
     Status(ListArgs),
+    /// Print once what runs, for whom, since when, and whether cancels are done
+    Ps(ListArgs),
+    /// Show that live, full screen; jobs can be inspected and cancelled
+    Top(TopArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
+    /// Print a script that completes command lines of ceased in a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Which config.
@@ -60,9 +69,23 @@ pub(super) struct ConfigArgs {
     pub(super) config: Option<PathBuf>,
 }
 
-/// `serve`, `stdio`.
+/// `serve`.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) engine: EngineArgs,
+    /// End by itself once nobody has been connected, nothing has run and no task has been kept for
+    /// this long, such as "10m" [default: never]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) idle_exit: Option<Duration>,
+    /// Leave the session of whoever started it; what `connect --spawn` needs
+    #[arg(long, hide = true)]
+    pub(super) own_session: bool,
+}
+
+/// `serve`, `stdio`.
+#[derive(Debug, Args)]
+pub(super) struct EngineArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
     /// Write everything that is handed to the engine and comes of it into this new file, for
@@ -90,12 +113,51 @@ pub(super) struct DaemonArgs {
     pub(super) config: Option<PathBuf>,
 }
 
+/// `connect`.
+#[derive(Debug, Args)]
+pub(super) struct ConnectArgs {
+    /// Start a daemon of this user when none runs; it ends once it has not been needed for ten
+    /// minutes
+    #[arg(long, conflicts_with_all = ["socket", "tcp"])]
+    pub(super) spawn: bool,
+    /// How long the daemon may go on answering after the end of stdin [default: `daemon.eof_grace`
+    /// of the config]
+    #[arg(long, value_name = "DUR", value_parser = humantime::parse_duration)]
+    pub(super) eof_grace: Option<Duration>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    pub(super) shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// Where; created if it is not there
+    pub(super) dir: PathBuf,
+}
+
 /// `tools`, `tasks`, `status`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `top`.
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// How often to look, such as "500ms" [default: 1s]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) every: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

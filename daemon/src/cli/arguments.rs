@@ -129,7 +129,18 @@ fn convert(key: &str, text: &str, schema: &Value) -> Result<Value, Failure> {
 
 fn integer(text: &str) -> Option<Value> {
     let signed = text.parse::<i64>().map(Value::from);
-    signed.or_else(|_| text.parse::<u64>().map(Value::from)).ok()
+    signed.or_else(|_| text.parse::<u64>().map(Value::from)).ok().or_else(|| whole_float(text))
+}
+
+/// JSON Schema counts 2.0 and 2e0 as integers; they are sent as what they are.
+fn whole_float(text: &str) -> Option<Value> {
+    /// Above it not every integer is a double, so the digits would not say what is meant.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    let Number { .. } = serde_json::from_str::<Number>(text).ok()?;
+    let value: f64 = text.parse().ok()?;
+    let is_whole = value.fract() == 0.0 && value.abs() <= EXACT_MAX;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within the exact range")]
+    is_whole.then(|| Value::from(value as i64))
 }
 
 fn number(text: &str) -> Option<Value> {
@@ -155,4 +166,28 @@ fn required(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), Failure> 
         return Ok(());
     }
     Err(wrong(format!("{} also needs {}; add KEY=VALUE", tool.name, missing.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As JSON Schema has it, and nothing that would be another number on arrival.
+    #[test]
+    fn integers() {
+        for (text, value) in [
+            ("2", 2),
+            ("-7", -7),
+            ("2.0", 2),
+            ("2e3", 2000),
+            ("-0.0", 0),
+            ("9007199254740992.0", 9_007_199_254_740_992_i64),
+        ] {
+            assert_eq!(integer(text), Some(Value::from(value)), "{text}");
+        }
+        assert_eq!(integer("18446744073709551615"), Some(Value::from(u64::MAX)));
+        for text in ["2.5", "1e300", "9007199254740994.0", "inf", "NaN", "0x10", "two", "", "2."] {
+            assert_eq!(integer(text), None, "{text}");
+        }
+    }
 }

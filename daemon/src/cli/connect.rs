@@ -12,27 +12,35 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 
-use super::args::DaemonArgs;
-use super::{Backend, Exit, Failure, Io, reach};
+use super::args::ConnectArgs;
+use super::reach::{self, Reached};
+use super::{Backend, Exit, Failure, Io, Site, spawn};
 use crate::client::{Nozzle, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
-/// How long the daemon may go on after the end of stdin: what `daemon.eof_grace` is by default.
-/// The official clients send SIGTERM after two seconds.
-const EOF_GRACE: Duration = Duration::from_millis(500);
-
 /// Runs the command.
 pub(super) fn connect(
-    args: &DaemonArgs,
+    args: &ConnectArgs,
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let endpoints = reach::endpoints(args, io, backend)?;
-    let token = reach::token(args, io)?;
-    let (daemon, endpoint) = reach::first_reachable(&endpoints)?;
-    reach::introduce(daemon.as_fd(), endpoint, token)?;
-    match bridge(io.input, io.output, daemon.as_fd(), EOF_GRACE) {
+    let endpoints = reach::endpoints(&args.daemon, io, backend)?;
+    let token = reach::token(&args.daemon, io)?;
+    let site = backend.site(args.daemon.config.as_deref());
+    // A config that is wrong was said to be so where the daemon was looked for.
+    let configured = site.as_ref().map_or(Site::default().eof_grace, |site| site.eof_grace);
+    let grace = args.eof_grace.unwrap_or(configured);
+    let daemon = match reach::try_each(&endpoints) {
+        Reached::Absent if args.spawn => spawn::connect(&endpoints, &site?, io)?,
+        Reached::Yes(socket) => socket,
+        Reached::Absent | Reached::Broken(_) => reach::first_reachable(&endpoints)?.0,
+    };
+    // There is a token with `--tcp` alone, which is the one endpoint then.
+    if let Some(endpoint) = endpoints.first() {
+        reach::introduce(daemon.as_fd(), endpoint, token)?;
+    }
+    match bridge(io.input, io.output, daemon.as_fd(), grace) {
         Ok(Ended::Input) => Ok(Exit::Done),
         Ok(Ended::Daemon) => Err(Failure::new(
             Exit::Unreachable,

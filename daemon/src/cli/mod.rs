@@ -9,10 +9,15 @@ mod call;
 mod connect;
 mod display;
 mod format;
+mod generate;
+mod ps;
 mod reach;
+mod spawn;
 mod status;
 mod stop;
 mod tasks;
+mod top;
+mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -22,11 +27,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
 use crate::client::{Error, Interrupts, Refusal};
-use args::{Arguments, Command};
+use args::{Arguments, Command, EngineArgs};
 use format::{clean, is_timeout};
 
 /// How a command ended; the exit codes of the program.
@@ -80,7 +86,7 @@ impl From<Exit> for ExitCode {
 /// `None` is for the usual places.
 pub trait Backend {
     /// `ceased serve`, until a signal ends it; recorded in a new file if that is named.
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit;
 
     /// `ceased stdio`, until its peer leaves; recorded in a new file if that is named.
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
@@ -88,17 +94,44 @@ pub trait Backend {
     /// `ceased check`: the verdict goes to `out`, what is wrong to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
 
-    /// The first Unix listener of the config; `None` when it has none or there is no config.
+    /// The configuration a daemon of this user would have.
     ///
     /// # Errors
     /// When there is a config and it is wrong.
-    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure>;
+    fn site(&self, config: Option<&Path>) -> Result<Site, Failure>;
 
     /// A server in this process, for one peer; `None` when there is no config.
     ///
     /// # Errors
     /// When there is a config and it is wrong, or the server cannot start.
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
+}
+
+/// How long `ceased serve` lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Life {
+    /// It ends once nobody has needed it for this long; `None`: never by itself.
+    pub idle_exit: Option<Duration>,
+    /// It leaves the session it was started in, and every descriptor but 0 to 2.
+    pub own_session: bool,
+}
+
+/// What a daemon of this user would run with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// The configuration file; `None` when there is none, and the rest is what holds then.
+    pub config: Option<PathBuf>,
+    /// The first Unix listener.
+    pub socket: Option<PathBuf>,
+    /// `daemon.eof_grace`.
+    pub eof_grace: Duration,
+}
+
+impl Default for Site {
+    /// What is known without a daemon in the program.
+    fn default() -> Self {
+        Self { config: None, socket: None, eof_grace: Duration::from_millis(500) }
+    }
 }
 
 /// A server in this process.
@@ -247,16 +280,22 @@ pub fn run(
     };
     let done = match &command {
         Command::Serve(args) => {
-            Ok(backend.serve(args.config.config.as_deref(), args.record.as_deref()))
+            let EngineArgs { config, record } = &args.engine;
+            let life = Life { idle_exit: args.idle_exit, own_session: args.own_session };
+            Ok(backend.serve(config.config.as_deref(), record.as_deref(), life))
         }
         Command::Stdio(args) => {
             Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
         }
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
+        Command::Completions(args) => generate::completions(args, io),
+        Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
         Command::Tools(args) => status::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
+        Command::Ps(args) => ps::ps(args, io, backend),
+        Command::Top(args) => top::top(args, io, backend),
         Command::Tasks(args) => tasks::tasks(args, io, backend),
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
@@ -304,7 +343,7 @@ impl ClientOnly {
 }
 
 impl Backend for ClientOnly {
-    fn serve(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
+    fn serve(&self, _: Option<&Path>, _: Option<&Path>, _: Life) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 
@@ -316,10 +355,10 @@ impl Backend for ClientOnly {
         Self::refuse(err)
     }
 
-    fn socket(&self, config: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
         match config {
             Some(_) => Err(Failure::new(Exit::Usage, format!("{}; use --socket", Self::WHY))),
-            None => Ok(None),
+            None => Ok(Site::default()),
         }
     }
 

@@ -8,7 +8,7 @@ use ceased_core::message::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
-use super::{Backend, Exit, Failure, Io};
+use super::{Backend, Exit, Failure, Io, Site};
 use crate::client::{Client, Endpoint, Error, Options};
 
 /// How long connecting may take: a daemon on this machine accepts at once.
@@ -37,9 +37,11 @@ pub(super) fn endpoints(
     if let Some(path) = &io.env.socket {
         return Ok(vec![Endpoint::Unix(path.into())]);
     }
-    match backend.socket(args.config.as_deref()) {
-        Ok(Some(path)) => return Ok(vec![Endpoint::Unix(path)]),
-        Ok(None) => {}
+    match backend.site(args.config.as_deref()) {
+        Ok(Site { config: Some(_), socket: Some(path), .. }) => {
+            return Ok(vec![Endpoint::Unix(path)]);
+        }
+        Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
         // Nobody asked for that file, and `config.toml` is a common name.
         Err(failure) => io.say(&format!("passing over the config: {}", failure.message)),
@@ -66,6 +68,24 @@ pub(super) fn first_reachable(endpoints: &[Endpoint]) -> Result<(OwnedFd, &Endpo
         }
     }
     Err(Unreachable { tried: tried.join(", "), is_absent })
+}
+
+/// What trying every place came to.
+pub(super) enum Reached {
+    Yes(OwnedFd),
+    /// Nothing is there.
+    Absent,
+    /// Something is there, and no daemon to talk to.
+    Broken(Unreachable),
+}
+
+/// As [`first_reachable`], for who can do something about a daemon that is not there.
+pub(super) fn try_each(endpoints: &[Endpoint]) -> Reached {
+    match first_reachable(endpoints) {
+        Ok((socket, _)) => Reached::Yes(socket),
+        Err(unreachable) if unreachable.is_absent => Reached::Absent,
+        Err(unreachable) => Reached::Broken(unreachable),
+    }
 }
 
 /// No daemon could be reached.

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::args::ListArgs;
 use super::format::{self, clean, first_line, table};
-use super::{Backend, Exit, Failure, Io, reach};
-use crate::client::{Error, METHOD_NOT_FOUND};
+use super::{Backend, Exit, Failure, Io, ps, reach};
 
 /// `ceased tools`.
 pub(super) fn tools(
@@ -43,15 +42,7 @@ pub(super) fn status(
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
     let mut session = reach::daemon(&args.daemon, io, backend)?;
-    let status = match session.client.call_raw("ceased/status", json!({})) {
-        Ok(status) => status,
-        Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => {
-            let name = session.client.server().info["name"].as_str().unwrap_or("this server");
-            let message = format!("{name} has no ceased/status; it is not ceased, or an older one");
-            return Err(Failure::new(Exit::Failed, message));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let status = ps::status(&mut session.client)?;
     if args.json {
         format::raw(status.get(), io)?;
         return Ok(Exit::Done);

@@ -137,7 +137,13 @@ fn not_cancellable(client: &mut Client, id: &str) -> Failure {
 pub(super) fn unknown(error: Error, id: &str) -> Failure {
     match &error {
         Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
-            Failure::new(Exit::UnknownTask, format!("there is no task {id}: {rpc}"))
+            // Our own daemon says exactly this; what another says is said beside it.
+            let said = &rpc.message;
+            let message = match said.contains("there is no task") {
+                true => said.to_string(),
+                false => format!("there is no task {id}: {rpc}"),
+            };
+            Failure::new(Exit::UnknownTask, message)
         }
         Error::Rpc(_)
         | Error::Unreachable { .. }

@@ -89,6 +89,17 @@ impl Config {
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
+        row("frame_time", show_duration(limits.frame_time));
+        row("partial_bytes", size(limits.partial_bytes));
+        row("asks_per_job", limits.asks_per_job.to_string());
+        let parked_for = show_duration(limits.parked_for);
+        row(
+            "parked",
+            format!("{} calls an identity, for {parked_for}", limits.parked_per_identity),
+        );
+        let (subscriptions, tasks_each) =
+            (limits.subscriptions_per_connection, limits.tasks_per_subscription);
+        row("subscriptions", format!("{subscriptions} a connection, {tasks_each} tasks each"));
         row("default_ttl", show_duration(tasks.default_ttl));
         row("max_ttl", show_duration(tasks.max_ttl));
         row("anonymous_ttl", show_duration(tasks.anonymous_ttl));
@@ -104,6 +115,18 @@ impl Config {
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
         row("log level", self.log.level.name().into());
+        row(
+            "audit",
+            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+        );
+        if let Some(listen) = &self.metrics.listen {
+            row("metrics", listen.to_string());
+        }
+        let alerts = &self.alerts;
+        let (slow, window) = (show_duration(alerts.slow_stop), show_duration(alerts.window));
+        row("alerts", format!("{} % of a limit, stops slower than {slow}", alerts.high_water));
+        let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
+        row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         for tool in &self.tools {
             rows.extend(describe_tool(tool, daemon.on_disconnect));
         }
@@ -129,7 +152,8 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let runs = match &tool.run {
         Run::Builtin(builtin) => {
             more(bounds);
-            format!("builtin {}", builtin.name())
+            let place = if tool.inline { ", inline" } else { "" };
+            format!("builtin {}{place}", builtin.name())
         }
         Run::Command(command) => {
             let grace = show_duration(command.kill_grace);

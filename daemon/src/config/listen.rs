@@ -10,7 +10,7 @@ use super::find::Environment;
 use super::{Listen, raw, who};
 
 /// Bytes of a socket's path: what fits the kernel's structure beside the NUL.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Nobody but the daemon's own user.
 const MODE_DEFAULT: u32 = 0o600;
 

@@ -10,6 +10,7 @@ mod find;
 mod input;
 mod json;
 mod listen;
+mod monitoring;
 mod raw;
 mod sections;
 mod tool;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use ceased_core::access::Allow;
 use ceased_core::limits::OnTtl;
 use ceased_core::tool::{OnDisconnect, TaskSupport};
+use ceased_transports::Address;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
@@ -49,6 +51,10 @@ pub struct Config {
     pub tasks: Tasks,
     /// `[log]`
     pub log: Log,
+    /// `[metrics]`
+    pub metrics: Metrics,
+    /// `[alerts]`
+    pub alerts: Alerts,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
     /// Keys that are set and have no effect in this version; to be shown as warnings.
@@ -149,6 +155,20 @@ pub struct Limits {
     pub write_stall: Duration,
     /// How long a peer may take to present its token where one is wanted.
     pub authenticate_within: Duration,
+    /// How long a TCP peer may take for one message.
+    pub frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub partial_bytes: usize,
+    /// Questions of one job that wait for an answer.
+    pub asks_per_job: usize,
+    /// Calls of one identity that wait for it to come back with what they asked (MOD-07).
+    pub parked_per_identity: usize,
+    /// How long such a call waits.
+    pub parked_for: Duration,
+    /// Subscriptions of one connection (MOD-08).
+    pub subscriptions_per_connection: usize,
+    /// Tasks one subscription names.
+    pub tasks_per_subscription: usize,
 }
 
 /// `[tasks]`
@@ -177,8 +197,30 @@ pub struct Tasks {
 pub struct Log {
     /// What is logged.
     pub level: Level,
-    /// Where audit records go; None: to the log. Without effect yet.
+    /// Where audit records go; None: to the log.
     pub audit: Option<PathBuf>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// Where Prometheus reads them: a Unix socket or a loopback address; None: nowhere.
+    pub listen: Option<Address>,
+}
+
+/// `[alerts]`: what raises a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alerts {
+    /// Percent of a limit that what it bounds may reach; 0: no warnings.
+    pub high_water: u8,
+    /// How long a job that was told to stop may take.
+    pub slow_stop: Duration,
+    /// How long the next two are counted.
+    pub window: Duration,
+    /// Requests of one identity for tasks it has not; 0: no warnings.
+    pub unknown_tasks: u32,
+    /// Requests of one identity for a task before `poll_interval` has passed; 0: no warnings.
+    pub fast_polls: u32,
 }
 
 /// What is logged: this and what is worse.
@@ -209,6 +251,8 @@ pub struct Tool {
     pub description: Option<String>,
     /// What it does.
     pub run: Run,
+    /// Whether it runs on the loop's own thread.
+    pub inline: bool,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
     /// How long a call may take.
@@ -279,6 +323,8 @@ impl Config {
             limits: Limits::default(),
             tasks: Tasks::default(),
             log: Log::default(),
+            metrics: Metrics::default(),
+            alerts: Alerts::default(),
             tools: Vec::new(),
             not_yet: Vec::new(),
         }
@@ -376,6 +422,8 @@ impl Config {
             listen: listen::listeners(&raw.listen, &mut check),
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
+            metrics: monitoring::metrics(&raw.metrics, &mut check),
+            alerts: monitoring::alerts(&raw.alerts, &mut check),
             tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
             daemon,
             limits,

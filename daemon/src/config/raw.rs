@@ -27,6 +27,8 @@ pub(super) struct Raw {
     pub(super) limits: Limits,
     pub(super) tasks: Tasks,
     pub(super) log: Log,
+    pub(super) metrics: Metrics,
+    pub(super) alerts: Alerts,
     pub(super) tools: Vec<(usize, Tool)>,
 }
 
@@ -79,6 +81,13 @@ pub(super) struct Limits {
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
     pub(super) authenticate_within: Option<Spanned<Span>>,
+    pub(super) frame_time: Option<Spanned<Span>>,
+    pub(super) partial_bytes: Option<Spanned<Size>>,
+    pub(super) asks_per_job: Option<Whole>,
+    pub(super) parked_per_identity: Option<Whole>,
+    pub(super) parked_for: Option<Spanned<Span>>,
+    pub(super) subscriptions_per_connection: Option<Whole>,
+    pub(super) tasks_per_subscription: Option<Whole>,
 }
 
 /// `[tasks]`
@@ -103,6 +112,24 @@ pub(super) struct Log {
     pub(super) audit: Option<Text>,
 }
 
+/// `[metrics]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metrics {
+    pub(super) listen: Option<Text>,
+}
+
+/// `[alerts]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Alerts {
+    pub(super) high_water: Option<Whole>,
+    pub(super) slow_stop: Option<Spanned<Span>>,
+    pub(super) window: Option<Spanned<Span>>,
+    pub(super) unknown_tasks: Option<Whole>,
+    pub(super) fast_polls: Option<Whole>,
+}
+
 /// `[[tool]]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -112,6 +139,7 @@ pub(super) struct Tool {
     pub(super) description: Option<String>,
     pub(super) command: Option<Spanned<Vec<Text>>>,
     pub(super) builtin: Option<Text>,
+    pub(super) inline: Option<Spanned<bool>>,
     pub(super) task_support: Option<Text>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) kill_grace: Option<Spanned<Span>>,
@@ -239,7 +267,8 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 6] = ["daemon", "listen", "limits", "tasks", "log", "tool"];
+const TABLES: [&str; 8] =
+    ["daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "tool"];
 
 /// Reads every table that can be read and notes what is wrong with the others.
 pub(super) fn read(check: &mut Checker<'_>) -> Raw {
@@ -258,6 +287,8 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "limits" => raw.limits = table(&root, value, check).unwrap_or_default(),
             "tasks" => raw.tasks = table(&root, value, check).unwrap_or_default(),
             "log" => raw.log = table(&root, value, check).unwrap_or_default(),
+            "metrics" => raw.metrics = table(&root, value, check).unwrap_or_default(),
+            "alerts" => raw.alerts = table(&root, value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),
             _ => check.problem(

@@ -52,6 +52,13 @@ impl Default for Limits {
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
             authenticate_within: Duration::from_secs(10),
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
+            asks_per_job: 64,
+            parked_per_identity: 16,
+            parked_for: Duration::from_secs(300),
+            subscriptions_per_connection: 64,
+            tasks_per_subscription: 1024,
         }
     }
 }
@@ -194,15 +201,20 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         .map(|written| check.whole(key("queue_per_identity"), Some(written), 0, 0..=1_000_000));
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
+    // Smaller, and not even an `initialize` fits.
+    let message_bytes =
+        size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
+    // Less, and not even one message fits.
+    let partial_bytes = size(
+        "partial_bytes",
+        &raw.partial_bytes,
+        default.partial_bytes.max(message_bytes),
+        message_bytes as u64..=1024 * GIB,
+    );
     Limits {
         connections,
-        // Smaller, and not even an `initialize` fits.
-        message_bytes: size(
-            "message_bytes",
-            &raw.message_bytes,
-            default.message_bytes,
-            4 * KIB..=GIB,
-        ),
+        message_bytes,
+        partial_bytes,
         inflight_per_connection,
         tasks_per_identity,
         stored_tasks_per_identity,
@@ -245,6 +257,47 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             default.authenticate_within,
             MS..=HOUR,
         ),
+        frame_time: check.duration(
+            key("frame_time"),
+            raw.frame_time.as_ref(),
+            default.frame_time,
+            MS..=HOUR,
+        ),
+        ..limits_of_input(raw, check)
+    }
+}
+
+/// The limits on what tools ask and clients listen to; the others are the defaults.
+fn limits_of_input(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
+    let key = |name| Key { table: "[limits]", name };
+    let default = Limits::default();
+    let mut count = |name, raw: &Option<raw::Whole>, default| {
+        check.whole(key(name), raw.as_ref(), default, 1..=100_000)
+    };
+    Limits {
+        asks_per_job: count("asks_per_job", &raw.asks_per_job, default.asks_per_job),
+        parked_per_identity: count(
+            "parked_per_identity",
+            &raw.parked_per_identity,
+            default.parked_per_identity,
+        ),
+        subscriptions_per_connection: count(
+            "subscriptions_per_connection",
+            &raw.subscriptions_per_connection,
+            default.subscriptions_per_connection,
+        ),
+        tasks_per_subscription: count(
+            "tasks_per_subscription",
+            &raw.tasks_per_subscription,
+            default.tasks_per_subscription,
+        ),
+        parked_for: check.duration(
+            key("parked_for"),
+            raw.parked_for.as_ref(),
+            default.parked_for,
+            MS..=24 * HOUR,
+        ),
+        ..default
     }
 }
 
@@ -299,10 +352,7 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
 pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let key = |name| Key { table: "[log]", name };
     let default = Log::default();
-    let audit = raw.audit.as_ref().and_then(|written| {
-        check.not_yet("log.audit", written.span().start, "no audit records are written");
-        check.path(key("audit"), written)
-    });
+    let audit = raw.audit.as_ref().and_then(|written| check.path(key("audit"), written));
     let level = check.choice(
         key("level"),
         raw.level.as_ref(),

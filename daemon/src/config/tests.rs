@@ -54,6 +54,23 @@ fn an_empty_file_is_the_default() {
     assert_eq!(listen, [Listen::Unix { path, mode: 0o600, group: None, allow: None }]);
 }
 
+/// What depends on another key follows it, as long as it is not set itself.
+#[test]
+fn defaults_follow_what_they_depend_on() {
+    let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let small = format!("[limits]\nwrite_buffer_bytes = \"64KiB\"\n{tool}");
+    let tools = good(&small).tools;
+    let Run::Command(command) = &tools.first().expect("one").run else { panic!("no command") };
+    assert_eq!(command.max_output, 64 << 10);
+    let why = parse(&format!("{small}max_output = \"65KiB\"")).expect_err("cannot be sent");
+    assert!(why.to_string().contains("write_buffer_bytes"), "{why}");
+
+    let long = "[limits]\nmessage_bytes = \"512MiB\"\n";
+    assert_eq!(good(long).limits.partial_bytes, 512 << 20);
+    let why = parse(&format!("{long}partial_bytes = \"511MiB\"")).expect_err("no message fits");
+    assert!(why.to_string().contains("512MiB"), "{why}");
+}
+
 #[test]
 fn every_key_is_taken() {
     let config = good(
@@ -84,6 +101,13 @@ fn every_key_is_taken() {
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
         authenticate_within = "3s"
+        frame_time = "2s"
+        partial_bytes = "8KiB"
+        asks_per_job = 7
+        parked_per_identity = 8
+        parked_for = "9s"
+        subscriptions_per_connection = 10
+        tasks_per_subscription = 11
         [tasks]
         default_ttl = "1m"
         max_ttl = "2m"
@@ -96,6 +120,14 @@ fn every_key_is_taken() {
         [log]
         level = "trace"
         audit = "~/audit.jsonl"
+        [metrics]
+        listen = "unix:~/metrics.sock"
+        [alerts]
+        high_water = 0
+        slow_stop = "1s"
+        window = "1h"
+        unknown_tasks = 7
+        fast_polls = 8
         "#,
     );
     let secs = Duration::from_secs;
@@ -131,6 +163,13 @@ fn every_key_is_taken() {
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
             authenticate_within: secs(3),
+            frame_time: secs(2),
+            partial_bytes: 8192,
+            asks_per_job: 7,
+            parked_per_identity: 8,
+            parked_for: secs(9),
+            subscriptions_per_connection: 10,
+            tasks_per_subscription: 11,
         }
     );
     assert_eq!(
@@ -148,12 +187,19 @@ fn every_key_is_taken() {
     );
     let audit = Some("/home/u/audit.jsonl".into());
     assert_eq!(config.log, Log { level: Level::Trace, audit });
-    let notices: Vec<String> = config.not_yet.iter().map(ToString::to_string).collect();
+    let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
+    assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(
-        notices,
-        ["`log.audit` at /etc/ceased/config.toml:39 has no effect yet: no audit records are \
-             written",]
+        config.alerts,
+        Alerts {
+            high_water: 0,
+            slow_stop: secs(1),
+            window: secs(3600),
+            unknown_tasks: 7,
+            fast_polls: 8,
+        }
     );
+    assert_eq!(config.not_yet, []);
 }
 
 #[test]
@@ -344,6 +390,19 @@ fn builtins_describe_themselves() {
         assert!(sleep.arguments.check(Some(wrong)).is_err(), "{wrong}");
     }
     assert!(config.tool("x").is_none());
+}
+
+#[test]
+fn only_what_never_waits_is_inline() {
+    let config = good("[[tool]]\nname = \"e\"\nbuiltin = \"echo\"\ninline = true");
+    assert!(config.tool("e").expect("there").inline);
+    assert!(config.describe().contains("builtin echo, inline"));
+    for run in ["builtin = \"sleep\"", "command = [\"true\"]"] {
+        let text = format!("[[tool]]\nname = \"t\"\n{run}\ninline = false");
+        assert!(!good(&text).tool("t").expect("there").inline);
+        let why = parse(&text.replace("false", "true")).expect_err("it waits").to_string();
+        assert!(why.contains("`inline` in [[tool]] is for tools that never wait"), "{why}");
+    }
 }
 
 #[test]

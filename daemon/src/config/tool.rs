@@ -75,6 +75,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         TIMEOUT_DEFAULT,
         Duration::from_millis(1)..=YEAR,
     );
+    let inline = inline(&raw, check);
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
             let (run, arguments) = command_tool(command, &raw, limits, check)?;
@@ -104,13 +105,13 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     });
     let confirm = confirm.transpose().ok()?;
     let allow = who::allow(raw.allow.as_ref(), check);
-    let title = raw.title;
-    let name = name?;
+    let (name, title) = (name?, raw.title);
     Some(Tool {
         name,
         title,
         description,
         run,
+        inline,
         task_support,
         timeout,
         arguments,
@@ -118,6 +119,22 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         allow,
         on_disconnect: OnDisconnect::default(),
     })
+}
+
+/// Whether the tool runs on the loop's own thread, which only a tool that never waits may.
+fn inline(raw: &raw::Tool, check: &mut Checker<'_>) -> bool {
+    let Some(inline) = raw.inline.as_ref().filter(|inline| *inline.get_ref()) else { return false };
+    let quick = raw.builtin.as_ref().is_some_and(|name| name.get_ref() == Builtin::Echo.name());
+    if !quick {
+        let hint =
+            "every connection would wait for this one: only builtin = \"echo\" can be inline";
+        check.problem(
+            inline.span().start,
+            "`inline` in [[tool]] is for tools that never wait",
+            hint,
+        );
+    }
+    quick
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
@@ -181,15 +198,15 @@ fn command_tool(
     let max_output = check.size(
         key("max_output"),
         raw.max_output.as_ref(),
-        MAX_OUTPUT_DEFAULT,
+        // A small buffer alone is no reason to be refused.
+        MAX_OUTPUT_DEFAULT.min(limits.write_buffer_bytes),
         1..=MAX_OUTPUT_MAX,
     );
     if max_output > limits.write_buffer_bytes {
         // A result holds the output twice, as text and as structured content, and a peer is closed
         // past twice the write buffer.
         let at = raw.max_output.as_ref().map_or(command.span().start, |it| it.span().start);
-        let origin = if raw.max_output.is_some() { "" } else { " by default" };
-        let what = format!("`max_output` in [[tool]] is {}{origin}", show_size(max_output as u64));
+        let what = format!("`max_output` in [[tool]] is {}", show_size(max_output as u64));
         let most = show_size(limits.write_buffer_bytes as u64);
         let hint = format!("more than `write_buffer_bytes` in [limits], {most}, cannot be sent");
         check.problem(at, what, hint);

@@ -3,7 +3,8 @@
 //! Every job gets a group of its own below one base group of the daemon's. Only version 2 is used,
 //! wherever it is mounted, below the daemon's own group: at the top in a container or on a small
 //! machine, in the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the
-//! rule against processes in inner groups does not apply.
+//! rule against processes in inner groups does not apply, and the daemon can stay where it is: it
+//! need not move itself to a group of its own, out of the sight of who looks for it in the unit's.
 //!
 //! A tool with the privilege to write to other groups can move itself out; nothing short of taking
 //! that privilege away prevents it. A leader that does so is still killed.

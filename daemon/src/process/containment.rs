@@ -87,6 +87,18 @@ impl Containment {
     }
 }
 
+impl Containment {
+    /// A word for records.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Cgroup { .. } => "cgroup",
+            Self::Guard(_) => "guard",
+            Self::Groups => "groups",
+        }
+    }
+}
+
 impl fmt::Display for Containment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -17,6 +17,7 @@ use super::cgroup::{self, Group};
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
+use super::survey::Process;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::Status;
 use crate::sys::{self, Fault, Spawned};
@@ -177,6 +178,23 @@ impl Direct {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }
+    }
+
+    /// The live processes of the job.
+    pub(super) fn processes(&self, world: &mut World) -> Vec<Process> {
+        match &self.group {
+            Some(group) => Process::of(group.processes()),
+            None => Process::of(world.table().members(self.pid)),
+        }
+    }
+
+    /// How many processes of the job are alive, as far as can be seen.
+    pub(super) fn survivors(&self, world: &mut World) -> u32 {
+        let alive = match &self.group {
+            Some(group) => group.processes().len(),
+            None => world.table().members(self.pid).len(),
+        };
+        u32::try_from(alive).unwrap_or(u32::MAX)
     }
 
     /// Gives back what the job held of the kernel; returns how many processes were signalled.

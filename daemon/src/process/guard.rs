@@ -29,6 +29,7 @@ use super::keeper;
 use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
+use crate::service;
 use crate::sys::{self, Fault};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
@@ -71,6 +72,15 @@ pub struct Program {
     path: PathBuf,
     lease: Option<Arc<OwnedFd>>,
 }
+
+/// What its guards hold does not make it another program.
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Program {}
 
 impl Program {
     /// The running program itself, if it called [`init`]. Also works after its file was replaced.
@@ -134,7 +144,11 @@ impl Program {
             Some(lease) => Stdio::from(lease.try_clone()?),
             None => Stdio::null(),
         };
-        let child = Command::new(&self.path)
+        let mut command = Command::new(&self.path);
+        for name in service::private_variables() {
+            command.env_remove(name);
+        }
+        let child = command
             .arg0(NAME)
             .arg(label)
             .env(MARK, "1")

@@ -1,6 +1,8 @@
 //! A command behind a guard, and what is left of one whose guard was killed.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use mio::unix::SourceFd;
@@ -13,6 +15,7 @@ use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
 use super::supervisor::Orphans;
+use super::survey::Process;
 use super::tree::{self, KILL, Stat};
 use super::wire::{FromGuard, ToGuardSocket};
 
@@ -150,6 +153,13 @@ impl Guarded {
         is_new
     }
 
+    /// The live processes of the job: what is below the guard, without it.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        let mut below = Vec::new();
+        tree::walk(self.pid, |pid, _| below.push(pid));
+        Process::of(below)
+    }
+
     /// SIGTERM and SIGCONT to every process of the job.
     pub(super) fn terminate(&self) {
         self.order(self.socket.terminate());
@@ -191,12 +201,18 @@ pub(super) struct Lost {
     /// The command, which led that session.
     leader: Option<Pid>,
     empty_looks: u32,
+    signalled: BTreeSet<NonZeroI32>,
 }
 
 impl Lost {
     /// Nothing has been looked for yet.
     pub(super) const fn new(leader: Option<Pid>) -> Self {
-        Self { leader, empty_looks: 0 }
+        Self { leader, empty_looks: 0, signalled: BTreeSet::new() }
+    }
+
+    /// How many processes were killed.
+    pub(super) fn signalled(&self) -> u32 {
+        u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
 
     /// Kills what is left; true while something may be alive.
@@ -208,11 +224,14 @@ impl Lost {
         }
         let me = getpid().as_raw_nonzero().get();
         for pid in lost.iter().copied() {
-            tree::signal_if(pid, KILL, || {
+            let is_killed = tree::signal_if(pid, KILL, || {
                 Stat::of(pid).is_some_and(|stat| {
                     stat.parent == me || leader.is_some_and(|leader| stat.belongs_to(leader))
                 })
             });
+            if is_killed {
+                self.signalled.insert(pid.as_raw_nonzero());
+            }
         }
         self.empty_looks = if lost.is_empty() { self.empty_looks + 1 } else { 0 };
         self.empty_looks < EMPTY_LOOKS

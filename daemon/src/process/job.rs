@@ -22,6 +22,7 @@ use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
 use super::supervisor::Orphans;
+use super::survey::Process;
 use super::tree::Table;
 use super::wire::{FromGuard, Status};
 use super::{Ending, Exit, Report, Stopped};
@@ -233,6 +234,16 @@ impl Job {
         }
     }
 
+    /// The live processes of the job, as its containment shows them.
+    pub(super) fn processes(&self, world: &mut World) -> Vec<Process> {
+        match &self.body {
+            Body::Direct(direct) => direct.processes(world),
+            Body::Guarded(guarded) => guarded.processes(),
+            // They are being killed as they are found.
+            Body::Lost(_) => Vec::new(),
+        }
+    }
+
     /// Forgets what the tool printed.
     pub(super) fn abandon(&mut self, world: &World) {
         self.pipes.discard(&world.registry);
@@ -271,13 +282,19 @@ impl Job {
 
     /// Releases everything the job held, and says how it ended.
     pub(super) fn end(self, world: &mut World) -> Ending {
+        let gone = Instant::now();
         let (id, report) = (self.id, &mut world.report);
         let mut told = |progress| report(told(id, progress));
         let (stdout, stderr) = self.pipes.finish(&world.registry, &mut world.scratch, &mut told);
+        let survivors = match &self.body {
+            Body::Direct(direct) => direct.survivors(world),
+            // The kernel told the guard that it has no child, nor inherits any.
+            Body::Guarded(_) | Body::Lost(_) => 0,
+        };
         let signalled = match self.body {
             Body::Direct(direct) => direct.release(world),
             Body::Guarded(guarded) => guarded.release(&world.registry),
-            Body::Lost(_) => 0,
+            Body::Lost(lost) => lost.signalled(),
         };
         match self.failed {
             Some(Failure::Fault(fault)) => return Ending::NotStarted(explain(&self.launch, fault)),
@@ -292,7 +309,8 @@ impl Job {
             Status::Unknown => (None, None),
         };
         let stopped = self.stopped;
-        let exit = Exit { code, signal, stdout, stderr, duration, stopped, signalled };
+        let exit =
+            Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone };
         Ending::Exited(Box::new(exit))
     }
 

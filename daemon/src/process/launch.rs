@@ -11,6 +11,7 @@ use ceased_core::id::{JobId, TaskId};
 
 use super::guard;
 use crate::accounts::Account;
+use crate::service;
 use crate::sys::{Credentials, Exec, Fault, Step};
 
 /// Where programs are looked for when the environment has no `PATH`.
@@ -195,18 +196,8 @@ pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
 }
 
 fn is_private(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    let exact = [
-        guard::MARK,
-        "NOTIFY_SOCKET",
-        "CEASED_JOB",
-        "CEASED_TASK",
-        "CEASED_PROGRESS",
-        "CEASED_TOKEN",
-    ];
-    exact.iter().any(|private| name == private.as_bytes())
-        || name.starts_with(b"WATCHDOG_")
-        || name.starts_with(b"LISTEN_")
+    let own = [guard::MARK, "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
+    own.iter().any(|private| name == *private) || service::is_private(name)
 }
 
 /// What says whose session this process belongs to, and has no meaning for another user.

@@ -32,13 +32,14 @@ mod output;
 mod pipes;
 mod progress;
 mod supervisor;
+mod survey;
 mod tree;
 mod wire;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
+use ceased_core::id::{JobId, SurveyId};
 
 pub use cgroup::Cgroup;
 pub(crate) use cgroup::end_left_behind;
@@ -46,6 +47,7 @@ pub use containment::Containment;
 pub use launch::Launch;
 pub use output::Captured;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
+pub use survey::Process;
 
 /// What a supervisor is told to do.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub enum Order {
     /// Nobody waits for this job any more: what it printed is forgotten and its pipes are closed.
     /// It is still watched, and reported as ended once it is.
     Abandon(JobId),
+    /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
+    Survey(SurveyId, Vec<JobId>),
 }
 
 /// What a supervisor tells.
@@ -91,6 +95,13 @@ pub enum Report {
         /// How it ended.
         ending: Ending,
     },
+    /// What processes jobs have, of those that were asked about and run.
+    Surveyed {
+        /// For which [`Order::Survey`].
+        survey: SurveyId,
+        /// The live processes of each job, in no order.
+        processes: Vec<(JobId, Vec<Process>)>,
+    },
 }
 
 /// How a job ended.
@@ -120,6 +131,11 @@ pub struct Exit {
     pub stopped: Stopped,
     /// How many of its processes were alive to be signalled by those steps, as far as known.
     pub signalled: u32,
+    /// How many of its processes were found alive after its end: none, as far as its containment
+    /// can see, or [`Containment`] is broken.
+    pub survivors: u32,
+    /// When no process of it was left.
+    pub gone: Instant,
 }
 
 /// The highest step of the ladder that a job saw.

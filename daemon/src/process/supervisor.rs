@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
+use ceased_core::id::{JobId, SurveyId};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -28,6 +28,7 @@ use super::job::{Job, Part, World};
 use super::launch::{Launch, inherited};
 use super::pipes::{Flow, Pipe};
 use super::{Ending, Order, Report};
+use crate::service::Probe;
 use crate::sys;
 
 const WAKER: Token = Token(usize::MAX);
@@ -83,6 +84,8 @@ impl Error for SupervisorGone {}
 
 enum Message {
     Order(Order),
+    /// Somebody wants to know whether the thread still turns.
+    Probe(Probe),
     /// Kill everything and end, at this time at the latest.
     Stop(Instant),
 }
@@ -143,6 +146,15 @@ impl Supervisor {
     /// When the supervisor's thread has ended, which only a panic in `report` brings about.
     pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
         self.tell(Message::Order(order))
+    }
+
+    /// Has the thread answer a probe in its next turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Supervisor::order`].
+    pub(crate) fn probe(&self, probe: Probe) -> Result<(), SupervisorGone> {
+        self.tell(Message::Probe(probe))
     }
 
     /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made.
@@ -282,6 +294,8 @@ impl State {
                 Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, w| j.terminate(w)),
                 Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, w| j.kill(w)),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
+                Ok(Message::Order(Order::Survey(survey, jobs))) => self.survey(survey, &jobs),
+                Ok(Message::Probe(probe)) => probe.answer(),
                 Ok(Message::Stop(until)) => {
                     self.stopping = Some(until);
                     self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
@@ -298,6 +312,16 @@ impl State {
             act(job, &mut self.world);
             self.touched.insert(*slot);
         }
+    }
+
+    fn survey(&mut self, survey: SurveyId, jobs: &[JobId]) {
+        let mut processes = Vec::new();
+        for id in jobs {
+            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
+                processes.push((*id, job.processes(&mut self.world)));
+            }
+        }
+        (self.world.report)(Report::Surveyed { survey, processes });
     }
 
     fn launch(&mut self, launch: Launch) {

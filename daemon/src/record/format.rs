@@ -6,7 +6,7 @@ use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::call::Caller;
 use ceased_core::durable::{LoadId, Seq, Unstored};
 use ceased_core::event::{AfterInput, Event, LogLevel};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::id::{AskId, ConnId, JobId, SurveyId};
 use ceased_core::role::Role;
 use ceased_core::time::Instant;
 use serde::{Deserialize, Serialize};
@@ -175,6 +175,7 @@ pub(super) enum Happened {
     Drain {
         by: u64,
     },
+    Surveyed(u64, Box<RawValue>),
     Turn,
     Tick,
 }
@@ -270,6 +271,7 @@ impl Happened {
             Event::Configured { settings } => {
                 Self::Configured { settings: Box::new(Recipe::new(settings)) }
             }
+            Event::Surveyed { survey, host } => Self::Surveyed(survey.get(), (*host).to_owned()),
             Event::Drain { by } => Self::Drain { by: by.as_nanos() },
             Event::Turn => Self::Turn,
             Event::Tick => Self::Tick,
@@ -367,6 +369,9 @@ impl Happened {
             },
             Self::Configured { settings } => {
                 Event::Configured { settings: Arc::new(settings.get()?) }
+            }
+            Self::Surveyed(survey, host) => {
+                Event::Surveyed { survey: SurveyId::new(*survey), host }
             }
             Self::Drain { by } => Event::Drain { by: Instant::from_nanos(*by) },
             Self::Turn => Event::Turn,

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::action::Action;
-use ceased_core::engine::Engine;
+use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, JobId, Mint};
@@ -69,6 +69,11 @@ impl Recorded {
         }
     }
 
+    /// The engine, to look at.
+    pub(crate) const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// See [`Engine::deadline`].
     pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
         self.engine.deadline()
@@ -77,6 +82,16 @@ impl Recorded {
     /// See [`Engine::owner`].
     pub(crate) fn owner(&self, job: JobId) -> Option<&Identity> {
         self.engine.owner(job)
+    }
+
+    /// See [`Engine::wants_turn`].
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.engine.wants_turn()
+    }
+
+    /// See [`Engine::sizes`].
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.engine.sizes()
     }
 
     /// See [`Engine::outbox`].

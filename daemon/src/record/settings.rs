@@ -25,6 +25,8 @@ pub(super) struct Recipe {
     services: Vec<ToolRecipe>,
     #[serde(default)]
     acp: (OfferRecipe, OfferRecipe),
+    #[serde(default)]
+    operators: Vec<Who>,
 }
 
 /// [`Offer`] as data.
@@ -65,7 +67,7 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services, acp } = settings;
+        let Settings { server, limits, tasks, catalog, services, acp, operators } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             limits: *limits,
@@ -73,6 +75,7 @@ impl Recipe {
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
+            operators: operators.iter().map(Who::new).collect(),
         }
     }
 
@@ -98,6 +101,7 @@ impl Recipe {
             catalog: made(&self.tools)?,
             services: made(&self.services)?,
             acp: Offers { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
+            operators: self.operators.iter().map(Who::get).collect(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
-use ceased_core::action::{Action, Note};
+use ceased_core::action::{Action, Note, Receipt};
 use ceased_core::call::Caller;
 use ceased_core::event::Event;
 use ceased_core::time::Now;
@@ -10,45 +10,59 @@ use crate::process;
 use crate::reports::Report;
 use crate::store::thread::Order;
 
+/// Reports that the loop keeps room for.
+const HEARD_KEPT: usize = 128;
+
 impl Server {
     /// Hears what other threads report.
     pub(super) fn take_reports(&mut self, now: Now) {
-        let reports: Vec<Report> = self.inbound.take().collect();
-        for report in reports {
-            match report {
-                Report::Progress { job, progress, total, message } => {
-                    let message = message.as_deref();
-                    let event = Event::Progress { job, progress, total, message };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Log { job, level, data } => {
-                    let event = Event::Log { job, level, data: &data };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Asked { job, ask, request, answer } => {
-                    self.asking.insert(Caller::Job { job, ask }, answer);
-                    let event = Event::Asked { job, ask, conn: None, request };
-                    self.engine.handle(now, event, &mut self.actions);
-                }
-                Report::Done { job, outcome } => {
-                    self.runs.remove(&job);
-                    self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
-                }
-                Report::Process(report) => self.take_process_report(now, report),
-                Report::Store(report) => self.take_store_report(now, report),
-                Report::Adopt(stream) => {
-                    let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
-                    let admitted = adopted(stream)
-                        .and_then(|transport| self.admit(now, transport, identity, false));
-                    if let Err(error) = admitted {
-                        tracing::warn!(%error, "an embedded peer could not be served");
-                    }
-                }
-                Report::ShutDown => self.shut_down(now),
-            }
+        let mut heard = std::mem::take(&mut self.heard);
+        self.inbound.take(&mut heard);
+        for report in heard.drain(..) {
+            self.hear(now, report);
         }
+        // Room for a burst is given back.
+        heard.shrink_to(HEARD_KEPT);
+        self.heard = heard;
         // Peers adopted just now count as readable.
         self.take_bytes(now);
+    }
+
+    pub(super) fn hear(&mut self, now: Now, report: Report) {
+        match report {
+            Report::Progress { job, progress, total, message } => {
+                let message = message.as_deref();
+                let event = Event::Progress { job, progress, total, message };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Log { job, level, data } => {
+                let event = Event::Log { job, level, data: &data };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Asked { job, ask, request, answer } => {
+                self.asking.insert(Caller::Job { job, ask }, answer);
+                let event = Event::Asked { job, ask, conn: None, request };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Done { job, outcome } => {
+                self.runs.remove(&job);
+                self.trail.abandoned.remove(&job);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+            Report::Process(report) => self.take_process_report(now, report),
+            Report::Store(report) => self.take_store_report(now, report),
+            Report::Adopt(stream) => {
+                let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
+                let admitted = adopted(stream)
+                    .and_then(|transport| self.admit(now, transport, identity, false));
+                if let Err(error) = admitted {
+                    tracing::warn!(%error, "an embedded peer could not be served");
+                }
+            }
+            // Whoever asked may have given up.
+            Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
+            Report::ShutDown => self.shut_down(now),
+        }
     }
 
     fn take_process_report(&mut self, now: Now, report: process::Report) {
@@ -61,8 +75,12 @@ impl Server {
             process::Report::Lingering { job } => {
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
+            process::Report::Surveyed { survey, processes } => {
+                self.answer_survey(now, survey, processes);
+            }
             process::Report::Ended { job, ending } => {
                 let run = self.runs.remove(&job);
+                self.trail.note_end(job, &ending);
                 let outcome = super::runs::command_outcome(run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
@@ -101,7 +119,11 @@ impl Server {
                         None => {}
                     }
                 }
-                Action::Note(note) => self.log(now, &note),
+                Action::Survey { survey, jobs, viewer } => self.survey(now, survey, jobs, viewer),
+                Action::Note(note) => {
+                    self.log(now, &note);
+                    self.record_note(now, &note);
+                }
                 Action::Exit => {
                     if self.stopping == Stopping::Draining {
                         self.stopping = Stopping::Flushing(now.at + LAST_FLUSH);
@@ -110,6 +132,8 @@ impl Server {
                 }
             }
         }
+        self.dispatch(now);
+        self.trail.forget_ends();
         // What carrying out brought up waits for the next turn, in the old one's buffer.
         actions.append(&mut self.actions);
         self.actions = actions;
@@ -143,9 +167,13 @@ impl Server {
             Note::CancelIgnored { conn } => {
                 tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
             }
-            Note::Ceased { job, why, since } => {
+            Note::JobCancelled { conn, identity, job, tool, reason } => {
+                tracing::info!(%conn, %identity, %job, %tool, reason, "job cancelled");
+            }
+            Note::Ceased(receipt) => {
+                let Receipt { job, tool, why, since, .. } = &**receipt;
                 let took = now.at - *since;
-                tracing::info!(%job, why = why.as_str(), ?took, "ceased");
+                tracing::info!(%job, %tool, why = why.as_str(), ?took, "ceased");
             }
             Note::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
@@ -159,7 +187,18 @@ impl Server {
                 tracing::error!(why, "the store does not take writes: no tasks until it does");
             }
             Note::StoreRecovered => tracing::info!("the store takes writes again"),
-            Note::Refused { conn, limit } => tracing::debug!(%conn, limit, "refused by a limit"),
+            Note::Refused { conn, identity, limit } => {
+                tracing::debug!(%conn, %identity, limit, "refused by a limit");
+            }
+            // TSK-41
+            Note::Suspicious { conn, identity, pattern, count, window } => {
+                let pattern = pattern.as_str();
+                tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
+            }
+            Note::TaskCreated { .. }
+            | Note::TaskEnded { .. }
+            | Note::TaskRetrieved { .. }
+            | Note::TaskExpired { .. } => {}
         }
     }
 }

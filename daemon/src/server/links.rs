@@ -7,7 +7,7 @@ use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
-use ceased_transports::{Accept, Flow, Link, Peer as Origin, Sent, Transport};
+use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Transport};
 use mio::Token;
 
 use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server, Stage};
@@ -15,9 +15,9 @@ use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server, Stage};
 impl Server {
     /// Lets in who waits at the listeners.
     pub(super) fn take_peers(&mut self, now: Now) {
-        for number in 0..self.listeners.len() {
+        for number in 0..self.doors.len() {
             for _ in 0..ACCEPTS_MAX {
-                let Some(door) = self.listeners.get_mut(number) else { break };
+                let Some(door) = self.doors.get_mut(number) else { break };
                 if door.again.is_none_or(|at| at > now.at) {
                     break;
                 }
@@ -51,19 +51,27 @@ impl Server {
         sole: bool,
     ) -> io::Result<()> {
         let link = Link::new(transport, self.settings.limits.frames);
-        let conn = self.watch(link, sole, Stage::Open(None))?;
+        let conn = self.watch(now, link, sole, Stage::Open(None), &identity)?;
         self.open(now, conn, identity);
         Ok(())
     }
 
     /// Watches a new peer, at whatever stage it is.
-    pub(super) fn watch(&mut self, mut link: Link, sole: bool, stage: Stage) -> io::Result<ConnId> {
+    pub(super) fn watch(
+        &mut self,
+        now: Now,
+        mut link: Link,
+        sole: bool,
+        stage: Stage,
+        identity: &Identity,
+    ) -> io::Result<ConnId> {
         let conn = ConnId::new(self.next_conn);
         link.register(
             self.poll.registry(),
             Token(usize::try_from(conn.get()).unwrap_or(usize::MAX)),
         )?;
         self.next_conn += 1;
+        self.record_connect(now, conn, identity, link.peer());
         let greeting = Outbox::new();
         let peer = Peer { link, stage, greeting, sole, closing: false, blocked: None };
         self.links.insert(conn, peer);
@@ -97,6 +105,7 @@ impl Server {
             self.take_words(now, conn);
             let Some(peer) = self.links.get_mut(&conn) else { continue };
             if !matches!(peer.stage, Stage::Open(_)) {
+                self.note_partial(now, conn);
                 continue;
             }
             let (engine, actions) = (&mut self.engine, &mut self.actions);
@@ -116,9 +125,13 @@ impl Server {
                 Ok(Flow::Finished) => self.finished(now, conn),
                 Err(lost) => {
                     tracing::debug!(%conn, %lost, "lost");
+                    if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
+                        self.lost_stdio = Some(io::Error::other(format!("{doing} stdio: {error}")));
+                    }
                     self.drop_peer(now, conn);
                 }
             }
+            self.note_partial(now, conn);
         }
     }
 
@@ -177,7 +190,9 @@ impl Server {
         // Fails for a descriptor the system has forgotten already, which is as good.
         let _ = peer.link.deregister(self.poll.registry());
         self.ready.remove(&conn);
+        self.unended.forget(conn);
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
+        self.record_close(now, conn, &peer.link);
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use ceased_core::action::Why;
 use ceased_core::call::{Answer, Ask, Caller};
@@ -19,11 +18,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{Server, run_as};
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
-use crate::handler::{Content, Job, ToolError, ToolResult, outcome};
-use crate::pool::Work;
+use crate::handler::{Call, Content, Job, ToolError, ToolResult, outcome};
+use crate::pool::{Work, run_guarded};
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
-use crate::tools::{Payload, PayloadRun};
+use crate::tools::{HandlerRun, Payload, PayloadRun};
 
 /// A job under way.
 pub(super) enum Run {
@@ -97,17 +96,16 @@ impl Server {
     ) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
         let started = match payload.map(|payload| &payload.run) {
-            Some(PayloadRun::Handler(handler)) => {
+            Some(PayloadRun::Handler(run)) if run.inline => {
+                let call = Call { id: job, task, arguments, token: CancelToken::default() };
+                return self.run_here(now, run, call);
+            }
+            Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));
-                let reports = self.reports.clone();
-                let handler = Arc::clone(handler);
-                let asked = AtomicU64::new(0);
-                let job = Job { id: job, task, arguments, token, reports, asked };
-                self.pool.submit(now.at, Work { handler, job }).map_err(|error| {
-                    let message = format!("no thread could be started for the tool: {error}");
-                    ErrorObject::new(code::INTERNAL_ERROR, message)
-                })
+                let call = Call { id: job, task, arguments, token };
+                self.pool.submit(Work { run: Arc::clone(run), call });
+                Ok(())
             }
             Some(PayloadRun::Command { command, arguments: rules }) => {
                 self.launch(job, command, rules, &arguments, task)
@@ -118,10 +116,39 @@ impl Server {
             }
         };
         if let Err(error) = started {
-            self.runs.remove(&job);
-            let outcome = Outcome::Error(error);
-            self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            self.not_started(now, job, error);
         }
+    }
+
+    /// Runs an inline handler, and hears what it had to say.
+    fn run_here(&mut self, now: Now, run: &HandlerRun, call: Call) {
+        let handler_job = Job::inline(call, self.aside.0.clone());
+        let outcome = run_guarded(run, &handler_job);
+        let mut heard = std::mem::take(&mut self.heard);
+        self.aside.1.take(&mut heard);
+        for report in heard.drain(..) {
+            self.hear(now, report);
+        }
+        self.heard = heard;
+        let job = handler_job.id();
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.ran_here = true;
+    }
+
+    /// Hands the handlers' calls of this turn to the worker threads.
+    pub(super) fn dispatch(&mut self, now: Now) {
+        let Err((error, works)) = self.pool.dispatch(now.at) else { return };
+        let message = format!("no thread could be started for the tool: {error}");
+        for work in works {
+            let error = ErrorObject::new(code::INTERNAL_ERROR, message.clone());
+            self.not_started(now, work.call.id, error);
+        }
+    }
+
+    pub(super) fn not_started(&mut self, now: Now, job: JobId, error: ErrorObject) {
+        self.runs.remove(&job);
+        let outcome = Outcome::Error(error);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
     fn launch(
@@ -162,6 +189,7 @@ impl Server {
             }
             (Some(Run::Handler(_)), Step::Abandon) => {
                 self.runs.remove(&job);
+                self.trail.abandoned.insert(job);
             }
             (Some(Run::Command(stopped)), Step::Flag | Step::Terminate) => {
                 *stopped = Some(why);
@@ -180,7 +208,7 @@ impl Server {
 }
 
 impl Server {
-    fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: Order) {
         if let Err(gone) = self.supervisor.order(order) {
             tracing::error!("{gone}");
         }

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
 use ceased_core::limits::FrameLimits;
@@ -13,7 +13,7 @@ use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
-use super::{LAST_FLUSH, Server};
+use super::{LAST_FLUSH, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::tokens::Token;
 
@@ -27,6 +27,8 @@ pub(super) enum Stage {
     Dismissed,
 }
 
+/// Who a peer is until it has said so.
+const NOBODY: &Identity = &Identity::Anonymous;
 /// Peers turned away that may be waited for beside those served; more are closed without a word.
 const DISMISSED_MAX: usize = 64;
 
@@ -69,7 +71,7 @@ impl Server {
         };
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
-        let conn = self.watch(link, false, Stage::Gated(Gate { access, until }))?;
+        let conn = self.watch(now, link, false, Stage::Gated(Gate { access, until }), NOBODY)?;
         self.strangers.insert((until, conn));
         Ok(())
     }
@@ -84,7 +86,7 @@ impl Server {
             return Ok(());
         }
         let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
-        let conn = self.watch(link, false, Stage::Dismissed)?;
+        let conn = self.watch(now, link, false, Stage::Dismissed, NOBODY)?;
         self.dismiss(now, conn, &gate::error_answer("null", error));
         Ok(())
     }
@@ -155,6 +157,8 @@ impl Server {
             (Verdict::Known { token, answer }, Some(identity)) => {
                 peer.greeting.line(&answer);
                 peer.stage = Stage::Open(Some(token));
+                let origin = peer.link.peer().clone();
+                self.record_identity(now, conn, &identity, &origin);
                 self.unsent.push(conn);
                 self.serve(now, conn, identity, rest);
             }
@@ -170,13 +174,7 @@ impl Server {
         }
     }
 
-    fn serve(
-        &mut self,
-        now: Now,
-        conn: ConnId,
-        identity: ceased_core::event::Identity,
-        rest: &[Said],
-    ) {
+    fn serve(&mut self, now: Now, conn: ConnId, identity: Identity, rest: &[Said]) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.set_frame_limits(self.settings.limits.frames);
         }
@@ -223,13 +221,15 @@ impl Server {
 
     /// Closes the connections whose token is none any more.
     pub(super) fn drop_revoked(&mut self, now: Now) {
+        if self.stopping != Stopping::No {
+            // There are no listeners any more, and whoever is here may still be answered.
+            return;
+        }
         let revoked: Vec<ConnId> = self
             .links
             .iter()
             .filter(|(_, peer)| match &peer.stage {
-                Stage::Open(Some(token)) => {
-                    !self.listeners.iter().any(|door| door.access.keeps(token))
-                }
+                Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
                 Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed => false,
             })
             .map(|(conn, _)| *conn)

@@ -20,6 +20,9 @@ use rustix::process::geteuid;
 
 use crate::process;
 
+/// How long a daemon that has just been killed may seem to live: a process that it was about to
+/// start holds its lock until that is started.
+const HELD_FOR: Duration = Duration::from_secs(1);
 /// How long what a dead daemon left behind may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// When a start that waits for that says so.
@@ -127,7 +130,7 @@ impl StateDir {
         };
         let (lock_path, processes_path) = (path.join("lock"), path.join("processes"));
         let mut lock = open(&lock_path).map_err(at(&lock_path))?;
-        if !try_lock(&lock).map_err(at(&lock_path))? {
+        if !lock_within(&lock, HELD_FOR).map_err(at(&lock_path))? {
             let by = text(&mut lock).map_err(at(&lock_path))?;
             let by = String::from_utf8_lossy(&by).trim().to_owned();
             let by = if by.is_empty() { "it does not say who it is".into() } else { by };
@@ -197,6 +200,18 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// False when somebody else has it all that time.
+fn lock_within(file: &File, within: Duration) -> io::Result<bool> {
+    let begun = Instant::now();
+    while !try_lock(file)? {
+        if begun.elapsed() > within {
+            return Ok(false);
+        }
+        sleep(PAUSE);
+    }
+    Ok(true)
+}
+
 fn text(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -216,18 +231,11 @@ fn replace(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 fn wait_for_leftovers(path: &Path, processes: &mut File) -> Result<(), StateDirError> {
     let left = |what: String| StateDirError::LeftBehind { path: path.to_owned(), what };
     let at = |error| StateDirError::Io { path: path.join("processes"), error };
-    let begun = Instant::now();
-    let mut is_said = false;
-    while !try_lock(processes).map_err(at)? {
-        let waited = begun.elapsed();
-        if waited > GONE_WITHIN {
+    if !lock_within(processes, SAID_AFTER).map_err(at)? {
+        tracing::warn!("waiting for the processes of the last daemon to end");
+        if !lock_within(processes, GONE_WITHIN).map_err(at)? {
             return Err(left(format!("they were waited for for {GONE_WITHIN:?}")));
         }
-        if waited > SAID_AFTER && !is_said {
-            is_said = true;
-            tracing::warn!("waiting for the processes of the last daemon to end");
-        }
-        sleep(PAUSE);
     }
     let group = PathBuf::from(std::ffi::OsString::from_vec(text(processes).map_err(at)?));
     process::end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
@@ -287,7 +295,8 @@ mod tests {
     #[test]
     fn whoever_holds_the_lease_is_waited_for() {
         let home = tempfile::tempdir().expect("tempdir");
-        let dir = StateDir::take(home.path()).expect("free");
+        let path = home.path().join("state");
+        let dir = StateDir::take(&path).expect("free");
         let lease = dir.lease().expect("a descriptor");
         drop(dir);
         let held = Duration::from_millis(200);
@@ -296,7 +305,7 @@ mod tests {
             drop(lease);
         });
         let begun = Instant::now();
-        StateDir::take(home.path()).expect("free once it is given back");
+        StateDir::take(&path).expect("free once it is given back");
         assert!(begun.elapsed() >= held / 2);
         holder.join().expect("no panic");
     }

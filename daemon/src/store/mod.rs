@@ -2,13 +2,14 @@
 //!
 //! A [`Store`] carries out batches of writes, each whole or not at all, and reads back what it
 //! has. `Sqlite` is the one for a disk, [`Memory`] forgets with the process, [`Faulty`] fails on
-//! purpose in front of another. The daemon runs one on a thread of its own ([`thread`]), which
-//! writes whatever has been queued as one batch and then tells the loop how far it got.
+//! purpose in front of another. The daemon runs one on a thread of its own, which writes whatever
+//! has been queued as one batch and then tells the loop how far it got.
 
 mod dir;
 mod faulty;
 pub(crate) mod kept;
 mod memory;
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
 mod record;
 #[cfg(feature = "sqlite")]
 mod reserve;
@@ -18,8 +19,6 @@ mod rows;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
-mod tests;
 pub(crate) mod thread;
 
 use std::fmt;

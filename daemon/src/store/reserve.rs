@@ -9,8 +9,11 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// What zeros are written in, where the file system cannot allocate without.
+/// What is worth taking, and what zeros are written in where the file system cannot allocate
+/// without.
 const CHUNK_BYTES: usize = 64 * 1024;
+/// In how many steps the reserve is taken, at most.
+const STEPS: u64 = 64;
 
 /// A file of which nothing but its size matters.
 #[derive(Debug)]
@@ -33,41 +36,45 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Takes the room, unless it has it; false when there is not enough.
+    /// Takes the room, unless it has it; false when there is not enough. What there is is taken all
+    /// the same, or others would use it up.
     pub(super) fn hold(&mut self) -> bool {
-        if !self.is_held {
-            self.is_held = self.bytes == 0 || self.allocate().is_ok();
-            if !self.is_held {
-                self.release();
+        if self.is_held {
+            return true;
+        }
+        let step = (self.bytes / STEPS).max(CHUNK_BYTES as u64);
+        let mut size = 0;
+        while size < self.bytes {
+            size = (size + step).min(self.bytes);
+            if self.allocate(size).is_err() {
+                return false;
             }
         }
-        self.is_held
+        self.is_held = true;
+        true
     }
 
-    /// Gives the room back.
+    /// Gives the room back, to be used at once.
     pub(super) fn release(&mut self) {
         self.is_held = false;
         // Giving back needs no room; should it fail, there is only less of it.
         let _ = self.file.set_len(0);
     }
 
-    fn allocate(&mut self) -> io::Result<()> {
-        match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
-            Err(Errno::OPNOTSUPP) => self.write_zeros(),
+    /// Makes the file this long.
+    fn allocate(&mut self, size: u64) -> io::Result<()> {
+        match fallocate(&self.file, FallocateFlags::empty(), 0, size) {
+            Err(Errno::OPNOTSUPP) => self.write_zeros(size),
             result => Ok(result?),
         }
     }
 
-    fn write_zeros(&mut self) -> io::Result<()> {
-        let chunk = vec![0; CHUNK_BYTES];
-        self.file.seek(SeekFrom::Start(0))?;
-        let mut left = self.bytes;
-        while let Some(part) =
-            chunk.get(..usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES))
-            && !part.is_empty()
-        {
-            self.file.write_all(part)?;
-            left -= part.len() as u64;
+    fn write_zeros(&mut self, size: u64) -> io::Result<()> {
+        let mut end = self.file.seek(SeekFrom::End(0))?;
+        while end < size {
+            let part = usize::try_from(size - end).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            self.file.write_all(&vec![0; part])?;
+            end += part as u64;
         }
         self.file.sync_data()
     }

@@ -231,14 +231,12 @@ fn kept(kind: Option<i64>, sum: Option<i64>, json: String) -> Result<TaskOutcome
 
 /// A value of another type than was written is damage; everything else is SQLite's.
 fn misfit(error: rusqlite::Error) -> Unread {
-    match error {
-        rusqlite::Error::InvalidColumnType(column, ref name, kind) => {
-            Unread::Damaged(format!("column {column} ({name}) holds {}", shown(kind)))
-        }
-        other => match other.sqlite_error() {
-            Some(_) => Unread::Sqlite(other),
-            None => Unread::Damaged(other.to_string()),
-        },
+    if let rusqlite::Error::InvalidColumnType(column, name, kind) = &error {
+        return Unread::Damaged(format!("column {column} ({name}) holds {}", shown(*kind)));
+    }
+    match error.sqlite_error() {
+        Some(_) => Unread::Sqlite(error),
+        None => Unread::Damaged(error.to_string()),
     }
 }
 

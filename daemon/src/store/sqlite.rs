@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ceased_core::id::TaskId;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
 use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
@@ -123,10 +124,10 @@ impl Sqlite {
                 self.log_pages = 0;
                 Ok(())
             }
-            Err(error) => match self.judged(&error) {
-                StoreError::Full => Ok(()),
-                other => Err(other),
-            },
+            Err(error) => {
+                let why = self.judged(&error);
+                if why == StoreError::Full { Ok(()) } else { Err(why) }
+            }
         }
     }
 
@@ -162,6 +163,7 @@ impl Store for Sqlite {
         match rows::all(self.connection()?, resident, each) {
             Ok(()) => Ok(()),
             Err(rows::Unread::Damaged(what)) => {
+                self.connection = None;
                 Err(StoreError::damaged(format!("{} is damaged: {what}", file.display())))
             }
             Err(rows::Unread::Sqlite(error)) => Err(self.judged(&error)),
@@ -174,9 +176,11 @@ impl Store for Sqlite {
             Due::New => self.write(writes),
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
+                    // The log is not cut: its room is ours, and is written over next.
                     self.reserve.release();
-                    self.shorten_log("TRUNCATE")?;
-                    self.write(writes)
+                    let done = self.shorten_log("PASSIVE").and_then(|()| self.write(writes));
+                    self.reserve.hold();
+                    done
                 }
                 other => other,
             },
@@ -200,7 +204,8 @@ impl Store for Sqlite {
             Err(StoreError::Full) => false,
             other => other?,
         };
-        self.shorten_log("TRUNCATE")?;
+        let mode = if self.reserve.hold() { "TRUNCATE" } else { "PASSIVE" };
+        self.shorten_log(mode)?;
         Ok(is_more)
     }
 
@@ -214,10 +219,8 @@ impl Store for Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            // Copies the log into the database and removes it; if not now, then at the next start.
-            let _ = connection.close();
-        }
+        // A database in one piece is easier to look at; what fails now is done at the next start.
+        let _ = self.shorten_log("TRUNCATE");
     }
 }
 
@@ -271,6 +274,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags(path, flags)?;
+    // What is damaged stays as it is found: closing changes nothing.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Alone: without memory shared with others, whose pages could go missing under us.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -311,24 +316,25 @@ fn make(dir: &Path) -> Result<(), StoreError> {
 /// What an error of SQLite means for a store in `dir`.
 fn judge(dir: &Path, error: &rusqlite::Error) -> StoreError {
     let what = format!("{}: {error}", dir.join(FILE).display());
-    let Some(code) = error.sqlite_error() else { return StoreError::Refused(what) };
-    match code.extended_code {
-        ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => return StoreError::Lost(what),
-        _ => {}
-    }
-    match code.code {
-        ffi::ErrorCode::DiskFull => StoreError::Full,
+    let Some(found) = error.sqlite_error() else { return StoreError::Refused(what) };
+    let is = |codes: &[ffi::ErrorCode]| codes.contains(&found.code);
+    if [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(&found.extended_code) {
+        StoreError::Lost(what)
+    } else if is(&[ffi::ErrorCode::DiskFull])
         // A used-up quota is no full disk to SQLite.
-        ffi::ErrorCode::SystemIoFailure if reserve::is_full(&dir.join(PROBE_FILE)) => {
-            StoreError::Full
-        }
-        ffi::ErrorCode::DatabaseCorrupt | ffi::ErrorCode::NotADatabase => {
-            StoreError::damaged(format!("{} is damaged: {error}", dir.join(FILE).display()))
-        }
-        ffi::ErrorCode::TooBig
-        | ffi::ErrorCode::ConstraintViolation
-        | ffi::ErrorCode::TypeMismatch => StoreError::Refused(what),
-        _ => StoreError::Broken(what),
+        || is(&[ffi::ErrorCode::SystemIoFailure]) && reserve::is_full(&dir.join(PROBE_FILE))
+    {
+        StoreError::Full
+    } else if is(&[ffi::ErrorCode::DatabaseCorrupt, ffi::ErrorCode::NotADatabase]) {
+        StoreError::damaged(format!("{} is damaged: {error}", dir.join(FILE).display()))
+    } else if is(&[
+        ffi::ErrorCode::TooBig,
+        ffi::ErrorCode::ConstraintViolation,
+        ffi::ErrorCode::TypeMismatch,
+    ]) {
+        StoreError::Refused(what)
+    } else {
+        StoreError::Broken(what)
     }
 }
 

@@ -1,57 +1,92 @@
 //! `mutants`: puts one deliberate fault at a time into a copy of the workspace and says which
-//! suite notices. Ends with 1 when one was not noticed.
+//! suite notices. Ends with 1 when one was not noticed, with 2 when nothing can be said, as when a
+//! suite fails without any fault.
 //!
 //! With names as arguments only those faults are tried, and only their rows written anew.
 
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use ceased_tests::mutants::{Fault, faults};
 use ceased_tests::workspace;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// No run of a suite takes longer, unless a fault makes it run for ever.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RUN_WITHIN: Duration = Duration::from_secs(300);
+/// No build takes longer, on however busy a machine.
+const BUILD_WITHIN: Duration = Duration::from_secs(1800);
 
-/// The suites, the likeliest to notice first, each as arguments of cargo.
-const SUITES: [(&str, &[&str]); 6] = [
-    (
-        "sim",
-        &[
-            "run",
-            "-p",
-            "ceased-tests",
-            "--no-default-features",
-            "--bin",
-            "sim",
-            "--",
-            "--seeds",
-            "600",
-            "--steps",
-            "500",
-        ],
-    ),
-    ("core", &["test", "-p", "ceased-core", "--lib"]),
-    (
-        "engine_cancel",
-        &["test", "-p", "ceased-tests", "--no-default-features", "--test", "engine_cancel"],
-    ),
-    (
-        "engine_tasks",
-        &["test", "-p", "ceased-tests", "--no-default-features", "--test", "engine_tasks"],
-    ),
-    (
-        "engine_rpc",
-        &["test", "-p", "ceased-tests", "--no-default-features", "--test", "engine_rpc"],
-    ),
-    (
-        "engine_host",
-        &["test", "-p", "ceased-tests", "--no-default-features", "--test", "engine_host"],
-    ),
+/// A suite that may notice.
+#[derive(Debug, Clone, Copy)]
+enum Suite {
+    /// The simulator against its oracle.
+    Sim,
+    /// The core's own tests.
+    Core,
+    /// A test target of the kit.
+    Target(&'static str),
+}
+
+/// The suites, the likeliest to notice first.
+const SUITES: [Suite; 19] = [
+    Suite::Sim,
+    Suite::Core,
+    Suite::Target("engine_cancel"),
+    Suite::Target("engine_tasks"),
+    Suite::Target("engine_rpc"),
+    Suite::Target("engine_host"),
+    Suite::Target("engine_ask"),
+    Suite::Target("engine_requestor"),
+    Suite::Target("engine_acp"),
+    Suite::Target("engine_acp_calls"),
+    Suite::Target("engine_modern"),
+    Suite::Target("engine_retry"),
+    Suite::Target("engine_subscribe"),
+    Suite::Target("engine_extension"),
+    Suite::Target("engine_batch"),
+    Suite::Target("engine_timers"),
+    Suite::Target("engine_durable"),
+    Suite::Target("engine_restart"),
+    Suite::Target("engine_durable_walk"),
 ];
+
+impl Suite {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Core => "core",
+            Self::Target(name) => name,
+        }
+    }
+
+    /// What builds it, as arguments of cargo.
+    fn build(self) -> Vec<&'static str> {
+        let kit = ["-p", "ceased-tests", "--no-default-features"];
+        match self {
+            Self::Sim => [&["build"], &kit[..], &["--bin", "sim"]].concat(),
+            Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
+            Self::Target(name) => [&["test"], &kit[..], &["--test", name, "--no-run"]].concat(),
+        }
+    }
+
+    /// What runs it.
+    fn run(self) -> Vec<&'static str> {
+        let kit = ["-p", "ceased-tests", "--no-default-features"];
+        match self {
+            Self::Sim => {
+                let seeds = ["--bin", "sim", "--", "--seeds", "600", "--steps", "500"];
+                [&["run"], &kit[..], &seeds[..]].concat()
+            }
+            Self::Core => vec!["test", "-p", "ceased-core", "--lib"],
+            Self::Target(name) => [&["test"], &kit[..], &["--test", name]].concat(),
+        }
+    }
+}
 
 /// What became of one fault.
 enum Verdict {
@@ -80,37 +115,67 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs one suite; what it says is wrong, if anything.
-fn run(folder: &Path, arguments: &[&str]) -> io::Result<Result<(), String>> {
+/// A process with all it starts: a group, which is ended with it when it does not end by itself.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Once it was waited for, its number may be another's.
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Runs cargo; what it says is wrong, if anything.
+fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Result<(), String>> {
     let log = folder.join("target/mutants.log");
+    let beside = || workspace::root().join("../shared/schemas").into();
+    let schemas = std::env::var_os("CEASED_SCHEMAS").unwrap_or_else(beside);
     let file = fs::File::create(&log)?;
-    let mut child = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let child = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        // What is built anew for every fault is built quickly.
+        .args(["ceased-core", "ceased-tests"].iter().flat_map(|package| {
+            ["--config".to_owned(), format!("profile.dev.package.{package}.opt-level=0")]
+        }))
         .args(arguments)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("RUST_BACKTRACE", "0")
+        // The copy lies elsewhere.
+        .env("CEASED_SCHEMAS", schemas)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
+        // What a fault keeps running is a child of cargo's.
+        .process_group(0)
         .spawn()?;
-    let end = Instant::now() + PATIENCE;
+    let mut group = Group(child);
+    let end = Instant::now() + within;
     let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
+        match group.0.try_wait()? {
+            Some(status) => break Some(status),
+            None if Instant::now() > end => break None,
+            None => std::thread::sleep(Duration::from_millis(50)),
         }
-        if Instant::now() > end {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
     };
+    drop(group);
     let said = fs::read_to_string(&log)?;
     Ok(match status {
         Some(status) if status.success() => Ok(()),
         Some(_) => Err(said),
         None => Err("it did not end".to_owned()),
     })
+}
+
+/// What a suite makes of what is in the folder; `None` when it finds nothing wrong.
+fn examine(folder: &Path, suite: Suite) -> io::Result<Option<Verdict>> {
+    if let Err(said) = cargo(folder, &suite.build(), BUILD_WITHIN)? {
+        return Ok(Some(Verdict::NoProgram(said)));
+    }
+    let noticed = cargo(folder, &suite.run(), RUN_WITHIN)?.err();
+    Ok(noticed.map(|said| Verdict::Caught(suite.name(), gist(&said))))
 }
 
 /// The line of a log that says what is wrong.
@@ -121,17 +186,18 @@ fn gist(said: &str) -> String {
     line.replace('|', "\\|").chars().take(110).collect()
 }
 
-fn judge(fault: &Fault, root: &Path, folder: &Path) -> io::Result<Verdict> {
-    let faulty = fault.applied(root).map_err(io::Error::other)?;
+fn judge(fault: &Fault, folder: &Path) -> io::Result<Verdict> {
+    let faulty = fault.applied(folder).map_err(io::Error::other)?;
     let path = folder.join(&fault.file);
     let healthy = fs::read_to_string(&path)?;
     fs::write(&path, faulty)?;
+    let mut suites = SUITES;
+    // Stable: the others stay in their order.
+    suites.sort_by_key(|suite| Some(suite.name()) != fault.suite.as_deref());
     let mut verdict = Verdict::Missed;
-    for (name, arguments) in SUITES {
-        if let Err(said) = run(folder, arguments)? {
-            let compiles = !said.contains("error: could not compile");
-            let gist = gist(&said);
-            verdict = if compiles { Verdict::Caught(name, gist) } else { Verdict::NoProgram(said) };
+    for suite in suites {
+        if let Some(noticed) = examine(folder, suite)? {
+            verdict = noticed;
             break;
         }
     }
@@ -139,26 +205,46 @@ fn judge(fault: &Fault, root: &Path, folder: &Path) -> io::Result<Verdict> {
     Ok(verdict)
 }
 
+/// A suite that fails anyway notices nothing: it is run once without any fault.
+fn check(folder: &Path, name: &str) -> io::Result<()> {
+    let suite = SUITES.into_iter().find(|suite| suite.name() == name);
+    let suite = suite.expect("who noticed is one of the suites");
+    match examine(folder, suite)? {
+        None => Ok(()),
+        Some(Verdict::Caught(_, how)) => {
+            Err(io::Error::other(format!("{name} fails without any fault: {how}")))
+        }
+        Some(Verdict::NoProgram(said)) => Err(io::Error::other(said)),
+        Some(Verdict::Missed) => unreachable!("one suite does not speak for all"),
+    }
+}
+
 fn all(wanted: &[String]) -> io::Result<bool> {
     let root = workspace::root();
     let folder = root.join("target/mutants");
     copy(&root, &folder)?;
     fs::create_dir_all(folder.join("target"))?;
+    let faults = faults();
     let readme = root.join("tests/mutants/README.md");
-    let mut table = String::from(HEAD);
+    // What was found out before still stands, also when this run is cut short.
+    let before = fs::read_to_string(&readme)?;
+    let mut rows: BTreeMap<&str, String> = BTreeMap::new();
+    for Fault { name, .. } in &faults {
+        let start = format!("| `{name}` |");
+        let row = before.lines().find(|row| row.starts_with(&start));
+        rows.extend(row.map(|row| (name.as_str(), row.to_owned())));
+    }
+    // The suites that are known to find nothing where there is nothing.
+    let mut sound = BTreeSet::new();
     let mut good = true;
-    for fault in faults() {
-        if !wanted.is_empty() && !wanted.contains(&fault.name) {
-            // What was found out before still stands.
-            let start = format!("| `{}` |", fault.name);
-            let before = fs::read_to_string(&readme)?;
-            for row in before.lines().filter(|row| row.starts_with(&start)) {
-                let _ = writeln!(table, "{row}");
+    for fault in faults.iter().filter(|fault| wanted.is_empty() || wanted.contains(&fault.name)) {
+        let (suite, how) = match judge(fault, &folder)? {
+            Verdict::Caught(suite, how) => {
+                if sound.insert(suite) {
+                    check(&folder, suite)?;
+                }
+                (suite, how)
             }
-            continue;
-        }
-        let (suite, how) = match judge(&fault, &root, &folder)? {
-            Verdict::Caught(suite, how) => (suite, how),
             Verdict::NoProgram(said) => {
                 eprintln!("{said}");
                 good = false;
@@ -169,19 +255,20 @@ fn all(wanted: &[String]) -> io::Result<bool> {
                 ("**nobody**", String::new())
             }
         };
-        println!("{:28} {suite:14} {how}", fault.name);
         let Fault { name, breaks, .. } = fault;
-        // Writing to a String cannot fail.
-        let _ = writeln!(table, "| `{name}` | {breaks} | {suite} | {how} |");
+        println!("{name:28} {suite:14} {how}");
+        rows.insert(name, format!("| `{name}` | {breaks} | {suite} | {how} |"));
+        let known = faults.iter().filter_map(|fault| rows.get(fault.name.as_str()));
+        let table: Vec<&str> = known.map(String::as_str).collect();
+        fs::write(&readme, format!("{HEAD}{}\n", table.join("\n")))?;
     }
-    fs::write(readme, table)?;
     Ok(good)
 }
 
 const HEAD: &str = "# Deliberate faults and who notices\n\n\
     Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`: each fault alone in a \
-    copy of the\nworkspace, the suites in turn until one fails. `sim` is the simulator with 600 \
-    seeds.\n\n\
+    copy of the\nworkspace, the suites in turn, beginning with the one the list names, until one \
+    fails. `sim` is the\nsimulator with 600 seeds, `core` the tests inside the core.\n\n\
     | fault | what it breaks | noticed by | how it shows |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {

@@ -1,10 +1,11 @@
 //! `sim`: runs simulated worlds, and tells how to run one again that went wrong.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use ceased_tests::sim::fault::Faults;
+use ceased_tests::sim::mark::Mark;
 use ceased_tests::sim::step::Step;
 use ceased_tests::sim::swarm::Swarm;
 use ceased_tests::sim::{self, Run};
@@ -60,12 +61,12 @@ fn replay(run: Run, path: &str) -> Result<(), String> {
 
 fn all(options: &Options) -> bool {
     let start = Instant::now();
-    let (mut events, mut marks) = (0, BTreeSet::new());
+    let (mut events, mut marks) = (0, BTreeMap::<Mark, u64>::new());
     for seed in options.run.seed..options.run.seed + options.seeds {
         match sim::run(Run { seed, ..options.run }) {
             Ok((outcome, steps)) => {
                 events += outcome.events;
-                marks.extend(outcome.marks);
+                outcome.marks.iter().for_each(|mark| *marks.entry(*mark).or_default() += 1);
                 if options.trace {
                     print(&steps);
                 }
@@ -83,11 +84,19 @@ fn all(options: &Options) -> bool {
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = events as f64 / took;
     eprintln!(
-        "{} seeds of {} steps, {events} events in {took:.1} s, {rate:.0} a second, {} marks",
+        "{} seeds of {} steps, {events} events in {took:.1} s, {rate:.0} a second, {} of {} marks",
         options.seeds,
         options.run.steps,
-        marks.len()
+        marks.len(),
+        Mark::ALL.len()
     );
+    // What is reached least, and in how many runs.
+    let reached = |mark: &Mark| marks.get(mark).copied().unwrap_or(0);
+    let mut least = Mark::ALL;
+    least.sort_by_key(reached);
+    let least: Vec<String> =
+        least.iter().take(40).map(|mark| format!("{mark:?} {}", reached(mark))).collect();
+    eprintln!("rarest: {}", least.join(", "));
     true
 }
 

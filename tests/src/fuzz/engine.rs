@@ -3,12 +3,15 @@
 //! A line of the input is one event: its first byte says which, the rest is what a peer says or
 //! which job it is about.
 
+use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::action::Action;
+use ceased_core::call::{Ask, AskTask, Caller, Patience};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::role::Role;
+use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +26,37 @@ struct Host {
     conns: Vec<ConnId>,
     opened: u64,
     jobs: Vec<JobId>,
+    /// Questions and calls so far; each has a number of its own.
+    asks: u64,
+}
+
+/// What is asked of peers.
+const METHODS: [&str; 6] = [
+    "elicitation/create",
+    "sampling/createMessage",
+    "roots/list",
+    "tools/call",
+    "initialize",
+    "session/request_permission",
+];
+
+fn settings(running_max: usize) -> Arc<Settings> {
+    let limits = Limits {
+        running_max,
+        queued_max: 3,
+        inflight_max: 4,
+        connections_max: 4,
+        live_tasks_max: 3,
+        asks_max: 2,
+        calls_max: 3,
+        remote_tasks_max: 2,
+        parked_max: 2,
+        subscriptions_max: 2,
+        write_buffer_bytes: 2000,
+        depth_max: 20,
+        ..Limits::default()
+    };
+    tools::settings(limits, TaskPolicy { page_size: 2, ..TaskPolicy::default() })
 }
 
 /// Does what the bytes say.
@@ -30,20 +64,9 @@ struct Host {
 /// # Panics
 /// When an invariant breaks.
 pub fn check(data: &[u8]) {
-    let limits = Limits {
-        running_max: 2,
-        queued_max: 3,
-        inflight_max: 4,
-        connections_max: 3,
-        live_tasks_max: 3,
-        write_buffer_bytes: 2000,
-        depth_max: 20,
-        ..Limits::default()
-    };
-    let settings = tools::settings(limits, TaskPolicy { page_size: 2, ..TaskPolicy::default() });
-    let engine = Engine::new(Arc::clone(&settings), Box::new(Rigged::default()));
-    let mut host =
-        Host { engine, now: Now::default(), conns: Vec::new(), opened: 0, jobs: Vec::new() };
+    let engine = Engine::new(settings(2), Box::new(Rigged::default()));
+    let (conns, jobs, now) = (Vec::new(), Vec::new(), Now::default());
+    let mut host = Host { engine, now, conns, opened: 0, jobs, asks: 0 };
     for line in data.split(|byte| *byte == b'\n') {
         let Some((kind, rest)) = line.split_first() else { continue };
         host.step(*kind, rest);
@@ -67,6 +90,7 @@ impl Host {
                 | Action::TellProgress { .. }
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
+                | Action::Survey { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
                 | Action::Close { .. }
@@ -81,13 +105,72 @@ impl Host {
         self.now.wall = Wall::from_millis(self.now.wall.as_millis() ^ millis);
     }
 
-    fn open(&mut self, user: u32) {
+    /// A new connection, and who is on it.
+    fn meet(&mut self, number: usize) -> (ConnId, Identity) {
         self.opened += 1;
         let conn = ConnId::new(self.opened);
         self.conns.push(conn);
-        let identity =
-            if user.is_multiple_of(3) { Identity::Anonymous } else { Identity::User(user) };
-        self.feed(Event::Opened { conn, identity, role: Role::Server });
+        let user = u32::try_from(number).unwrap_or(0);
+        let anonymous = user.is_multiple_of(3);
+        (conn, if anonymous { Identity::Anonymous } else { Identity::User(user) })
+    }
+
+    fn fresh_ask(&mut self) -> AskId {
+        self.asks += 1;
+        AskId::new(self.asks)
+    }
+
+    /// A peer connects: a client of ours, a server, or one that speaks ACP, on either side.
+    fn open(&mut self, kind: u8, number: usize) {
+        let (conn, identity) = self.meet(number);
+        if kind == b'o' {
+            return self.feed(Event::Opened { conn, identity, role: Role::Server });
+        }
+        if kind == b'C' {
+            let offers =
+                Offers { sampling: true, elicitation: number.is_multiple_of(2), roots: true };
+            let role = AsClient { ask: self.fresh_ask(), offers, patience: patience(number) };
+            return self.feed(Event::Opened { conn, identity, role: Role::Client(role) });
+        }
+        let form = if number.is_multiple_of(2) { Form::Published } else { Form::Proposed };
+        let side = if number % 4 < 2 { Side::Agent } else { Side::Client };
+        self.feed(Event::OpenedAcp { conn, identity, form, side });
+    }
+
+    /// What the host and its jobs say to peers.
+    fn speak(&mut self, kind: u8, number: usize, text: &[u8]) {
+        let conn = number.checked_rem(self.conns.len()).map(|at| self.conns[at]);
+        let job = number.checked_rem(self.jobs.len()).map(|at| self.jobs[at]);
+        match (kind, conn, job) {
+            (b'q', conn, Some(job)) => {
+                let (ask, request) = (self.fresh_ask(), question(text));
+                let conn = conn.filter(|_| text.last() == Some(&b'!'));
+                self.feed(Event::Asked { job, ask, conn, request });
+            }
+            (b'h', Some(conn), _) => {
+                let (ask, request) = (self.fresh_ask(), question(text));
+                self.feed(Event::Call { conn, ask, request });
+            }
+            (b'x', ..) => {
+                let ask = AskId::new(u64::try_from(number).unwrap_or(0));
+                let caller = match job.filter(|_| text.is_empty()) {
+                    Some(job) => Caller::Job { job, ask },
+                    None => Caller::Host(ask),
+                };
+                self.feed(Event::CancelCall { caller, reason: Some("x") });
+            }
+            (b'k', _, Some(job)) => {
+                let cause = [Cause::Feature, Cause::Limit, Cause::Host][text.len() % 3];
+                self.feed(Event::CancelJob { job, cause });
+            }
+            (b'n', Some(conn), job) => {
+                let from = job.filter(|_| text.is_empty());
+                let from = from.map_or(Speaker::Host(conn), Speaker::Job);
+                self.feed(Event::Notify { from, method: "session/update", params: None });
+            }
+            (b'u', ..) => self.feed(Event::Configured { settings: settings(1 + number % 3) }),
+            _ => self.feed(Event::Turn),
+        }
     }
 
     /// One event; the first byte of `rest` picks the connection or the job.
@@ -98,7 +181,7 @@ impl Host {
         let job = number.checked_rem(self.jobs.len()).map(|at| self.jobs[at]);
         let level = LogLevel::ALL[number % LogLevel::ALL.len()];
         match (kind, conn, job) {
-            (b'o', ..) => self.open(u32::try_from(number).unwrap_or(0)),
+            (b'o' | b'A' | b'C', ..) => self.open(kind, number),
             (b'<', Some(conn), _) => self.feed(Event::Frame { conn, frame: text }),
             (b'l', Some(conn), _) => self.feed(Event::Overlong { conn }),
             (b'a', Some(conn), _) => self.feed(Event::Alien { conn, bytes: text }),
@@ -140,7 +223,7 @@ impl Host {
                 self.feed(Event::Tick);
             }
             (b's', ..) => self.feed(Event::Drain { by: self.now.at + Duration::from_secs(1) }),
-            _ => self.feed(Event::Turn),
+            _ => self.speak(kind, number, text),
         }
     }
 
@@ -161,4 +244,20 @@ impl Host {
         let sizes = self.engine.sizes();
         assert_eq!((sizes.jobs, sizes.tasks, sizes.timers), (0, 0, 0), "something is left");
     }
+}
+
+/// How long to wait for an answer, if not for ever.
+fn patience(number: usize) -> Option<Patience> {
+    let seconds = u64::try_from(number % 4).ok().filter(|seconds| *seconds > 0)?;
+    let (timeout, cap) = (Duration::from_secs(seconds), Duration::from_secs(3));
+    Some(Patience { timeout, extend_on_progress: seconds == 2, cap })
+}
+
+/// A question made of bytes: what it is, how long its answer may take, whether it is to be a task.
+fn question(text: &[u8]) -> Ask {
+    let (first, second) = (text.first().copied().unwrap_or(0), text.get(1).copied().unwrap_or(0));
+    let method = METHODS[usize::from(first) % METHODS.len()];
+    let params = (method == "tools/call").then(|| raw_json(r#"{"name":"sleep"}"#));
+    let task = (second % 5 == 4).then_some(AskTask { ttl: None });
+    Ask { method: method.into(), params, patience: patience(usize::from(second)), task }
 }

@@ -50,7 +50,16 @@ fn check_notification(method: &str, message: &Value) -> Result<(), String> {
         return Err(format!("no id, and a subscription where there is one: {message}"));
     }
     holds(REVISION, "JSONRPCNotification", message)?;
-    holds(schema, definition, message)
+    holds(schema, definition, message)?;
+    check_task_result(&message["params"])
+}
+
+/// EXT-02: what a task ended with is what its call would have been answered with.
+fn check_task_result(task: &Value) -> Result<(), String> {
+    match (task.get("taskId"), task.get("result")) {
+        (Some(_), Some(result)) => holds(REVISION, "CallToolResult", result),
+        (None, _) | (_, None) => Ok(()),
+    }
 }
 
 fn check_error(message: &Value) -> Result<(), String> {
@@ -82,6 +91,7 @@ fn check_result(message: &Value, asked: &Asked) -> Result<(), String> {
         (method, kind) => return Err(format!("no result of {method} is {kind:?}: {message}")),
     };
     holds(schema, definition, result)?;
+    check_task_result(result)?;
     // MOD-02, EXT-02: who answers, and nothing of the other tasks.
     if message.pointer(SERVER).is_none() {
         return Err(format!("it does not say who answers: {message}"));

@@ -18,6 +18,19 @@ pub struct Rules {
     pub tool_members: &'static [&'static str],
 }
 
+/// The revision without sessions: each request says for itself that it is of this one (MOD-01).
+pub const STATELESS: &str = "2026-07-28";
+
+/// ACP, in both its forms.
+pub static ACP: Rules = Rules {
+    revision: "acp",
+    batches: false,
+    null_id: true,
+    tasks: false,
+    progress_message: false,
+    tool_members: &[],
+};
+
 /// Before anything was agreed on.
 pub static UNSETTLED: Rules = Rules {
     revision: "",
@@ -82,7 +95,7 @@ mod tests {
     fn the_simulator_knows_every_session() {
         for dialect in ceased_core::dialect::ALL {
             if ceased_core::dialect::Dialect::negotiate(dialect.revision) != dialect {
-                // No session has it: each request says for itself that it is of this revision.
+                assert_eq!(dialect.revision, STATELESS, "{} is not simulated", dialect.name);
                 continue;
             }
             let known = ALL.iter().any(|rules| rules.revision == dialect.revision);

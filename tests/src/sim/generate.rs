@@ -1,12 +1,13 @@
 //! The generator: decides, from a seed and from what is there, what happens next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::Fault;
 use super::judge::Judge;
-use super::peer::Peer;
-use super::step::{How, Op, Step, Then};
-use super::swarm::{Kind, Swarm};
+use super::oracle::Task;
+use super::peer::{Peer, Speaks, TOOLS};
+use super::step::{How, Op, Step, Then, Why, Wish};
+use super::swarm::{Kind, Say, Swarm};
 use crate::rng::Rng;
 use crate::world::WALL_START;
 
@@ -17,6 +18,9 @@ pub struct Generator<'a> {
     peers: BTreeMap<u64, Peer>,
     next_conn: u64,
     next_call: u64,
+    next_ask: u64,
+    /// What was asked last, and by which job if not by the host.
+    asks: VecDeque<(Option<u64>, u64)>,
     at: u64,
     wall: u64,
     /// A deadline may have passed.
@@ -33,6 +37,8 @@ impl<'a> Generator<'a> {
             peers: BTreeMap::new(),
             next_conn: 1,
             next_call: 1,
+            next_ask: 1,
+            asks: VecDeque::new(),
             at: 0,
             wall: WALL_START,
             tick: false,
@@ -54,12 +60,28 @@ impl<'a> Generator<'a> {
 
     fn op(&mut self, judge: &Judge) -> Op {
         self.peers.retain(|conn, _| judge.links.contains_key(conn));
+        // What comes to nothing is something else instead.
+        (0..4).find_map(|_| self.try_op(judge)).unwrap_or(Op::Turn)
+    }
+
+    fn try_op(&mut self, judge: &Judge) -> Option<Op> {
         let kind = weighted(&mut self.rng, &self.swarm.kinds);
-        let op = match kind {
+        match kind {
             Kind::Open => self.open(),
             Kind::Speak => self.speak(judge),
             Kind::Deliver => self.deliver(),
             Kind::Work => self.work(judge),
+            Kind::Ask => self.ask(judge),
+            Kind::Unask => self.unask(),
+            Kind::CancelJob => self.job(judge).map(|job| {
+                let causes = [Why::Feature, Why::Feature, Why::Limit, Why::Host];
+                Op::CancelJob { job, cause: *self.rng.pick(&causes) }
+            }),
+            Kind::Notify => {
+                let job = self.job(judge).filter(|_| !self.rng.once_in(4));
+                let from = job.map_or_else(|| self.peer().map(Err), |job| Some(Ok(job)));
+                from.map(|from| Op::Notify { from, number: self.at })
+            }
             Kind::Window => self.window(),
             Kind::Pass => Some(self.pass(judge)),
             Kind::Turn => Some(Op::Turn),
@@ -82,8 +104,13 @@ impl<'a> Generator<'a> {
                 Some(Op::Reload { settings: self.rng.below(self.swarm.settings.len()) })
             }
             Kind::Drain => None,
-        };
-        op.unwrap_or(Op::Turn)
+        }
+    }
+
+    /// A job that runs.
+    fn job(&mut self, judge: &Judge) -> Option<u64> {
+        let running: Vec<u64> = judge.running.iter().copied().collect();
+        (!running.is_empty()).then(|| *self.rng.pick(&running))
     }
 
     fn peer(&mut self) -> Option<u64> {
@@ -98,21 +125,65 @@ impl<'a> Generator<'a> {
         let conn = self.next_conn;
         self.next_conn += 1;
         let user = u32::try_from(self.rng.below(4)).unwrap_or(0) % self.swarm.users;
+        if self.swarm.acp > 0 && self.rng.once_in(self.swarm.acp) {
+            let (published, agent) = (self.rng.once_in(2), !self.rng.once_in(3));
+            self.peers.insert(conn, Peer::acp(agent, &mut self.rng));
+            return Some(Op::OpenAcp { conn, user, published, agent });
+        }
+        if self.swarm.servers > 0 && self.rng.once_in(self.swarm.servers) {
+            self.peers.insert(conn, Peer::server(&mut self.rng));
+            let offers = (!self.rng.once_in(3), !self.rng.once_in(3), self.rng.once_in(2));
+            let patience = self.rng.once_in(2).then(|| 1 + self.rng.word() % 10_000_000_000);
+            let call = self.next_ask;
+            self.next_ask += 1;
+            return Some(Op::Connect { conn, user, call, offers, patience });
+        }
         let revision = *self.rng.pick(&self.swarm.revisions);
-        self.peers.insert(conn, Peer::new(revision));
+        self.peers.insert(conn, Peer::new(revision, &mut self.rng));
         Some(Op::Open { conn, user })
     }
 
     fn speak(&mut self, judge: &Judge) -> Option<Op> {
-        let conn = self.peer()?;
+        let urgent = self.swarm.attentive && self.rng.once_in(3);
+        let urgent = if urgent { self.urgent(judge) } else { None };
+        let (conn, say) = match urgent {
+            Some((conn, say)) => (conn, Some(say)),
+            None => (self.peer()?, None),
+        };
         let peer = self.peers.get_mut(&conn)?;
-        peer.speak(&mut self.rng, self.swarm, judge, conn, &mut self.next_call);
+        peer.speak(&mut self.rng, self.swarm, judge, conn, &mut self.next_call, say);
         // Without delay what is said arrives at once.
         if self.swarm.faults.has(Fault::Delay) { None } else { self.hand_over(conn, usize::MAX) }
     }
 
+    /// What somebody waits for: an answer, a retry, input for a task.
+    fn urgent(&mut self, judge: &Judge) -> Option<(u64, Say)> {
+        let oracle = judge.oracle.as_ref()?;
+        let mut waits = Vec::new();
+        for (conn, link) in &judge.links {
+            let Some(peer) = self.peers.get(conn) else { continue };
+            if peer.memory.owes_an_answer(&link.questions) {
+                waits.push((*conn, Say::Answer));
+            }
+            if link.questions.parked.iter().any(|nonce| oracle.is_parked(*nonce)) {
+                waits.push((*conn, Say::Retry));
+            }
+            let identity = oracle.conns.get(conn).map(|conn| &conn.identity);
+            let asks =
+                |task: &&Task| task.status == "input_required" && Some(&task.owner) == identity;
+            if oracle.tasks.iter().any(|task| asks(&task)) {
+                let says = [Say::Update, Say::Update, Say::Get, Say::Listen];
+                let say = if peer.stateless { *self.rng.pick(&says) } else { Say::Result };
+                waits.push((*conn, say));
+            }
+        }
+        (!waits.is_empty()).then(|| *self.rng.pick(&waits))
+    }
+
     fn deliver(&mut self) -> Option<Op> {
-        let conn = self.peer()?;
+        let waiting = self.peers.iter().filter(|(_, peer)| !peer.wire.is_empty());
+        let waiting: Vec<u64> = waiting.map(|(conn, _)| *conn).collect();
+        let conn = *(!waiting.is_empty()).then(|| self.rng.pick(&waiting))?;
         let most = if self.swarm.faults.has(Fault::Split) && self.rng.once_in(2) {
             1 + self.rng.below(200)
         } else {
@@ -142,13 +213,87 @@ impl<'a> Generator<'a> {
         let stopping = judge.is_stopping(job);
         // What a job is like is its own, not the moment's.
         let temper = Rng::new(job).word();
+        // Not for ever, or nothing else would find a place in a long run.
         let hangs = faults.has(Fault::Hang) && temper.is_multiple_of(2) && !stopping;
+        let hangs = hangs && !self.rng.once_in(40);
         let ignores = faults.has(Fault::IgnoreCancel) && temper.is_multiple_of(3) && stopping;
         let talks = if faults.has(Fault::Spam) { 4 } else { 1 };
         if hangs || ignores || self.rng.below(talks + 2) < talks {
             return Some(self.report(job));
         }
         Some(Op::Done { job, how: self.how(stopping) })
+    }
+
+    /// A job asks whoever it works for, or anybody; or the host asks a peer.
+    fn ask(&mut self, judge: &Judge) -> Option<Op> {
+        let call = self.next_ask;
+        let running: Vec<u64> = judge.running.iter().copied().collect();
+        let by_host = running.is_empty() || self.rng.once_in(3);
+        let asker = if by_host { None } else { Some(*self.rng.pick(&running)) };
+        let to = if by_host || self.rng.once_in(5) { Some(self.asked_peer()?) } else { None };
+        let to_peer = to.and_then(|conn| self.peers.get(&conn));
+        let speaks = to_peer.map_or(Speaks::Client, Peer::speaks);
+        let listed = to_peer.is_some_and(|peer| peer.memory.listed);
+        let wish = self.wish(speaks, listed);
+        let op = match (asker, to) {
+            (Some(job), to) => Op::Ask { job, call, wish, to },
+            (None, Some(conn)) => Op::Call { conn, call, wish },
+            (None, None) => return None,
+        };
+        self.next_ask += 1;
+        self.asks.push_back((asker, call));
+        if self.asks.len() > 16 {
+            self.asks.pop_front();
+        }
+        Some(op)
+    }
+
+    /// A peer to ask; most often one that is there to be asked.
+    fn asked_peer(&mut self) -> Option<u64> {
+        let peers = self.peers.iter().filter(|(_, peer)| peer.speaks() != Speaks::Client);
+        let others: Vec<u64> = peers.map(|(conn, _)| *conn).collect();
+        if others.is_empty() || self.rng.once_in(3) {
+            return self.peer();
+        }
+        Some(*self.rng.pick(&others))
+    }
+
+    /// Something to ask; `listed` when the peer has said which tools it has.
+    fn wish(&mut self, of: Speaks, listed: bool) -> Wish {
+        let methods: &[&str] = match of {
+            Speaks::Client => &[
+                "elicitation/create",
+                "elicitation/create",
+                "sampling/createMessage",
+                "roots/list",
+                "ping",
+                "tools/list",
+            ],
+            Speaks::Server if listed => {
+                &["tools/call", "tools/call", "tools/call", "tools/list", "ping"]
+            }
+            Speaks::Server => &["tools/list", "tools/list", "tools/call", "ping"],
+            Speaks::Acp => &["initialize", "session/prompt", "fs/read_text_file", "session/new"],
+        };
+        let method = (*self.rng.pick(methods)).to_owned();
+        let tool = (method == "tools/call").then(|| (*self.rng.pick(&TOOLS)).to_owned());
+        let ttl = if self.rng.once_in(2) { self.rng.word() % 5000 } else { 0 };
+        let task = match of {
+            Speaks::Server => !self.rng.once_in(3) && tool.is_some(),
+            Speaks::Client | Speaks::Acp => self.rng.once_in(8),
+        };
+        let task = task.then_some(ttl);
+        let timeout = 1 + self.rng.word() % 10_000_000_000;
+        let cap = 1 + self.rng.word() % 20_000_000_000;
+        let extends = self.rng.once_in(2);
+        let patience = self.rng.once_in(2).then_some((timeout, cap, extends));
+        Wish { method, tool, task, patience }
+    }
+
+    fn unask(&mut self) -> Option<Op> {
+        let asks: Vec<_> = self.asks.iter().copied().collect();
+        let (job, call) = *(!asks.is_empty()).then(|| self.rng.pick(&asks))?;
+        Some(Op::Unask { job, call })
     }
 
     fn how(&mut self, stopping: bool) -> How {

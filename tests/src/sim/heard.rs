@@ -3,6 +3,8 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::heard_modern as modern;
+
 /// How tasks and tokens are to be called.
 pub(super) trait Names {
     /// What to call the task with this id.
@@ -11,6 +13,12 @@ pub(super) trait Names {
     fn created(&mut self, token: &str, id: &str) -> String;
     /// A list ends with this cursor, after this task.
     fn cursor(&mut self, cursor: &str, last: &str);
+    /// A request of the engine's was heard, with this id.
+    fn asked(&mut self, text: &str, wire: u64);
+    /// What to call the request of the engine's with this id.
+    fn call(&self, wire: u64) -> String;
+    /// What to call the call that waits for its retry with this state.
+    fn parked(&mut self, token: &str, state: &str) -> String;
 }
 
 /// One line in short.
@@ -47,19 +55,55 @@ fn token(line: &str, message: &Value) -> String {
 fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
     assert_eq!(message["jsonrpc"], "2.0", "{line}");
     if let Some(method) = message.get("method").and_then(Value::as_str) {
-        return notification(method, message, names);
+        return match message["id"].as_u64() {
+            Some(wire) => request(method, wire, message, names),
+            None => notification(method, message, names),
+        };
     }
     let token = token(line, message);
     if let Some(error) = message.get("error") {
         assert!(error["message"].is_string(), "an error says what is wrong: {line}");
-        let limit = error.pointer("/data/limit").and_then(Value::as_str);
-        let limit = limit.map(|limit| format!(" {limit}")).unwrap_or_default();
-        return format!("{token}:E {}{limit}", error["code"]);
+        let said = |name: &str| {
+            let word = error.pointer(name).and_then(Value::as_str);
+            word.map(|word| format!(" {word}")).unwrap_or_default()
+        };
+        let (limit, source) = (said("/data/limit"), said("/data/source"));
+        // The words of a cancelled request are the protocol's own (ACP-06).
+        let words = if error["code"] == -32800 { said("/message") } else { String::new() };
+        return format!("{token}:E {}{words}{limit}{source}", error["code"]);
     }
     let result = message.get("result").unwrap_or_else(|| panic!("no message: {line}"));
+    if let Some(kind) = result.get("resultType").and_then(Value::as_str) {
+        return format!("{token}:{kind} {}", modern::answer(kind, &token, result, names));
+    }
     let created = result.get("task").and_then(|task| task["taskId"].as_str());
     let task = created.map(|id| names.created(&token, id));
     format!("{token}:{}", answer(result, task, names))
+}
+
+/// A request of the engine's.
+fn request(method: &str, wire: u64, message: &Value, names: &mut dyn Names) -> String {
+    let params = &message["params"];
+    let mut text = match (method, params["call"].as_u64(), params["taskId"].as_str()) {
+        (_, Some(call), _) => format!("ask {call} {method}"),
+        ("initialize", None, _) => {
+            let version = params["protocolVersion"].as_str().unwrap_or_default();
+            format!("init {version} {}", params["capabilities"])
+        }
+        (_, None, Some(task)) => format!("ask {method} {task}"),
+        (_, None, None) => panic!("nobody asked {message}"),
+    };
+    if let Some(task) = params.get("task") {
+        let ttl = task.get("ttl").map_or_else(|| "-".to_owned(), Value::to_string);
+        text.push_str(&format!(" task {ttl}"));
+    }
+    if let Some(token) = params.pointer("/_meta/progressToken") {
+        assert_eq!(*token, wire, "{message}");
+        text.push_str(" progress");
+    }
+    text.push_str(&related(params, names));
+    names.asked(&text, wire);
+    text
 }
 
 fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String {
@@ -85,7 +129,29 @@ fn notification(method: &str, message: &Value, names: &mut dyn Names) -> String 
             assert!(params.get("_meta").is_none(), "TSK-18: no related task in {message}");
             format!("status {}", task(params, None, names))
         }
-        "notifications/tools/list_changed" => "changed".to_owned(),
+        "notifications/tools/list_changed" => match modern::subscription(params) {
+            Some(name) => format!("changed {name}"),
+            None => "changed".to_owned(),
+        },
+        "notifications/initialized" => "initialized".to_owned(),
+        "notifications/cancelled" => {
+            assert!(params["reason"].is_string(), "CAN-01: {message}");
+            format!("cancel {}", names.call(params["requestId"].as_u64().unwrap_or_default()))
+        }
+        "$/cancel_request" | "$/cancelRequest" => {
+            let member = if method == "$/cancelRequest" { "id" } else { "requestId" };
+            let members = params.as_object().map_or(0, serde_json::Map::len);
+            assert_eq!(members, 1, "ACP-01: {message}");
+            format!("{method} {}", names.call(params[member].as_u64().unwrap_or_default()))
+        }
+        "_ceased/probe" => "probe acp".to_owned(),
+        "session/update" => {
+            let params = message.get("params").map_or_else(|| "-".to_owned(), Value::to_string);
+            format!("said {method} {params}")
+        }
+        "notifications/subscriptions/acknowledged" | "notifications/tasks" => {
+            modern::notification(method, params, names)
+        }
         "ping" => {
             let id = message["id"].as_str().unwrap_or_default();
             format!("probe {}", id.strip_prefix("probe-").unwrap_or(id))
@@ -103,7 +169,7 @@ fn related(holder: &Value, names: &dyn Names) -> String {
     task.and_then(Value::as_str).map(|id| format!(" {}", names.task(id))).unwrap_or_default()
 }
 
-fn answer(result: &Value, created: Option<String>, names: &mut dyn Names) -> String {
+pub(super) fn answer(result: &Value, created: Option<String>, names: &mut dyn Names) -> String {
     if let Some(name) = created {
         return format!("T {}", task(&result["task"], Some(name), names));
     }
@@ -163,7 +229,7 @@ fn task(task: &Value, name: Option<String>, names: &dyn Names) -> String {
 }
 
 /// What a status message comes to; the wording is the engine's own.
-fn gist(message: &str) -> &str {
+pub(super) fn gist(message: &str) -> &str {
     let starts = |start: &str| message.starts_with(start);
     match message {
         _ if starts("cancelled") => "cancelled",

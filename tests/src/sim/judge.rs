@@ -6,21 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ceased_core::acp::{Form, Side, Speaker};
 use ceased_core::action::Action;
+use ceased_core::call::Caller;
 use ceased_core::engine::{Engine, Sizes};
-use ceased_core::event::{AfterInput, Identity, LogLevel, Outcome};
-use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::event::{AfterInput, LogLevel, Outcome};
+use ceased_core::frame::Inbox;
+use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::message::ErrorObject;
 use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step as StopStep;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::compare;
 use super::fault::Fault;
-use super::oracle::Oracle;
+use super::inputs::{as_client, ask_of, cause_of, identity, input_of, number_in};
+use super::link::{Calls, Link};
+use super::mark::Mark;
+use super::mint::Numbered;
+use super::oracle::{Oracle, recalled_by};
 use super::step::{How, Op, Step, Then};
 use super::swarm::Swarm;
 use crate::trace::Input;
@@ -28,47 +33,6 @@ use crate::world::{raw_json, result_of};
 
 /// How many jobs that have ended are remembered, to report late.
 const ENDED_MAX: usize = 32;
-
-/// Ids made of the number of the call they are for, so that leaving one call out of a history
-/// does not rename the tasks of the others.
-struct Numbered {
-    hint: Arc<AtomicU64>,
-    again: u64,
-    last: (u64, u64),
-    collides: bool,
-}
-
-impl Mint for Numbered {
-    fn uuid(&mut self) -> Uuid {
-        let hint = self.hint.load(Ordering::Relaxed);
-        let id =
-            |number: u64| Uuid::from_u128(0xced0_0000_0000_4000_8000 << 48 | u128::from(number));
-        // TSK-08: every fifth id is the one before it, once.
-        if self.collides && hint.is_multiple_of(5) && self.again != hint {
-            self.again = hint;
-            return id(self.last.0 * 16 + self.last.1);
-        }
-        self.last = if self.last.0 == hint { (hint, self.last.1 + 1) } else { (hint, 0) };
-        id(hint * 16 + self.last.1)
-    }
-}
-
-/// The host's end of a connection.
-pub(super) struct Link {
-    inbox: Inbox,
-    /// Bytes the peer takes at a time.
-    pub(super) window: usize,
-    /// The peer has closed its side.
-    pub(super) finished: bool,
-    flush: bool,
-    blocked: bool,
-    closing: Option<bool>,
-    /// What the engine wrote and what the peer was given, as sums over the bytes.
-    pub(super) written: (u64, u64),
-    pub(super) taken: (u64, u64),
-    /// The last cursor this peer was given.
-    pub(super) cursor: Option<String>,
-}
 
 /// What may be there at most, whatever was reloaded.
 pub(super) struct Loosest {
@@ -91,7 +55,13 @@ pub struct Judge {
     pub(super) running: BTreeSet<u64>,
     /// Jobs that have ended or were given up.
     pub(super) ended: VecDeque<u64>,
+    /// Jobs that answer `initialize` of ACP.
+    beginnings: BTreeSet<u64>,
     pub(super) names: BTreeMap<String, u64>,
+    pub(super) calls: Calls,
+    /// What the characters of steps that are no bytes came to, in order.
+    pub(super) said: VecDeque<Vec<u8>>,
+    turns: u64,
     settings: Vec<Arc<ceased_core::settings::Settings>>,
     hint: Arc<AtomicU64>,
     /// A sum over everything the engine did.
@@ -122,7 +92,11 @@ impl Judge {
             nonces: BTreeMap::new(),
             running: BTreeSet::new(),
             ended: VecDeque::new(),
+            beginnings: BTreeSet::new(),
             names: BTreeMap::new(),
+            calls: Calls::default(),
+            said: VecDeque::new(),
+            turns: 0,
             settings: swarm.settings.clone(),
             hint,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -144,7 +118,18 @@ impl Judge {
         self.now.at = self.now.at.max(Instant::from_nanos(step.at));
         self.now.wall = Wall::from_millis(step.wall);
         match &step.op {
-            Op::Open { conn, user } => self.open(*conn, *user),
+            Op::Open { conn, user } => self.open(*conn, *user, Role::Server),
+            Op::OpenAcp { conn, user, published, agent } => {
+                self.open_acp(*conn, *user, *published, *agent);
+            }
+            Op::CancelJob { job, cause } => {
+                let cause = cause_of(*cause);
+                self.report(*job, |id| Input::CancelJob(id, cause));
+            }
+            Op::Notify { from, number } => self.notify(*from, *number),
+            Op::Connect { conn, user, call, offers, patience } => {
+                self.open(*conn, *user, as_client(*call, *offers, *patience));
+            }
             Op::Bytes { conn, text } => self.bytes(*conn, text),
             Op::Finish { conn, then } => self.finish_input(*conn, *then),
             Op::Vanish { conn } => self.lose(*conn),
@@ -153,19 +138,24 @@ impl Judge {
                     link.window = *bytes;
                 }
             }
-            Op::Progress { job, to, talks } => {
-                let message = talks.then(|| format!("at {to}"));
-                let total = talks.then_some(100.0);
-                let event = |id| Input::Progress(id, f64::from(*to), total, message.clone());
-                self.report(*job, event);
-            }
+            Op::Progress { job, to, talks } => self.progress(*job, *to, *talks),
             Op::Log { job, level } => {
-                let level = LogLevel::ALL[level % LogLevel::ALL.len()];
-                self.report(*job, |id| {
-                    Input::Log(id, level, raw_json(&format!("[\"said\",{job}]")))
-                });
+                let (level, said) = (LogLevel::ALL[level % 8], format!("[\"said\",{job}]"));
+                self.report(*job, |id| Input::Log(id, level, raw_json(&said)));
             }
             Op::Linger { job } => self.report(*job, Input::Lingering),
+            Op::Ask { job, call, wish, to } => {
+                let (ask, number) = (ask_of(*call, wish), AskId::new(*call));
+                self.report(*job, |id| match to {
+                    Some(conn) => Input::AskedOf(id, number, ConnId::new(*conn), ask),
+                    None => Input::Asked(id, number, ask),
+                });
+            }
+            Op::Call { conn, call, wish } => {
+                let ask = ask_of(*call, wish);
+                self.feed(Input::Call(ConnId::new(*conn), AskId::new(*call), ask));
+            }
+            Op::Unask { job, call } => self.unask(*job, AskId::new(*call)),
             Op::Done { job, how } => self.done(*job, *how),
             Op::Reload { settings } => {
                 let settings = Arc::clone(&self.settings[settings % self.settings.len()]);
@@ -179,34 +169,72 @@ impl Judge {
         }
     }
 
-    fn open(&mut self, conn: u64, user: u32) {
+    fn open(&mut self, conn: u64, user: u32, role: Role) {
+        if self.link(conn) {
+            self.feed(Input::Opened(ConnId::new(conn), identity(user), role));
+        }
+    }
+
+    fn open_acp(&mut self, conn: u64, user: u32, published: bool, agent: bool) {
+        let form = if published { Form::Published } else { Form::Proposed };
+        let side = if agent { Side::Agent } else { Side::Client };
+        if self.link(conn) {
+            self.feed(Input::OpenedAcp(ConnId::new(conn), identity(user), form, side));
+        }
+    }
+
+    /// A new connection; not if it is there.
+    fn link(&mut self, conn: u64) -> bool {
         if self.links.contains_key(&conn) {
-            return;
+            return false;
         }
         let settings = self.settings[0].limits.frames;
-        let link = Link {
-            inbox: Inbox::new(settings),
-            window: usize::MAX,
-            finished: false,
-            flush: false,
-            blocked: false,
-            closing: None,
-            written: (0, 0),
-            taken: (0, 0),
-            cursor: None,
-        };
+        let link = Link::new(Inbox::new(settings));
         self.links.insert(conn, link);
-        let identity = if user < 3 { Identity::User(user) } else { Identity::Anonymous };
-        self.feed(Input::Opened(ConnId::new(conn), identity, Role::Server));
+        true
     }
 
     fn bytes(&mut self, conn: u64, text: &str) {
+        let bytes = self.bytes_of(text);
         let Some(link) = self.links.get_mut(&conn).filter(|link| !link.finished) else { return };
-        let bytes: Vec<u8> = text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect();
         let id = ConnId::new(conn);
         let mut inputs = Vec::new();
         link.inbox.feed(&bytes, &mut |frame| inputs.push(input_of(id, &frame)));
         inputs.into_iter().for_each(|input| self.feed(input));
+    }
+
+    /// What a text comes to on the wire; the second time the same as the first.
+    fn bytes_of(&mut self, text: &str) -> Vec<u8> {
+        let plain = text.chars().all(|c| u8::try_from(c).is_ok());
+        if !plain && self.oracle.is_none() {
+            return self.said.pop_front().unwrap_or_default();
+        }
+        let mut bytes = Vec::with_capacity(text.len());
+        text.chars().for_each(|c| self.calls.bytes_of(c, &mut bytes));
+        if !plain {
+            self.said.push_back(bytes.clone());
+        }
+        bytes
+    }
+
+    fn notify(&mut self, from: Result<u64, u64>, number: u64) {
+        let params = Some(raw_json(&json!({"of": number}).to_string()));
+        let said = |from| Input::Notify(from, "session/update".to_owned(), params);
+        match from {
+            Ok(job) => self.report(job, |id| said(Speaker::Job(id))),
+            Err(conn) => self.feed(said(Speaker::Host(ConnId::new(conn)))),
+        }
+    }
+
+    fn unask(&mut self, job: Option<u64>, ask: AskId) {
+        let caller = match job {
+            None => Caller::Host(ask),
+            Some(job) => {
+                let Some(job) = self.jobs.get(&job).copied() else { return };
+                Caller::Job { job, ask }
+            }
+        };
+        self.feed(Input::CancelCall(caller, Some("no more need".to_owned())));
     }
 
     fn finish_input(&mut self, conn: u64, then: Then) {
@@ -226,6 +254,7 @@ impl Judge {
 
     fn lose(&mut self, conn: u64) {
         if self.links.remove(&conn).is_some() {
+            self.calls.forget(conn);
             self.feed(Input::Closed(ConnId::new(conn)));
         }
     }
@@ -236,14 +265,26 @@ impl Judge {
         }
     }
 
+    fn progress(&mut self, job: u64, to: i32, talks: bool) {
+        let message = talks.then(|| format!("at {to}"));
+        let total = talks.then_some(100.0);
+        self.report(job, |id| Input::Progress(id, f64::from(to), total, message));
+    }
+
     fn done(&mut self, job: u64, how: How) {
         let Some(id) = self.jobs.get(&job).copied() else { return };
         if self.running.remove(&job) {
             self.forget(job);
         }
+        let begins = self.beginnings.remove(&job);
         let said = |bad: bool| {
             let text = format!("r{job}");
-            result_of(&json!({"content": [{"type": "text", "text": text}], "isError": bad}))
+            let mut said = json!({"content": [{"type": "text", "text": text}], "isError": bad});
+            if begins {
+                let cancels = !job.is_multiple_of(4);
+                said["agentCapabilities"] = json!({"cancellation": {"request": cancels}});
+            }
+            result_of(&said)
         };
         let outcome = match how {
             How::Good => said(false),
@@ -290,18 +331,15 @@ impl Judge {
         let id = ConnId::new(conn);
         let outbox = self.engine.outbox(id).expect("who is linked has an outbox");
         let count = outbox.len().min(link.window);
-        for byte in &outbox.pending()[..count] {
-            compare::sum(&mut link.taken, *byte);
+        if self.oracle.is_some() {
+            link.unsent.take(&outbox.pending()[..count]);
         }
         outbox.advance(count);
         if !outbox.is_empty() {
             link.blocked = true;
             self.feed(Input::Blocked(id));
-        } else {
-            assert_eq!(link.written, link.taken, "c{conn} got something else than was written");
-            if std::mem::take(&mut link.blocked) {
-                self.feed(Input::Drained(id));
-            }
+        } else if std::mem::take(&mut link.blocked) {
+            self.feed(Input::Drained(id));
         }
     }
 
@@ -310,12 +348,18 @@ impl Judge {
         if let Input::Frame(_, frame) = &input {
             self.hint.store(number_in(frame), Ordering::Relaxed);
         }
-        let before: Vec<(u64, usize)> = self.lengths();
+        if matches!(input, Input::Turn) {
+            // What is drawn now is no task's.
+            self.turns += 1;
+            self.hint.store((1 << 40) + 5 * self.turns + 1, Ordering::Relaxed);
+        }
+        let lengths: Vec<(u64, usize)> = self.lengths();
+        let before = self.recall(&input, &lengths);
         let mut actions = Vec::new();
         input.apply(&mut self.engine, self.now, &mut actions);
         self.engine.check();
         self.events += 1;
-        let fresh = compare::fresh(self, &before, &actions);
+        let fresh = compare::fresh(self, &lengths, &actions);
         for action in &actions {
             self.note(action);
         }
@@ -327,6 +371,23 @@ impl Judge {
         }
     }
 
+    /// MOD-04: what this input takes back of what is not sent yet; how much there is then.
+    fn recall(&mut self, input: &Input, lengths: &[(u64, usize)]) -> Vec<(u64, usize)> {
+        let mut before = lengths.to_vec();
+        let Input::Frame(conn, frame) = input else { return before };
+        let (Some(oracle), Some(request)) = (&mut self.oracle, recalled_by(frame)) else {
+            return before;
+        };
+        let link = self.links.get_mut(&conn.get()).filter(|link| link.closing.is_none());
+        let Some(link) = link else { return before };
+        if link.unsent.recall(&request) {
+            oracle.marks.insert(Mark::Recalled);
+        }
+        let len = link.unsent.len();
+        before.iter_mut().filter(|(at, _)| *at == conn.get()).for_each(|(_, was)| *was = len);
+        before
+    }
+
     fn lengths(&mut self) -> Vec<(u64, usize)> {
         let engine = &mut self.engine;
         let len = |conn: &u64| (*conn, engine.outbox(ConnId::new(*conn)).map_or(0, |o| o.len()));
@@ -335,12 +396,15 @@ impl Judge {
 
     /// A job that starts gets its name.
     fn note(&mut self, action: &Action) {
-        if let Action::Start { job, arguments, .. } = action {
+        if let Action::Start { job, tool, arguments, .. } = action {
             let nonce = number_in(arguments.get().as_bytes());
             assert!(!self.nonces.contains_key(job), "{job} is started twice");
             self.jobs.insert(nonce, *job);
             self.nonces.insert(*job, nonce);
             self.running.insert(nonce);
+            if &*tool.name == "initialize" {
+                self.beginnings.insert(nonce);
+            }
         }
     }
 
@@ -367,6 +431,7 @@ impl Judge {
             | Action::TellProgress { .. }
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
+            | Action::Survey { .. }
             | Action::Store { .. }
             | Action::Load { .. }
             | Action::Note(_) => {}
@@ -414,14 +479,16 @@ impl Judge {
             running.into_iter().for_each(|job| self.done(job, How::Stopped));
         }
         let Sizes { requests, jobs, .. } = self.engine.sizes();
+        let listen = self.oracle.as_ref().map_or(requests, Oracle::subscriptions);
         assert_eq!(
             (requests, jobs),
-            (0, 0),
+            (listen, 0),
             "requests and jobs left after {rounds} turns (RPC-03)"
         );
         let conns: Vec<u64> = self.links.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.lose(conn));
-        for _ in 0..self.engine.sizes().tasks * 2 + 4 {
+        let Sizes { tasks, timers, .. } = self.engine.sizes();
+        for _ in 0..(tasks + timers) * 2 + 4 {
             let Some((due, _)) = self.engine.deadline() else { break };
             self.now.at = self.now.at.max(due);
             self.feed(Input::Tick);
@@ -431,21 +498,4 @@ impl Judge {
         assert_eq!(self.engine.sizes(), Sizes::default(), "something is left that nobody owns");
         assert_eq!(self.engine.deadline(), None, "a timer is left that nobody owns");
     }
-}
-
-fn input_of(conn: ConnId, frame: &Frame<'_>) -> Input {
-    match frame {
-        Frame::Line(line) => Input::Frame(conn, line.to_vec()),
-        Frame::Overlong => Input::Overlong(conn),
-        Frame::Alien(bytes) => Input::Alien(conn, bytes.to_vec()),
-    }
-}
-
-/// The number of the call in a text that holds one.
-fn number_in(text: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(text);
-    let rest = text.split_once("\"n\":").map_or("", |(_, rest)| rest);
-    rest.chars()
-        .map_while(|c| c.to_digit(10))
-        .fold(0, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit)))
 }

@@ -16,9 +16,16 @@ pub mod oracle;
 pub mod step;
 pub mod swarm;
 
+mod answers;
 mod compare;
 mod heard;
+mod heard_modern;
+mod inputs;
+mod link;
+mod mint;
+mod party;
 mod peer;
+mod server;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -144,6 +151,7 @@ pub fn run(run: Run) -> Result<(Outcome, Vec<Step>), Box<Failure>> {
     }
     // E1, DET-01
     let mut again = Judge::new(&swarm, false, 0);
+    again.said = std::mem::take(&mut judge.said);
     let second = caught(|| {
         steps.iter().for_each(|step| again.apply(step));
         again.finish();

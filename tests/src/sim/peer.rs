@@ -5,18 +5,42 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 use serde_json::{Value, json};
 
+use super::answers::{self, Memory};
+use super::dialects;
 use super::fault::Fault;
 use super::generate::weighted;
 use super::judge::Judge;
+use super::server;
 use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
 
 /// Every tool there may be.
-const TOOLS: [&str; 7] = ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+pub(super) const TOOLS: [&str; 7] =
+    ["echo", "sleep", "slow", "build", "report", "strict", "missing"];
+
+/// The id of a task that never was.
+pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
+
+/// What a peer is to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// A client of MCP, and we its server.
+    Client,
+    /// A server of MCP, and we its client.
+    Server,
+    /// A party of ACP.
+    Acp,
+}
 
 /// One peer.
 pub(super) struct Peer {
     revision: &'static str,
+    pub(super) speaks: Speaks,
+    /// It knows no session: each of its requests speaks for itself.
+    pub(super) stateless: bool,
+    /// What it says it can do.
+    pub(super) able: Value,
+    pub(super) memory: Memory,
     greeted: bool,
     last_id: u64,
     /// Bytes on their way; one `char` a byte.
@@ -24,17 +48,49 @@ pub(super) struct Peer {
 }
 
 /// Who speaks, and what there is to speak about.
-struct Scene<'a> {
-    rng: &'a mut Rng,
-    swarm: &'a Swarm,
-    judge: &'a Judge,
-    conn: u64,
-    next_call: &'a mut u64,
+pub(super) struct Scene<'a> {
+    pub(super) rng: &'a mut Rng,
+    pub(super) swarm: &'a Swarm,
+    pub(super) judge: &'a Judge,
+    pub(super) conn: u64,
+    pub(super) next_call: &'a mut u64,
+}
+
+impl Scene<'_> {
+    /// Whether much may wait unread in this world: where little may, how much it is decides what is
+    /// said, which is beyond the oracle, which does not count bytes.
+    pub(super) fn is_wide(&self) -> bool {
+        let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
+        self.swarm.settings.iter().all(wide)
+    }
 }
 
 impl Peer {
-    pub(super) const fn new(revision: &'static str) -> Self {
-        Self { revision, greeted: false, last_id: 0, wire: String::new() }
+    pub(super) fn new(revision: &'static str, rng: &mut Rng) -> Self {
+        let stateless = revision == dialects::STATELESS;
+        let able = answers::able(rng, stateless);
+        let (memory, wire) = (Memory::default(), String::new());
+        let greeted = stateless;
+        let speaks = Speaks::Client;
+        Self { revision, speaks, stateless, able, memory, greeted, last_id: 0, wire }
+    }
+
+    /// A server for us to be the client of.
+    pub(super) fn server(rng: &mut Rng) -> Self {
+        let able = server::able(rng);
+        Self { speaks: Speaks::Server, greeted: true, able, ..Self::new("2025-11-25", rng) }
+    }
+
+    /// A party of ACP.
+    pub(super) fn acp(we_are_agent: bool, rng: &mut Rng) -> Self {
+        let mut peer = Self { speaks: Speaks::Acp, greeted: true, ..Self::new("2025-11-25", rng) };
+        peer.memory.opened = we_are_agent;
+        peer
+    }
+
+    /// What it is to us.
+    pub(super) const fn speaks(&self) -> Speaks {
+        self.speaks
     }
 
     /// Puts one more line on the wire.
@@ -45,17 +101,68 @@ impl Peer {
         judge: &Judge,
         conn: u64,
         next_call: &mut u64,
+        say: Option<Say>,
     ) {
         let mut scene = Scene { rng, swarm, judge, conn, next_call };
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
-        let line = if self.greeted == rude {
+        let line = if self.greeted == rude && self.speaks != Speaks::Acp {
             self.greet(&mut scene)
+        } else if self.speaks == Speaks::Server && !self.memory.opened && !rude {
+            self.serve(&mut scene)
         } else {
-            let say = weighted(scene.rng, &swarm.says);
+            let say = say.unwrap_or_else(|| self.apt(scene.rng, swarm));
             self.say(&mut scene, say)
         };
         self.wire.push_str(&line);
         self.wire.push_str(if scene.rng.once_in(20) { "\r\n" } else { "\n" });
+    }
+
+    /// Something to say; most often what makes sense between it and us.
+    fn apt(&self, rng: &mut Rng, swarm: &Swarm) -> Say {
+        let say = weighted(rng, &swarm.says);
+        if rng.once_in(8) {
+            return say;
+        }
+        let (odd, apt): (&[Say], &[Say]) = match (self.speaks, self.stateless) {
+            (Speaks::Client, false) => (
+                &[Say::Update, Say::Listen, Say::Retry, Say::Discover, Say::Hint],
+                &[Say::Call, Say::CallTask, Say::Result, Say::Answer],
+            ),
+            (Speaks::Client, true) => (
+                &[Say::Result, Say::List, Say::Level, Say::Hint, Say::Busy, Say::Ping, Say::Answer],
+                &[Say::Call, Say::Call, Say::Update, Say::Get, Say::Listen, Say::Retry],
+            ),
+            (Speaks::Server, _) => (
+                &[
+                    Say::Tools,
+                    Say::Level,
+                    Say::Status,
+                    Say::Update,
+                    Say::Listen,
+                    Say::Retry,
+                    Say::Discover,
+                ],
+                &[Say::Answer, Say::Answer, Say::Hint, Say::Call, Say::CallTask, Say::Busy],
+            ),
+            (Speaks::Acp, _) => (
+                &[
+                    Say::Ping,
+                    Say::Tools,
+                    Say::Level,
+                    Say::Status,
+                    Say::List,
+                    Say::CancelTask,
+                    Say::Update,
+                    Say::Listen,
+                    Say::Discover,
+                ],
+                &[Say::Call, Say::Call, Say::Cancel, Say::Answer],
+            ),
+        };
+        // What this run has none of stays away.
+        let other = *rng.pick(apt);
+        let has = swarm.says.iter().any(|(known, _)| *known == other);
+        if odd.contains(&say) && has { other } else { say }
     }
 
     fn greet(&mut self, scene: &mut Scene<'_>) -> String {
@@ -63,10 +170,10 @@ impl Peer {
         let odd = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(4);
         let revision = if odd { "2099-01-01" } else { self.revision };
         let params = json!({
-            "protocolVersion": revision, "capabilities": {},
+            "protocolVersion": revision, "capabilities": self.able,
             "clientInfo": {"name": "peer", "version": "0"},
         });
-        self.request(scene, "initialize", &params)
+        self.say_request(scene, "initialize", &params)
     }
 
     /// The next id: a number or the same number as a string.
@@ -80,12 +187,51 @@ impl Peer {
         }
     }
 
-    fn request(&mut self, scene: &mut Scene<'_>, method: &str, params: &Value) -> String {
+    /// A request in a session, or one that speaks for itself.
+    pub(super) fn request(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
+        // Both may be spoken on one connection.
+        let other = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(20);
+        if self.stateless == other {
+            return self.say_request(scene, method, params);
+        }
+        self.claimed(scene, method, params)
+    }
+
+    /// A request that speaks for itself.
+    pub(super) fn claimed(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
+        let rude = scene.swarm.faults.has(Fault::Rude);
+        let mut params = params.clone();
+        answers::claim(&mut params, &self.able, scene.rng, rude);
+        self.say_request(scene, method, &params)
+    }
+
+    pub(super) fn say_request(
+        &mut self,
+        scene: &mut Scene<'_>,
+        method: &str,
+        params: &Value,
+    ) -> String {
         let id = self.id(scene);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
     }
 
     fn say(&mut self, scene: &mut Scene<'_>, say: Say) -> String {
+        let serves = self.speaks == Speaks::Server;
+        if self.speaks == Speaks::Acp
+            && let Some(line) = self.say_acp(scene, say)
+        {
+            return line;
+        }
         match say {
             Say::Ping => self.request(scene, "ping", &json!({})),
             Say::Tools => self.request(scene, "tools/list", &json!({})),
@@ -94,6 +240,8 @@ impl Peer {
                 let level = *scene.rng.pick(&["debug", "info", "error", "emergency", "loud"]);
                 self.request(scene, "logging/setLevel", &json!({"level": level}))
             }
+            Say::Call if serves => self.ask_service(scene, false),
+            Say::CallTask if serves => self.ask_service(scene, true),
             Say::Call => self.call(scene, false),
             Say::CallTask => self.call(scene, true),
             Say::Get => self.of_task(scene, "tasks/get"),
@@ -107,10 +255,8 @@ impl Peer {
             Say::Garbage => garbage(scene.rng),
             Say::Batch => {
                 let count = scene.rng.below(5);
-                // Where little may wait unread, a batch may be too much half-way through; which
-                // half is beyond the oracle, which does not count bytes.
-                let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
-                if !scene.swarm.settings.iter().all(wide) {
+                // A batch may be too much half-way through.
+                if !scene.is_wide() {
                     return self.say(scene, Say::Ping);
                 }
                 let says = [Say::Ping, Say::Call, Say::Call, Say::Cancel, Say::Tools, Say::Odd];
@@ -123,6 +269,38 @@ impl Peer {
                 format!("[{}]", parts.join(", "))
             }
             Say::Odd => self.odd(scene),
+            Say::Answer if serves => self.serve(scene),
+            Say::Answer => self.answer(scene),
+            Say::Hint => self.hint(scene),
+            Say::Busy => self.busy(scene),
+            Say::Update => self.update(scene),
+            Say::Listen => self.listen(scene),
+            Say::Retry => self.retry(scene),
+            Say::Discover => self.request(scene, "server/discover", &json!({})),
+        }
+    }
+
+    /// A server asks us for a service.
+    fn ask_service(&mut self, scene: &mut Scene<'_>, as_task: bool) -> String {
+        let methods = ["sampling/createMessage", "elicitation/create", "roots/list"];
+        let method = *scene.rng.pick(&methods);
+        let mut params = json!({"n": *scene.next_call});
+        *scene.next_call += 1;
+        if scene.rng.once_in(2) {
+            params["_meta"] = json!({"progressToken": params["n"]});
+        }
+        if as_task {
+            params["task"] = Self::wanted_task(scene.rng);
+        }
+        self.request(scene, method, &params)
+    }
+
+    fn wanted_task(rng: &mut Rng) -> Value {
+        match rng.below(8) {
+            0 => json!({"ttl": 0}),
+            1 => json!({"ttl": 99_999_999_999_u64}),
+            2 | 3 => json!({"ttl": 1 + rng.below(8000)}),
+            _ => json!({}),
         }
     }
 
@@ -130,6 +308,7 @@ impl Peer {
         let number = *scene.next_call;
         *scene.next_call += 1;
         let tool = *scene.rng.pick(&TOOLS);
+        self.memory.called(number, tool);
         let mut params = json!({"name": tool, "arguments": {"n": number}});
         if !scene.rng.once_in(4) {
             params["arguments"]["text"] = "x".into();
@@ -140,12 +319,7 @@ impl Peer {
             params["_meta"] = json!({"progressToken": token});
         }
         if as_task {
-            params["task"] = match scene.rng.below(8) {
-                0 => json!({"ttl": 0}),
-                1 => json!({"ttl": 99_999_999_999_u64}),
-                2 | 3 => json!({"ttl": 1 + scene.rng.below(8000)}),
-                _ => json!({}),
-            };
+            params["task"] = Self::wanted_task(scene.rng);
         }
         if tool == "missing" {
             params["arguments"]["pad"] = "x".repeat(scene.rng.below(900)).into();
@@ -153,31 +327,34 @@ impl Peer {
         self.request(scene, "tools/call", &params)
     }
 
-    /// A task there is, most often one of one's own.
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
+        let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
+        self.request(scene, method, &json!({"taskId": id}))
+    }
+
+    /// A task there is, most often one of one's own.
+    pub(super) fn task<'a>(scene: &mut Scene<'a>) -> Option<(u64, &'a str)> {
         let oracle = scene.judge.oracle.as_ref();
         let own = oracle.and_then(|o| o.conns.get(&scene.conn)).map(|conn| conn.identity.clone());
         let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(6);
-        let known: Vec<&str> = oracle
+        let known: Vec<(u64, &str)> = oracle
             .iter()
             .flat_map(|oracle| oracle.tasks.iter().map(move |task| (oracle, task)))
             .filter(|(_, task)| foreign || Some(&task.owner) == own.as_ref())
-            .filter_map(|(oracle, task)| oracle.name_of(task.nonce))
+            .filter_map(|(oracle, task)| Some((task.nonce, oracle.name_of(task.nonce)?)))
             .collect();
-        let unknown = "00000000-0000-4000-8000-000000000000";
-        let id = if known.is_empty() { unknown } else { *scene.rng.pick(&known) };
-        self.request(scene, method, &json!({"taskId": id}))
+        (!known.is_empty()).then(|| *scene.rng.pick(&known))
     }
 
     /// From the start, from where one was, or from where another was.
     fn cursor(scene: &mut Scene<'_>) -> Value {
-        let links = &scene.judge.links;
-        let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
-        let mut cursors: Vec<&str> = links
-            .iter()
-            .filter(|(conn, _)| others != (**conn == scene.conn))
-            .filter_map(|(_, link)| link.cursor.as_deref())
-            .collect();
+        let others = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(3);
+        let oracle = scene.judge.oracle.as_ref();
+        let own = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
+        let foreign = oracle.zip(own).and_then(|(all, own)| all.foreign_cursor(&own.identity));
+        let link = scene.judge.links.get(&scene.conn);
+        let known = if others { foreign } else { link.and_then(|link| link.cursor.as_deref()) };
+        let mut cursors: Vec<&str> = known.into_iter().collect();
         if others && scene.rng.once_in(3) {
             cursors.push("00000000000000010000000000000000");
         }

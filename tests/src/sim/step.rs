@@ -26,7 +26,46 @@ pub enum Op {
         /// Whose it is: a number below 3 for a user, anything else for nobody.
         user: u32,
     },
-    /// Bytes of a peer arrive; one `char` below U+0100 a byte.
+    /// A peer connects that speaks ACP.
+    OpenAcp {
+        /// Its number.
+        conn: u64,
+        /// Whose it is, as above.
+        user: u32,
+        /// In the published form, or as first proposed.
+        published: bool,
+        /// Whether we are the agent.
+        agent: bool,
+    },
+    /// The host cancels a job of its own accord.
+    CancelJob {
+        /// Which.
+        job: u64,
+        /// Why.
+        cause: Why,
+    },
+    /// A job tells its ACP peer something, or the host does.
+    Notify {
+        /// The job, or the connection when it is the host.
+        from: Result<u64, u64>,
+        /// What.
+        number: u64,
+    },
+    /// We connect to a server.
+    Connect {
+        /// Its number.
+        conn: u64,
+        /// Whose it is, as above.
+        user: u32,
+        /// The number of our initialize.
+        call: u64,
+        /// Whether we offer sampling, elicitation, roots.
+        offers: (bool, bool, bool),
+        /// How long it may take to answer, in nanoseconds.
+        patience: Option<u64>,
+    },
+    /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for what the engine
+    /// calls something.
     Bytes {
         /// Whose.
         conn: u64,
@@ -68,6 +107,33 @@ pub enum Op {
         /// The number of the level.
         level: usize,
     },
+    /// A job asks a peer something.
+    Ask {
+        /// Which job.
+        job: u64,
+        /// The number of the question; no other has it.
+        call: u64,
+        /// What.
+        wish: Wish,
+        /// Whom, if not whoever asked for the job.
+        to: Option<u64>,
+    },
+    /// The host asks a peer something.
+    Call {
+        /// Which peer.
+        conn: u64,
+        /// The number of the question; no other has it.
+        call: u64,
+        /// What.
+        wish: Wish,
+    },
+    /// Whoever asked does not want to know any more.
+    Unask {
+        /// The job that asked, if it was not the host.
+        job: Option<u64>,
+        /// What it asked.
+        call: u64,
+    },
     /// The first process of a job is gone and others are not.
     Linger {
         /// Which.
@@ -96,6 +162,19 @@ pub enum Op {
     Tick,
 }
 
+/// What is asked of a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// The method.
+    pub method: String,
+    /// The tool it is about.
+    pub tool: Option<String>,
+    /// Whether as a task, and with which ttl in milliseconds, 0 for none.
+    pub task: Option<u64>,
+    /// The timeout and its cap in nanoseconds, and whether progress starts it anew.
+    pub patience: Option<(u64, u64, bool)>,
+}
+
 /// See [`AfterInput`](ceased_core::event::AfterInput).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of AfterInput")]
@@ -103,6 +182,15 @@ pub enum Then {
     Answer,
     Probe,
     Until(u64),
+}
+
+/// See [`Cause`](ceased_core::acp::Cause).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of Cause")]
+pub enum Why {
+    Feature,
+    Limit,
+    Host,
 }
 
 /// How a job ends.

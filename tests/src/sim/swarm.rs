@@ -22,6 +22,10 @@ pub enum Kind {
     Speak,
     Deliver,
     Work,
+    Ask,
+    Unask,
+    CancelJob,
+    Notify,
     Window,
     Pass,
     Turn,
@@ -51,6 +55,13 @@ pub enum Say {
     Garbage,
     Batch,
     Odd,
+    Answer,
+    Busy,
+    Update,
+    Listen,
+    Retry,
+    Discover,
+    Hint,
 }
 
 /// How one run is.
@@ -60,6 +71,12 @@ pub struct Swarm {
     pub faults: Faults,
     /// Peers at once.
     pub peers: usize,
+    /// Of so many peers one is a server; none when 0.
+    pub servers: usize,
+    /// Peers do what somebody waits for rather than anything.
+    pub attentive: bool,
+    /// Of so many peers one speaks ACP; none when 0.
+    pub acp: usize,
     /// Revisions spoken.
     pub revisions: Vec<&'static str>,
     /// Identities there are.
@@ -86,6 +103,7 @@ impl Swarm {
             .filter(|fault| allowed.has(*fault) && rng.once_in(2))
             .fold(Faults::NONE, Faults::with);
         let known = dialects::ALL.iter().map(|rules| rules.revision);
+        let known = known.chain([dialects::STATELESS]);
         let mut revisions: Vec<&'static str> = known.filter(|_| rng.once_in(2)).collect();
         // Most of the rules are those of tasks.
         if revisions.is_empty() || !rng.once_in(4) {
@@ -94,7 +112,10 @@ impl Swarm {
         let reloads = if faults.has(Fault::Reload) { 3 } else { 1 };
         Self {
             faults,
-            peers: 1 + rng.below(6),
+            peers: 2 + rng.below(6),
+            attentive: !rng.once_in(4),
+            acp: if rng.once_in(2) { 2 + rng.below(3) } else { 0 },
+            servers: if rng.once_in(2) { 2 + rng.below(3) } else { 0 },
             revisions,
             users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
             ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
@@ -127,17 +148,23 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
             kinds.push((kind, 1 + rng.below(most)));
         }
     }
+    if !rng.once_in(3) {
+        kinds.push((Kind::Ask, 5 + rng.below(30)));
+        kinds.push((Kind::Unask, 1 + rng.below(5)));
+        kinds.push((Kind::CancelJob, rng.below(4)));
+        kinds.push((Kind::Notify, rng.below(4)));
+    }
     kinds
 }
 
 fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
     use Say::{
-        Batch, Call, CallTask, Cancel, CancelTask, Garbage, Get, Level, List, Odd, Ping, Result,
-        Status, Tools,
+        Answer, Batch, Busy, Call, CallTask, Cancel, CancelTask, Discover, Garbage, Get, Hint,
+        Level, List, Listen, Odd, Ping, Result, Retry, Status, Tools, Update,
     };
     let every = [
         Ping, Tools, Level, Status, Call, CallTask, Get, Result, List, CancelTask, Cancel, Odd,
-        Batch,
+        Batch, Answer, Busy, Update, Listen, Retry, Discover, Hint,
     ];
     let mut says: Vec<(Say, usize)> = every
         .into_iter()
@@ -146,7 +173,14 @@ fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
         .collect::<Vec<_>>()
         .into_iter()
         .map(|say| {
-            (say, 1 + rng.below(if matches!(say, Call | CallTask | Cancel) { 40 } else { 12 }))
+            (
+                say,
+                1 + rng.below(if matches!(say, Call | CallTask | Cancel | Answer | Retry) {
+                    40
+                } else {
+                    12
+                }),
+            )
         })
         .collect();
     if faults.has(Fault::Garbage) {
@@ -163,7 +197,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let narrow = faults.has(Fault::StopReading) || rng.once_in(4);
     let limits = Limits {
-        frames: FrameLimits { frame_bytes_max: if rng.once_in(3) { 400 } else { 4096 } },
+        frames: FrameLimits { frame_bytes_max: if rng.once_in(6) { 400 } else { 4096 } },
         depth_max: 64,
         connections_max: tight(rng, 4, 64),
         inflight_max: tight(rng, 4, 256),
@@ -176,6 +210,13 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         write_buffer_bytes: if narrow { 200 + rng.below(2000) } else { 1 << 20 },
         write_stall: millis(rng, 30_000),
         text_bytes_max: 512,
+        asks_max: tight(rng, 3, 64),
+        parked_max: tight(rng, 2, 16),
+        parked_for: millis(rng, 20_000),
+        calls_max: tight(rng, 3, 1024),
+        subscriptions_max: tight(rng, 2, 64),
+        remote_tasks_max: tight(rng, 2, 64),
+        cancelled_wait: millis(rng, 10_000),
         ..Limits::default()
     };
     let max_ttl = millis(rng, 100_000);
@@ -196,8 +237,9 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         limits,
         tasks,
         catalog: catalog(rng),
-        services: Catalog::default(),
-        acp: Offers::default(),
+        services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
+        acp: if rng.once_in(8) { Offers::default() } else { tools::offers() },
+        operators: Vec::new(),
     })
 }
 

@@ -22,7 +22,7 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn serve(&self, config: Option<&Path>, _: Option<&Path>) -> Exit {
+    fn serve(&self, config: Option<&Path>, _: Option<&Path>, _: Life) -> Exit {
         self.note("serve", config);
         Exit::Done
     }
@@ -38,11 +38,12 @@ impl Backend for Fake {
         Exit::Done
     }
 
-    fn socket(&self, _: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    fn site(&self, _: Option<&Path>) -> Result<Site, Failure> {
         if self.config_is_wrong {
             return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
         }
-        Ok(self.socket.clone())
+        let config = self.socket.is_some().then(|| PathBuf::from("c.toml"));
+        Ok(Site { config, socket: self.socket.clone(), ..Site::default() })
     }
 
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {

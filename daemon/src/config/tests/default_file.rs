@@ -67,13 +67,17 @@ fn every_key_is_documented() {
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second",
         "idempotency_keys_per_identity idempotency_ttl write_buffer_bytes write_stall",
-        "authenticate_within",
+        "authenticate_within frame_time partial_bytes",
+        "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
+        "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
-        "status_notifications level",
+        "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
     // What has no default, or stands in an example; the names are those the parser itself tells.
-    for header in ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "[tool]]"] {
+    for header in
+        ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "metrics]", "alerts]", "[tool]]"]
+    {
         let why = parse(&format!("[{header}\nqqqqqqqqqqqqqqqq = 1")).expect_err(header);
         let hint = &why.problems().first().expect("one").hint;
         for key in hint.strip_prefix("known keys: ").expect("a list").split(", ") {

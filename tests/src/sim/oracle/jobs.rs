@@ -3,9 +3,11 @@
 use ceased_core::event::{LogLevel, Outcome};
 use serde_json::Value;
 
+use super::acp::is_no_cancel;
 use super::requests::Asked;
 use super::{For, Job, Oracle, Stage};
 use crate::sim::mark::Mark;
+use crate::slow::Id;
 
 /// How long the rest of a job may outlive its first process.
 const LINGER: u64 = 100_000_000;
@@ -13,7 +15,7 @@ const LINGER: u64 = 100_000_000;
 const KILL_AGAIN: u64 = 1_000_000_000;
 
 impl Oracle {
-    fn job(&mut self, nonce: u64) -> Option<&mut Job> {
+    pub(super) fn job(&mut self, nonce: u64) -> Option<&mut Job> {
         self.jobs.iter_mut().find(|job| job.nonce == nonce)
     }
 
@@ -35,6 +37,7 @@ impl Oracle {
 
     /// By turns; of one's own first come, first served.
     pub(super) fn turn(&mut self) {
+        self.park_who_asks();
         loop {
             let running = self.jobs.iter().filter(|job| job.runs()).count();
             let now = self.now;
@@ -63,6 +66,7 @@ impl Oracle {
         if let Some(job) = self.job(nonce) {
             job.whose = For::Nobody;
             job.held = None;
+            self.parked.retain(|parked| parked.job != Some(nonce));
             self.stop(nonce, why);
         }
     }
@@ -78,10 +82,11 @@ impl Oracle {
                 let step = if job.command { "Terminate" } else { "Flag" };
                 job.stage = Stage::Stopping { step, why };
                 job.timer = Some(now.saturating_add(job.wait));
+                self.cancel_asks(nonce);
                 self.order(format!("stop #{nonce} {step} {why}"));
             }
             Stage::Stopping { why: before, .. } => {
-                if *before == "LeftBehind" {
+                if is_no_cancel(before) {
                     *before = why;
                 }
             }
@@ -104,12 +109,15 @@ impl Oracle {
             }
             Stage::Stopping { why, .. } if job.command => {
                 job.stage = Stage::Stopping { step: "Kill", why };
+                self.end_grace(nonce, why);
+                let job = self.job(nonce).expect("its timer was due");
                 job.timer = Some(now + KILL_AGAIN);
                 self.mark(Mark::Killed);
                 self.order(format!("stop #{nonce} Kill {why}"));
             }
             Stage::Stopping { why, .. } => {
                 job.stage = Stage::Stopping { step: "Abandon", why };
+                self.end_grace(nonce, why);
                 self.mark(Mark::Abandoned);
                 self.order(format!("stop #{nonce} Abandon {why}"));
                 self.done(nonce, &Outcome::Stopped);
@@ -143,6 +151,7 @@ impl Oracle {
     }
 
     fn remove_job(&mut self, nonce: u64) -> Option<Job> {
+        self.drop_asks(nonce, &[]);
         let at = self.jobs.iter().position(|job| job.nonce == nonce)?;
         Some(self.jobs.remove(at))
     }
@@ -162,14 +171,23 @@ impl Oracle {
         }
         if let Some(held) = &job.held {
             self.mark(Mark::HeldBeforeAnswer);
-            self.tell(job.conn, held.clone());
+            self.tell_for(job.conn, held.clone(), job.recalls());
         }
         let end = End::of(outcome, why);
+        let of_service = match job.whose {
+            For::Request(_) => self.answer_of_service(nonce, job.conn, &job.tool, outcome, why),
+            For::Task | For::Retry | For::Nobody => None,
+        };
+        let answer = of_service.unwrap_or_else(|| end.answer.clone());
         match job.whose {
             For::Nobody => {}
+            For::Retry => {
+                self.mark(Mark::ParkedOutcome);
+                self.keep_outcome(nonce, end.answer);
+            }
             For::Request(id) => {
                 let asked: Option<Asked> = self.take_pending(job.conn, &id);
-                self.answer(&asked.expect("it waits (RPC-03)"), &end.answer);
+                self.answer(&asked.expect("it waits (RPC-03)"), &answer);
                 self.close_if_finished(job.conn);
             }
             For::Task => {
@@ -199,7 +217,8 @@ impl Oracle {
         }
         job.last = Some(progress);
         let Some(conn) = self.conns.get(&job.conn) else { return };
-        let message = message.filter(|_| conn.rules().progress_message);
+        let told = job.claim.is_some() || conn.rules().progress_message;
+        let message = message.filter(|_| told);
         let mut text = format!("progress {token} {progress}");
         if let Some(total) = total.filter(|total| total.is_finite()) {
             text.push_str(&format!("/{total}"));
@@ -210,7 +229,7 @@ impl Oracle {
         if job.of_task {
             text.push_str(&format!(" #{nonce}"));
         }
-        let heard = job.whose != For::Nobody;
+        let heard = !matches!(job.whose, For::Nobody | For::Retry);
         if crowded {
             // Only the latest waits for a peer that does not read; for nobody it does not wait.
             job.held = heard.then_some(text);
@@ -218,18 +237,20 @@ impl Oracle {
         }
         job.held = None;
         if heard {
-            let conn = job.conn;
-            self.tell(conn, text);
+            let (conn, request) = (job.conn, job.recalls().cloned());
+            self.tell_for(conn, text, request.as_ref());
         }
     }
 
     /// The peer reads again.
     pub(super) fn show_held(&mut self, conn: u64) {
         let of_conn = self.jobs.iter_mut().filter(|job| job.conn == conn);
-        let held: Vec<String> = of_conn.filter_map(|job| job.held.take()).collect();
-        for text in held {
+        let held: Vec<(String, Option<Id>)> = of_conn
+            .filter_map(|job| job.held.take().map(|text| (text, job.recalls().cloned())))
+            .collect();
+        for (text, request) in held {
             self.mark(Mark::HeldShown);
-            self.tell(conn, text);
+            self.tell_for(conn, text, request.as_ref());
         }
     }
 
@@ -237,13 +258,32 @@ impl Oracle {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else {
             return self.mark(Mark::LateReport);
         };
-        let Some(conn) = self.conns.get(&job.conn) else { return };
-        if job.whose == For::Nobody || level < conn.level || crowded {
+        let Some(conn) = self.conns.get(&job.conn).filter(|conn| conn.acp.is_none()) else {
+            return;
+        };
+        let least = match &job.claim {
+            Some(claim) => claim.log,
+            // Servers log to clients, never the other way.
+            None => Some(conn.level).filter(|_| conn.client.is_none()),
+        };
+        let wanted = !matches!(job.whose, For::Nobody | For::Retry);
+        if !wanted || least.is_none_or(|least| level < least) || crowded {
             return self.mark(Mark::LogDropped);
         }
         let of_task = if job.of_task { format!(" #{nonce}") } else { String::new() };
         let text = format!("log {} {} {data}{of_task}", level.as_str(), job.tool);
-        self.tell(job.conn, text);
+        let (conn, request) = (job.conn, job.recalls().cloned());
+        self.tell_for(conn, text, request.as_ref());
+    }
+}
+
+impl Job {
+    /// The request whose cancel takes back what is not sent of this job's messages (MOD-04).
+    fn recalls(&self) -> Option<&Id> {
+        match &self.whose {
+            For::Request(id) if self.claim.is_some() => Some(id),
+            For::Request(_) | For::Task | For::Retry | For::Nobody => None,
+        }
     }
 }
 

@@ -4,18 +4,36 @@
 //! It is handed the same inputs as the engine and says what must come of each: the messages of
 //! every peer and the orders to the host, as short texts in no particular order.
 
+mod able;
+mod acp;
+mod asks;
+mod calls;
+mod client;
 mod jobs;
+mod modern;
+mod parked;
+mod remote;
 mod requests;
+mod state;
 mod tasks;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ceased_core::event::{AfterInput, LogLevel};
-use ceased_core::settings::Settings;
+use self::able::Able;
+use self::asks::Place;
+use self::calls::Out;
+use self::parked::Parked;
+pub use self::requests::recalled_by;
+pub use self::state::Task;
+use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 
-use super::dialects::{Rules, UNSETTLED};
+use ceased_core::event::{AfterInput, LogLevel};
+use ceased_core::role::Role;
+use ceased_core::settings::Settings;
+use serde_json::value::RawValue;
+
 use super::mark::Mark;
 use crate::slow::Id;
 use crate::trace::Input;
@@ -25,169 +43,14 @@ use crate::trace::Input;
 pub struct Expected {
     /// Messages, by connection.
     pub told: BTreeMap<u64, Vec<String>>,
+    /// Which of them are taken back when that request is cancelled before they are sent (MOD-04).
+    pub recallable: BTreeMap<u64, Vec<(String, Id)>>,
     /// Orders to the host.
     pub orders: Vec<String>,
 }
 
-/// Where a connection stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It is open.
-    No,
-    /// Its peer has sent everything.
-    Finished(AfterInput),
-    /// The host was told to close it.
-    Closing {
-        /// What is left may still be sent.
-        flushes: bool,
-    },
-}
-
-/// What a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// Its own job, by nonce.
-    Job(u64),
-    /// The end of a task, by nonce.
-    Task(u64),
-}
-
-/// A request without an answer.
-#[derive(Debug, Clone)]
-pub struct Pending {
-    /// Its id.
-    pub id: Id,
-    /// Its id as it was written.
-    pub token: String,
-    /// What it waits for.
-    pub what: What,
-    /// The batch it came in.
-    batch: Option<u64>,
-}
-
-#[derive(Debug, Clone)]
-struct Batch {
-    number: u64,
-    open: usize,
-    answers: Vec<String>,
-}
-
-/// A peer.
-#[derive(Debug)]
-pub struct Conn {
-    /// Who it is.
-    pub identity: String,
-    /// What was agreed on; nothing before initialize.
-    pub rules: Option<&'static Rules>,
-    /// Where it stands.
-    pub ended: Ended,
-    /// Its requests without an answer.
-    pub pending: Vec<Pending>,
-    level: LogLevel,
-    batches: Vec<Batch>,
-    stall: Option<u64>,
-    linger: Option<u64>,
-    probes: u64,
-}
-
-impl Conn {
-    /// Answers that wait for the rest of their batch.
-    #[must_use]
-    pub fn collected(&self) -> usize {
-        self.batches.iter().map(|batch| batch.answers.len()).sum()
-    }
-
-    fn rules(&self) -> &'static Rules {
-        self.rules.unwrap_or(&UNSETTLED)
-    }
-}
-
-/// Whom the outcome of a job is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum For {
-    Request(Id),
-    Task,
-    Nobody,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Queued,
-    Running,
-    Lingering,
-    Stopping { step: &'static str, why: &'static str },
-}
-
-/// Work that was asked for.
-#[derive(Debug)]
-pub struct Job {
-    /// The number the call gave it.
-    pub nonce: u64,
-    conn: u64,
-    /// Who asked for it.
-    owner: String,
-    whose: For,
-    /// Whether it works, or worked, for a task.
-    pub of_task: bool,
-    tool: String,
-    /// Between the first step and the second, and whether that is a signal.
-    wait: u64,
-    command: bool,
-    timeout: Option<u64>,
-    stage: Stage,
-    timer: Option<u64>,
-    token: Option<String>,
-    last: Option<f64>,
-    held: Option<String>,
-}
-
-impl Job {
-    /// Whether it was told to stop.
-    #[must_use]
-    pub const fn is_stopping(&self) -> bool {
-        matches!(self.stage, Stage::Stopping { .. })
-    }
-
-    /// Whether the host runs it.
-    #[must_use]
-    pub const fn runs(&self) -> bool {
-        !matches!(self.stage, Stage::Queued)
-    }
-}
-
-/// A task that was handed out.
-#[derive(Debug)]
-pub struct Task {
-    /// The number of the call that created it.
-    pub nonce: u64,
-    /// Whose it is.
-    pub owner: String,
-    /// Its status.
-    pub status: &'static str,
-    message: String,
-    created: u64,
-    updated: u64,
-    created_at: u64,
-    ttl: u64,
-    timer: u64,
-    overdue: bool,
-    creator: u64,
-    /// Its place among all tasks there ever were.
-    place: u64,
-    waiters: Vec<(u64, Id)>,
-    outcome: Option<String>,
-}
-
-#[derive(Debug)]
-struct Drain {
-    kill: Option<u64>,
-    end: Option<u64>,
-    over: bool,
-    said: bool,
-}
-
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Oracle {
     settings: Arc<Settings>,
     now: u64,
@@ -203,6 +66,11 @@ pub struct Oracle {
     /// What tasks are called on the wire.
     names: BTreeMap<u64, String>,
     next_place: u64,
+    /// Calls that wait for a retry.
+    parked: Vec<Parked>,
+    /// Calls the host made: where they are.
+    host_calls: BTreeMap<u64, u64>,
+    next_out: u64,
     drain: Option<Drain>,
     /// Whose job was started last.
     last_turn: Option<String>,
@@ -225,6 +93,9 @@ impl Oracle {
             cursors: BTreeMap::new(),
             names: BTreeMap::new(),
             next_place: 1,
+            parked: Vec::new(),
+            host_calls: BTreeMap::new(),
+            next_out: 1,
             drain: None,
             last_turn: None,
             expected: Expected::default(),
@@ -238,8 +109,10 @@ impl Oracle {
         (self.now, self.wall) = (now, wall);
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
         match input {
-            Input::Opened(conn, identity, _) => self.open(conn.get(), &identity.to_string()),
-            Input::Frame(conn, frame) => self.frame(conn.get(), frame, crowded),
+            Input::Opened(conn, identity, role) => {
+                self.open(conn.get(), &identity.to_string(), *role);
+            }
+            Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
             Input::Overlong(conn) => self.unreadable(conn.get(), -32600, None),
             Input::Alien(conn, bytes) => self.alien(conn.get(), bytes),
             Input::Finished(conn, then) => self.finish(conn.get(), *then),
@@ -255,17 +128,21 @@ impl Oracle {
                 self.progress(job.get(), *progress, *total, message.as_deref(), crowded);
             }
             Input::Log(job, level, data) => self.log(job.get(), *level, data.get(), crowded),
-            Input::Asked(..) | Input::Call(..) | Input::CancelCall(..) => {
-                unreachable!("the simulator's hosts and jobs ask nobody")
+            Input::Asked(job, call, ask) => self.ask(job.get(), call.get(), None, ask),
+            Input::AskedOf(job, call, conn, ask) => {
+                self.ask(job.get(), call.get(), Some(conn.get()), ask);
             }
+            Input::Call(conn, call, ask) => self.host_asks(conn.get(), call.get(), ask),
+            Input::CancelCall(caller, _) => self.unask(*caller),
             Input::Lingering(job) => self.lingering(job.get()),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
-            Input::OpenedAcp(..)
-            | Input::AskedOf(..)
-            | Input::CancelJob(..)
-            | Input::Notify(..) => {
-                unreachable!("the simulator speaks MCP")
+            Input::OpenedAcp(conn, identity, form, side) => {
+                self.open_acp(conn.get(), &identity.to_string(), *form, *side);
+            }
+            Input::CancelJob(job, cause) => self.cancel_job(job.get(), *cause),
+            Input::Notify(from, method, params) => {
+                self.notify(*from, method, params.as_deref().map(RawValue::get));
             }
             Input::Restored(_) | Input::Durable(_) | Input::Unstored(..) | Input::Loaded(..) => {
                 unreachable!("the simulator has no store")
@@ -300,6 +177,13 @@ impl Oracle {
         self.cursors.insert(cursor.to_owned(), (identity, place));
     }
 
+    /// A cursor that was given to somebody else than this.
+    #[must_use]
+    pub fn foreign_cursor(&self, identity: &str) -> Option<&str> {
+        let foreign = |(_, (owner, _)): &(&String, &(String, u64))| owner != identity;
+        self.cursors.iter().rfind(foreign).map(|(cursor, _)| cursor.as_str())
+    }
+
     /// The name of a task that may still exist.
     #[must_use]
     pub fn name_of(&self, nonce: u64) -> Option<&str> {
@@ -311,6 +195,20 @@ impl Oracle {
     pub fn sizes(&self) -> (usize, usize, usize, usize) {
         let requests = self.conns.values().map(|conn| conn.pending.len()).sum();
         (self.conns.len(), requests, self.jobs.len(), self.tasks.len())
+    }
+
+    /// Requests that wait for nothing but their cancel.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        let pending = self.conns.values().flat_map(|conn| &conn.pending);
+        pending.filter(|pending| pending.what == What::Cancel).count()
+    }
+
+    /// What this job asks and whoever looks may answer.
+    #[must_use]
+    pub fn open_questions(&self, nonce: u64) -> Vec<u64> {
+        let job = self.jobs.iter().find(|job| job.nonce == nonce);
+        job.map(|job| job.questions().map(|(call, _)| call).collect()).unwrap_or_default()
     }
 
     /// What holds now.
@@ -325,12 +223,28 @@ impl Oracle {
         self.drain.is_some()
     }
 
+    /// A peer was given up because too much waits for it, which the oracle does not count.
+    pub fn give_up(&mut self, conn: u64) {
+        if let Some(entry) = self.conns.get_mut(&conn) {
+            entry.ended = Ended::Closing { flushes: false };
+        }
+    }
+
     fn mark(&mut self, mark: Mark) {
         self.marks.insert(mark);
     }
 
     fn order(&mut self, order: String) {
         self.expected.orders.push(order);
+    }
+
+    /// Tells what is taken back when that request is cancelled before it is sent (MOD-04).
+    fn tell_for(&mut self, conn: u64, what: String, request: Option<&Id>) {
+        if let Some(request) = request {
+            let recallable = self.expected.recallable.entry(conn).or_default();
+            recallable.push((what.clone(), request.clone()));
+        }
+        self.tell(conn, what);
     }
 
     fn tell(&mut self, conn: u64, what: String) {
@@ -340,7 +254,7 @@ impl Oracle {
         }
     }
 
-    fn open(&mut self, conn: u64, identity: &str) {
+    fn open(&mut self, conn: u64, identity: &str, role: Role) {
         let max = self.settings.limits.connections_max;
         let full = self.conns.len() >= max;
         let fresh = Conn {
@@ -353,8 +267,17 @@ impl Oracle {
             stall: None,
             linger: None,
             probes: 0,
+            able: Able::default(),
+            stateless: false,
+            calls: Vec::new(),
+            remote: Vec::new(),
+            client: None,
+            acp: None,
         };
         self.conns.insert(conn, fresh);
+        if let Role::Client(role) = role {
+            return self.begin_session(conn, role, full);
+        }
         if full {
             self.mark(Mark::TooManyConnections);
             self.tell(conn, "null:E -31003 connections".to_owned());
@@ -397,6 +320,7 @@ impl Oracle {
         if !entry.pending.is_empty() {
             self.mark(Mark::FinishedWhileWaiting);
         }
+        self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
 
@@ -404,28 +328,35 @@ impl Oracle {
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
         self.abandon_requests(conn, entry.pending);
+        let remote = entry.remote.into_iter().map(|remote| remote.out);
+        self.lose_calls(entry.calls.into_iter().chain(remote).collect());
     }
 
     fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {
-        for Pending { id, what, batch, .. } in pending {
+        for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
                 What::Job(job) => {
                     self.mark(Mark::DisconnectStopsCall);
                     self.disown(job, "Disconnected");
                 }
                 What::Task(task) => self.forget_waiter(task, conn, &id),
+                What::Cancel => self.unlisten(conn, &id, listens),
             }
-            self.settle(conn, batch, None);
+            let answer = self.cut_off(conn, &token, "Disconnected");
+            self.settle(conn, batch, answer);
         }
     }
 
     fn configure(&mut self, settings: &Arc<Settings>) {
         self.settings = Arc::clone(settings);
+        let ready =
+            |conn: &Conn| conn.rules.is_some() && conn.client.is_none() && conn.acp.is_none();
         let ready: Vec<u64> =
-            self.conns.iter().filter(|(_, conn)| conn.rules.is_some()).map(|(at, _)| *at).collect();
+            self.conns.iter().filter(|(_, conn)| ready(conn)).map(|(at, _)| *at).collect();
         for conn in ready {
             self.tell(conn, "changed".to_owned());
         }
+        self.tell_of_tools();
     }
 }
 

@@ -1,9 +1,13 @@
 //! What a frame brings: requests and their answers, batches, cancellations.
 
+use std::collections::BTreeMap;
+
 use ceased_core::event::LogLevel;
-use ceased_core::tool::{Ladder, TaskSupport};
+use ceased_core::tool::{Ladder, TaskSupport, Tool};
 use serde_json::Value;
 
+use super::able::Able;
+use super::modern::{self, Claim};
 use super::{Batch, Ended, For, Job, Oracle, Pending, Stage, What, nanos};
 use crate::sim::dialects;
 use crate::sim::mark::Mark;
@@ -15,20 +19,30 @@ pub(super) struct Asked {
     pub(super) id: Id,
     pub(super) token: String,
     pub(super) batch: Option<u64>,
+    /// It speaks for itself (MOD-01).
+    pub(super) modern: bool,
 }
 
 impl Oracle {
-    pub(super) fn frame(&mut self, conn: u64, frame: &[u8], crowded: bool) {
-        let Some(entry) = self.conns.get(&conn) else { return };
+    pub(super) fn frame(&mut self, conn: u64, frame: &[u8], unsent: usize) {
+        let crowded = unsent >= self.settings.limits.write_buffer_bytes;
+        let Some(entry) = self.conns.get_mut(&conn) else { return };
         if matches!(entry.ended, Ended::Closing { .. }) {
             return;
+        }
+        if unsent == 0 && recalled_by(frame).is_some() {
+            // Nothing is left that the peer could fail to take.
+            entry.stall = None;
         }
         match slow::classify(frame, self.settings.limits.depth_max) {
             Said::Batch(messages) => self.batch(conn, &messages, crowded),
             said @ (Said::Request { .. }
             | Said::Notification { .. }
             | Said::Response { .. }
-            | Said::Invalid { .. }) => self.message(conn, said, None, crowded),
+            | Said::Invalid { .. }) => {
+                let text = String::from_utf8_lossy(frame);
+                self.message(conn, said, &text, None, crowded);
+            }
         }
     }
 
@@ -42,14 +56,19 @@ impl Oracle {
         entry.batches.push(Batch { number, open: messages.len(), answers: Vec::new() });
         self.mark(Mark::Batch);
         for message in messages {
-            self.message(conn, slow::classify_one(message), Some(number), crowded);
+            let said = slow::classify_one(message);
+            self.message(conn, said, message, Some(number), crowded);
         }
     }
 
-    fn message(&mut self, conn: u64, said: Said, batch: Option<u64>, crowded: bool) {
+    fn message(&mut self, conn: u64, said: Said, text: &str, batch: Option<u64>, crowded: bool) {
         match said {
+            // RPC-02
+            Said::Request { id: Id::Null, .. } if self.party(conn).is_none() => {
+                return self.unreadable(conn, -32600, batch);
+            }
             Said::Request { id, token, method, params } => {
-                let asked = Asked { conn, id, token, batch };
+                let asked = Asked { conn, id, token, batch, modern: false };
                 return self.request(asked, &method, params.as_deref(), crowded);
             }
             Said::Invalid { token: Some(token), code } => {
@@ -57,13 +76,27 @@ impl Oracle {
             }
             Said::Invalid { token: None, code } => return self.unreadable(conn, code, batch),
             Said::Notification { method, params } => {
-                if method == "notifications/cancelled" {
+                if self.party(conn).is_some() {
+                    self.notified_acp(conn, &method, params.as_deref());
+                } else if method == "notifications/cancelled" {
                     self.cancelled(conn, params.as_deref());
+                } else {
+                    self.notified(conn, &method, params.as_deref());
                 }
             }
-            Said::Response { .. } | Said::Batch(_) => self.mark(Mark::UnaskedResponse),
+            Said::Response { id, result } => self.response(conn, id, result, text),
+            Said::Batch(_) => {}
         }
         self.settle_silently(conn, batch);
+    }
+
+    fn notified(&mut self, conn: u64, method: &str, params: Option<&str>) {
+        match method {
+            "notifications/progress" => self.peer_progress(conn, params),
+            "notifications/tasks/status" => self.hinted(conn, params),
+            "notifications/tools/list_changed" => self.forget_tools(conn),
+            _ => {}
+        }
     }
 
     fn settle_silently(&mut self, conn: u64, batch: Option<u64>) {
@@ -98,7 +131,8 @@ impl Oracle {
 
     pub(super) fn unreadable(&mut self, conn: u64, code: i64, batch: Option<u64>) {
         let Some(entry) = self.conns.get(&conn) else { return };
-        let token = if entry.rules().null_id { "null" } else { "-" };
+        let null = entry.rules().null_id && !(entry.rules.is_none() && entry.stateless);
+        let token = if null { "null" } else { "-" };
         self.settle(conn, batch, Some(format!("{token}:E {code}")));
     }
 
@@ -117,7 +151,17 @@ impl Oracle {
 
     /// Answers a request, once.
     pub(super) fn answer(&mut self, asked: &Asked, what: &str) {
-        self.settle(asked.conn, asked.batch, Some(format!("{}:{what}", asked.token)));
+        // MOD-02
+        let complete = asked.modern
+            && !["E ", "task ", "input_required "].iter().any(|start| what.starts_with(start));
+        let kind = if complete { "complete " } else { "" };
+        let text = format!("{}:{kind}{what}", asked.token);
+        let handle = what.starts_with("task ");
+        match asked.batch {
+            // A task's handle stays, or nobody could reach the task (MOD-04).
+            None if asked.modern && !handle => self.tell_for(asked.conn, text, Some(&asked.id)),
+            batch => self.settle(asked.conn, batch, Some(text)),
+        }
     }
 
     fn request(&mut self, asked: Asked, method: &str, params: Option<&str>, crowded: bool) {
@@ -131,11 +175,25 @@ impl Oracle {
             self.mark(Mark::RefusedUnread);
             return self.answer(&asked, "E -31003 write_buffer_bytes");
         }
+        if entry.acp.is_some() {
+            return self.service(asked, method, Some(params.unwrap_or("{}")));
+        }
         let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
         let value = value.unwrap_or(Value::Null);
+        if entry.client.is_some() {
+            return self.request_of_server(asked, method, &value);
+        }
+        if let Some(claim) = modern::claim_of(&value) {
+            return self.stateless_request(asked, method, &value, claim);
+        }
+        let entry = &self.conns[&asked.conn];
         match (method, entry.rules) {
             ("ping", _) => self.answer(&asked, "{}"),
             ("initialize", None) if asked.batch.is_none() => self.initialize(&asked, &value),
+            // MOD-01: these exist for who speaks for himself alone, and he did not.
+            ("server/discover" | "subscriptions/listen" | "tasks/update", None) => {
+                self.answer(&asked, "E -32602");
+            }
             // RPC-04
             ("initialize", _) | (_, None) => {
                 self.mark(Mark::OutOfTurn);
@@ -148,15 +206,7 @@ impl Oracle {
 
     fn method(&mut self, asked: Asked, method: &str, params: &Value, tasks: bool) {
         match method {
-            "tools/list" => {
-                let rules = self.conns[&asked.conn].rules();
-                let tools = &self.settings.catalog;
-                let typed = tools.iter().any(|tool| tool.output_schema.is_some());
-                let has = |member: &&&str| **member != "outputSchema" || typed;
-                let members: Vec<&str> = rules.tool_members.iter().filter(has).copied().collect();
-                let text = format!("L {} {}", tools.iter().count(), members.join(" "));
-                self.answer(&asked, &text);
-            }
+            "tools/list" => self.list_tools(&asked, self.conns[&asked.conn].rules().tool_members),
             "tools/call" => self.call(asked, params, tasks),
             "logging/setLevel" => {
                 let level = LogLevel::ALL.into_iter().find(|l| params["level"] == l.as_str());
@@ -177,6 +227,15 @@ impl Oracle {
         }
     }
 
+    pub(super) fn list_tools(&mut self, asked: &Asked, members: &[&str]) {
+        let tools = &self.settings.catalog;
+        let typed = tools.iter().any(|tool| tool.output_schema.is_some());
+        let has = |member: &&&str| **member != "outputSchema" || typed;
+        let members: Vec<&str> = members.iter().filter(has).copied().collect();
+        let text = format!("L {} {}", tools.iter().count(), members.join(" "));
+        self.answer(asked, &text);
+    }
+
     fn initialize(&mut self, asked: &Asked, params: &Value) {
         let Some(version) = params["protocolVersion"].as_str() else {
             return self.answer(asked, "E -32602");
@@ -184,6 +243,7 @@ impl Oracle {
         let rules = dialects::agreed(version);
         let entry = self.conns.get_mut(&asked.conn).expect("it asks");
         entry.rules = Some(rules);
+        entry.able = Able::of_client(&params["capabilities"], rules.tasks);
         // TSK-01, TSK-40
         let tasks = match (rules.tasks, entry.identity.as_str()) {
             (false, _) => "none",
@@ -193,7 +253,7 @@ impl Oracle {
         self.answer(asked, &format!("I {} {tasks}", rules.revision));
     }
 
-    fn status(&mut self, asked: &Asked) {
+    pub(super) fn status(&mut self, asked: &Asked) {
         let count =
             |wanted: &dyn Fn(&Job) -> bool| self.jobs.iter().filter(|job| wanted(job)).count();
         let queued = count(&|job| !job.runs());
@@ -209,10 +269,7 @@ impl Oracle {
         let settings = std::sync::Arc::clone(&self.settings);
         let Some(tool) = settings.catalog.get(name) else { return self.answer(&asked, "E -32602") };
         // TSK-03, TSK-11
-        let ttl = params.get("task").filter(|_| tasks).map(|task| {
-            let absent = task.is_object() && task.get("ttl").is_none();
-            if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
-        });
+        let ttl = params.get("task").filter(|_| tasks).map(read_ttl);
         if ttl == Some(None) {
             return self.answer(&asked, "E -32602");
         }
@@ -226,11 +283,24 @@ impl Oracle {
             self.mark(Mark::TaskMisuse);
             return self.answer(&asked, "E -32601");
         }
-        let arguments = &params["arguments"];
+        let token = params.pointer("/_meta/progressToken");
+        self.admit(asked, tool, &params["arguments"], token, ttl.flatten(), None);
+    }
+
+    /// A call of a tool that may be called like this; `ttl` is there when it is to be a task.
+    pub(super) fn admit(
+        &mut self,
+        asked: Asked,
+        tool: &Tool,
+        arguments: &Value,
+        token: Option<&Value>,
+        ttl: Option<Option<u64>>,
+        claim: Option<Claim>,
+    ) {
         if tool.check.is_some() && !arguments["text"].is_string() {
             return self.answer(&asked, "E -32602");
         }
-        let limits = &settings.limits;
+        let limits = &self.settings.limits;
         if self.jobs.len() >= limits.running_max + limits.queued_max {
             self.mark(Mark::QueueFull);
             return self.answer(&asked, "E -31003 queue");
@@ -240,14 +310,17 @@ impl Oracle {
             Ladder::Handler { patience } => (nanos(patience), false),
             Ladder::Command { kill_grace } => (nanos(kill_grace), true),
         };
-        let token = params.pointer("/_meta/progressToken").map(Value::to_string);
+        let token = token.map(Value::to_string);
         let mut job = Job {
             nonce,
             conn: asked.conn,
             owner: self.conns[&asked.conn].identity.clone(),
             whose: For::Task,
+            claim,
+            asks: BTreeMap::new(),
+            asking: false,
             of_task: false,
-            tool: name.to_owned(),
+            tool: tool.name.to_string(),
             wait,
             command,
             timeout: tool.timeout.map(nanos),
@@ -257,7 +330,7 @@ impl Oracle {
             last: None,
             held: None,
         };
-        if let Some(Some(ttl)) = ttl {
+        if let Some(ttl) = ttl {
             job.of_task = true;
             return self.create(&asked, job, ttl);
         }
@@ -280,28 +353,25 @@ impl Oracle {
     }
 
     pub(super) fn wait_for(&mut self, asked: Asked, what: What) {
-        let Asked { conn, id, token, batch } = asked;
+        let Asked { conn, id, token, batch, modern } = asked;
         let entry = self.conns.get_mut(&conn).expect("it asks");
-        entry.pending.push(Pending { id, token, what, batch });
+        entry.pending.push(Pending { id, token, what, batch, modern, listens: None });
     }
 
     /// Takes a request that waits, to answer or forget it.
     pub(super) fn take_pending(&mut self, conn: u64, id: &Id) -> Option<Asked> {
         let pending = &mut self.conns.get_mut(&conn)?.pending;
         let at = pending.iter().position(|pending| pending.id == *id)?;
-        let Pending { id, token, batch, .. } = pending.remove(at);
-        Some(Asked { conn, id, token, batch })
+        let Pending { id, token, batch, modern, .. } = pending.remove(at);
+        Some(Asked { conn, id, token, batch, modern })
     }
 
     /// CAN-08, CAN-09, CAN-14
     fn cancelled(&mut self, conn: u64, params: Option<&str>) {
-        let params = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let params = params.filter(Value::is_object).unwrap_or(Value::Null);
-        let id = params.get("requestId").and_then(|id| slow::read_id(&id.to_string()));
-        let reason = params.get("reason").is_none_or(Value::is_string);
-        let Some(id) = id.filter(|_| reason) else { return self.mark(Mark::MalformedCancel) };
+        let Some(id) = named_by_cancel(params) else { return self.mark(Mark::MalformedCancel) };
         let pending = self.conns[&conn].pending.iter().find(|pending| pending.id == id);
-        let Some(what) = pending.map(|pending| pending.what) else {
+        let Some((what, listens)) = pending.map(|pending| (pending.what, pending.listens.clone()))
+        else {
             return self.mark(Mark::IgnoredCancel);
         };
         let asked = self.take_pending(conn, &id).expect("it waits");
@@ -317,7 +387,44 @@ impl Oracle {
                 self.mark(Mark::CancelledWait);
                 self.forget_waiter(task, conn, &id);
             }
+            What::Cancel => {
+                self.mark(Mark::Unsubscribed);
+                self.unlisten(conn, &id, listens);
+            }
         }
         self.close_if_finished(conn);
+    }
+}
+
+/// The ttl a requestor wants, none for whatever is usual; nothing when it cannot be read (TSK-11).
+pub(super) fn read_ttl(task: &Value) -> Option<Option<u64>> {
+    let absent = task.is_object() && task.get("ttl").is_none();
+    if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
+}
+
+/// The request a cancel names, if it is none that is to be ignored (CAN-14).
+pub(super) fn named_by_cancel(params: Option<&str>) -> Option<Id> {
+    let params = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let params = params.filter(Value::is_object).unwrap_or(Value::Null);
+    let id = params.get("requestId").and_then(|id| slow::read_id(&id.to_string()));
+    let reason = params.get("reason").is_none_or(Value::is_string);
+    id.filter(|_| reason)
+}
+
+/// The request whose unsent messages this frame takes back (MOD-04).
+pub fn recalled_by(frame: &[u8]) -> Option<Id> {
+    let text = b"notifications/cancelled";
+    if !frame.windows(text.len()).any(|window| window == text) {
+        return None;
+    }
+    match slow::classify(frame, usize::MAX) {
+        Said::Notification { method, params } if method == "notifications/cancelled" => {
+            named_by_cancel(params.as_deref())
+        }
+        Said::Notification { .. }
+        | Said::Request { .. }
+        | Said::Response { .. }
+        | Said::Batch(_)
+        | Said::Invalid { .. } => None,
     }
 }

@@ -11,25 +11,27 @@ use crate::slow::Id;
 
 impl Task {
     /// The task as its owner is told of it (TSK-12, TSK-34).
-    fn shown(&self, poll: u64) -> String {
+    pub(super) fn shown(&self, poll: u64) -> String {
         let Self { nonce, status, message, ttl, .. } = self;
         let stamp = |wall: u64| Wall::from_millis(wall).to_iso8601();
         let (created, updated) = (stamp(self.created), stamp(self.updated));
         format!("#{nonce} {status} {message:?} {created} {updated} {} {poll}", ttl / 1_000_000)
     }
 
-    fn is_over(&self) -> bool {
-        self.status != "working"
+    /// Whether nothing changes it any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        !matches!(self.status, "working" | "input_required")
     }
 }
 
 impl Oracle {
-    fn show(&self, at: usize) -> String {
+    pub(super) fn show(&self, at: usize) -> String {
         let poll = u64::try_from(self.settings.tasks.poll_interval.as_millis()).unwrap_or(0);
         self.tasks[at].shown(poll)
     }
 
-    pub(super) fn create(&mut self, asked: &Asked, job: Job, ttl: Option<u64>) {
+    pub(super) fn create(&mut self, asked: &Asked, mut job: Job, ttl: Option<u64>) {
         let owner = self.conns[&asked.conn].identity.clone();
         let limits = &self.settings.limits;
         // TSK-36
@@ -57,6 +59,11 @@ impl Oracle {
         };
         let ttl = ttl.map_or(usual, |ttl| ttl.saturating_mul(1_000_000).min(most));
         let running = self.jobs.len() >= self.settings.limits.running_max;
+        let creator = (!asked.modern).then_some(asked.conn);
+        if let Some(claim) = &mut job.claim {
+            // EXT-02: tasks tell nothing by themselves.
+            (claim.log, job.token) = (None, None);
+        }
         self.tasks.push(Task {
             nonce: job.nonce,
             owner,
@@ -69,7 +76,8 @@ impl Oracle {
             ttl,
             timer: self.now.saturating_add(ttl),
             overdue: false,
-            creator: asked.conn,
+            creator,
+            listeners: Vec::new(),
             place: self.next_place,
             waiters: Vec::new(),
             outcome: None,
@@ -78,11 +86,12 @@ impl Oracle {
         self.jobs.push(job);
         self.mark(Mark::TaskCreated);
         let shown = self.show(self.tasks.len() - 1);
-        self.answer(asked, &format!("T {shown}"));
+        let form = if asked.modern { "task" } else { "T" };
+        self.answer(asked, &format!("{form} {shown}"));
     }
 
     /// The task named by `params`, if whoever asks may know of it (TSK-27, TSK-39).
-    fn named(&mut self, asked: &Asked, params: &Value) -> Option<usize> {
+    pub(super) fn named(&mut self, asked: &Asked, params: &Value) -> Option<usize> {
         let id = params["taskId"].as_str();
         let viewer = &self.conns[&asked.conn].identity;
         let named =
@@ -117,8 +126,10 @@ impl Oracle {
             return;
         }
         self.tasks[at].waiters.push((asked.conn, asked.id.clone()));
+        self.tasks[at].waiters.sort();
         let nonce = self.tasks[at].nonce;
         self.wait_for(asked, What::Task(nonce));
+        self.offer_inputs(nonce);
     }
 
     /// TSK-19 to TSK-22: oldest first, what comes after the cursor.
@@ -157,12 +168,15 @@ impl Oracle {
             self.mark(Mark::CancelOfEnded);
             return self.answer(asked, "E -32602");
         }
-        let nonce = self.tasks[at].nonce;
+        self.cancel_live_task(self.tasks[at].nonce);
+        let shown = self.show(at);
+        self.answer(asked, &format!("G {shown}"));
+    }
+
+    pub(super) fn cancel_live_task(&mut self, nonce: u64) {
         self.mark(Mark::TaskCancelled);
         self.end_task(nonce, "cancelled", "cancelled".to_owned(), "E -31001".to_owned());
         self.disown(nonce, "Requested");
-        let shown = self.show(at);
-        self.answer(asked, &format!("G {shown}"));
     }
 
     pub(super) fn forget_waiter(&mut self, nonce: u64, conn: u64, id: &Id) {
@@ -193,12 +207,31 @@ impl Oracle {
             task.timer = self.now.saturating_add(late);
             self.marks.insert(Mark::LateResult);
         }
-        let (creator, waiters) = (task.creator, std::mem::take(&mut task.waiters));
-        if self.settings.tasks.status_notifications {
+        let waiters = std::mem::take(&mut task.waiters);
+        self.announce(at);
+        self.answer_waiters(waiters, &outcome);
+    }
+
+    /// TSK-18, MOD-08
+    pub(super) fn announce(&mut self, at: usize) {
+        if let Some(creator) = self.tasks[at].creator
+            && self.settings.tasks.status_notifications
+        {
             let shown = self.show(at);
             self.tell(creator, format!("status {shown}"));
         }
-        self.answer_waiters(waiters, &outcome);
+        self.tell_of_task(at);
+    }
+
+    /// TSK-28: between working and waiting for input; whether that changed anything.
+    pub(super) fn change_task(&mut self, nonce: u64, from: &str, to: &'static str) -> bool {
+        let wanted = |task: &Task| task.nonce == nonce && task.status == from;
+        let Some(at) = self.tasks.iter().position(wanted) else { return false };
+        let task = &mut self.tasks[at];
+        task.status = to;
+        task.updated = task.updated.max(self.wall);
+        self.announce(at);
+        true
     }
 
     fn answer_waiters(&mut self, mut waiters: Vec<(u64, Id)>, outcome: &str) {
@@ -224,6 +257,7 @@ impl Oracle {
             return self.mark(Mark::Overdue);
         }
         let task = self.tasks.remove(at);
+        self.forget_topic(nonce, &task.listeners);
         if !task.is_over() {
             self.mark(Mark::ExpiredWorking);
             self.disown(nonce, "Expired");
@@ -241,11 +275,13 @@ impl Oracle {
         }
         let conns: Vec<u64> = self.conns.keys().copied().collect();
         for conn in conns {
+            self.end_subscriptions(conn);
             let waiting: Vec<Id> =
                 self.conns[&conn].pending.iter().map(|pending| pending.id.clone()).collect();
             for id in waiting {
                 let asked = self.take_pending(conn, &id).expect("it waits");
-                self.answer(&asked, "E -31005");
+                let cut_off = self.party(conn).map(|party| party.cancelled("Shutdown"));
+                self.answer(&asked, cut_off.as_deref().unwrap_or("E -31005"));
             }
             self.close_if_finished(conn);
         }
@@ -253,5 +289,6 @@ impl Oracle {
         for nonce in jobs {
             self.disown(nonce, "Shutdown");
         }
+        self.parked.clear();
     }
 }

@@ -2,7 +2,7 @@
 
 use ceased_core::event::AfterInput;
 
-use super::{Conn, Drain, Ended, Oracle, nanos};
+use super::{Conn, Drain, Ended, Oracle, Out, nanos};
 use crate::sim::mark::Mark;
 
 /// What is due; of what is due at the same moment the first goes first.
@@ -13,8 +13,19 @@ enum Due {
     Task(String, u64),
     Stall(u64),
     Linger(u64),
+    /// A parked call, by its state, which is how the engine orders them.
+    Parked(String, u64),
+    /// A request of ours, by its connection and its place among all there ever were.
+    Call(u64, u64),
+    /// A task at a peer, by the request that created it.
+    Poll(u64, u64),
     Kill,
     End,
+}
+
+/// Every request of ours that may be overdue.
+fn outs(conn: &Conn) -> impl Iterator<Item = &Out> {
+    conn.calls.iter().chain(conn.remote.iter().map(|remote| &remote.out))
 }
 
 impl Oracle {
@@ -30,6 +41,14 @@ impl Oracle {
             .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
             .chain(of_conn(|conn| conn.stall, Due::Stall))
             .chain(of_conn(|conn| conn.linger, Due::Linger))
+            .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
+            .chain(self.conns.iter().flat_map(|(at, conn)| {
+                let timed = |out: &Out| out.timer.map(|due| (due, Due::Call(*at, out.number)));
+                let polls = conn.remote.iter().filter_map(|remote| {
+                    remote.poll_timer.map(|due| (due, Due::Poll(*at, remote.out.number)))
+                });
+                outs(conn).filter_map(timed).chain(polls).collect::<Vec<_>>()
+            }))
             .chain(drain.and_then(|drain| drain.kill).map(|at| (at, Due::Kill)))
             .chain(drain.and_then(|drain| drain.end).map(|at| (at, Due::End)))
     }
@@ -41,7 +60,11 @@ impl Oracle {
         let tasks = self.tasks.iter().map(|task| task.timer);
         let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
-        jobs.chain(tasks).chain(conns).chain(drain).min()
+        let parked = self.parked.iter().map(|parked| parked.timer);
+        let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
+        let remote = self.conns.values().flat_map(|conn| &conn.remote);
+        let polls = remote.filter_map(|remote| remote.poll_timer);
+        jobs.chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).chain(polls).min()
     }
 
     pub(super) fn tick(&mut self) {
@@ -55,6 +78,9 @@ impl Oracle {
                     self.close(conn, "Stalled", false);
                 }
                 Due::Linger(conn) => self.linger_is_over(conn),
+                Due::Parked(_, nonce) => self.nobody_came_back(nonce),
+                Due::Call(conn, number) => self.call_is_overdue(conn, number),
+                Due::Poll(conn, number) => self.poll_is_due(conn, number),
                 Due::Kill => {
                     self.drain.as_mut().expect("its timer was due").kill = None;
                     self.kill_everything();
@@ -80,12 +106,15 @@ impl Oracle {
                 self.abandon_requests(conn, pending);
                 self.close_if_finished(conn);
             }
+            // Outside a session there is nothing a server may send unasked.
+            Ended::Finished(AfterInput::AnswerAndProbe(_)) if entry.rules.is_none() => {}
             Ended::Finished(AfterInput::AnswerAndProbe(every)) => {
                 entry.linger = Some(now + nanos(every));
                 entry.probes += 1;
                 let probe = entry.probes;
                 self.mark(Mark::Probed);
-                self.tell(conn, format!("probe {probe}"));
+                let name = self.party(conn).map_or(probe.to_string(), |_| "acp".to_owned());
+                self.tell(conn, format!("probe {name}"));
             }
         }
     }

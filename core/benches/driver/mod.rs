@@ -1,0 +1,289 @@
+//! An engine driven as fast as it goes, for benchmarks: nothing is checked but what the next step
+//! needs, and no allocation is made that an engine's host could do without.
+
+#![allow(dead_code, reason = "each benchmark uses its part")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::action::Action;
+use ceased_core::engine::Engine;
+use ceased_core::event::{Event, Identity, Outcome};
+use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::role::Role;
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now, Wall};
+use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+const NEWEST: &str = "2025-11-25";
+/// 2025-11-01T00:00:00Z
+const WALL_START: u64 = 1_761_955_200_000;
+const CONN: ConnId = ConnId::new(1);
+const RESULT: &str =
+    r#"{"content":[{"type":"text","text":"abcdefghijklmnopqrstuvwxyz ABCDE"}],"isError":false}"#;
+
+const CALL: &str = r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"}}"#;
+
+const TASK: &str = r#"{"name":"echo","arguments":{"text":"t"},"task":{"ttl":600000}}"#;
+
+/// Ids that look random and are the same in every run.
+struct Scattered(u64);
+
+impl Mint for Scattered {
+    fn uuid(&mut self) -> Uuid {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let bits = (u128::from(self.0) << 64) | u128::from(self.0.rotate_left(29));
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
+    }
+}
+
+/// An engine with one peer whose session is ready.
+pub(crate) struct Driver {
+    engine: Engine,
+    now: Now,
+    actions: Vec<Action>,
+    running: VecDeque<JobId>,
+    frame: String,
+    next_id: u64,
+    /// The ids of the tasks that were created, as they stand on the wire.
+    pub(crate) tasks: Vec<String>,
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Driver {
+    /// A driver whose limits stand in nobody's way.
+    ///
+    /// # Panics
+    /// When the engine does not answer as it should.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        let most = usize::MAX / 16;
+        let limits = Limits {
+            inflight_max: most,
+            running_max: most,
+            live_tasks_max: most,
+            stored_tasks_max: most,
+            stored_bytes_max: most,
+            task_ops_per_second: None,
+            ..Limits::default()
+        };
+        let echo = Tool {
+            name: "echo".into(),
+            title: None,
+            description: None,
+            input_schema: r#"{"type":"object"}"#.into(),
+            output_schema: None,
+            task_support: TaskSupport::Optional,
+            timeout: Some(Duration::from_secs(600)),
+            ladder: Ladder::Handler { patience: Duration::from_secs(10) },
+            check: None,
+            on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
+            allow: ceased_core::access::Allow::Everyone,
+            payload: None,
+        };
+        let catalog = Catalog::new([echo]);
+        let settings =
+            Settings { limits, tasks: TaskPolicy::default(), catalog, ..Settings::default() };
+        let mut driver = Self {
+            engine: Engine::new(Arc::new(settings), Box::new(Scattered(1))),
+            now: Now { at: Instant::from_nanos(1), wall: Wall::from_millis(WALL_START) },
+            actions: Vec::with_capacity(64),
+            running: VecDeque::with_capacity(4096),
+            frame: String::with_capacity(512),
+            next_id: 1,
+            tasks: Vec::new(),
+        };
+        driver.handle(Event::Opened {
+            conn: CONN,
+            identity: Identity::User(1000),
+            role: Role::Server,
+        });
+        let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
+        let params = format!(r#"{{"protocolVersion":"{NEWEST}",{client}}}"#);
+        driver.request("initialize", &params);
+        driver.hand_in(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        assert!(driver.said() > 0, "the session is not ready");
+        driver
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.engine.handle(self.now, event, &mut self.actions);
+        self.hear();
+    }
+
+    /// Remembers what was started; there is nothing else to carry out.
+    fn hear(&mut self) {
+        for action in self.actions.drain(..) {
+            if let Action::Start { job, .. } = action {
+                self.running.push_back(job);
+            }
+        }
+    }
+
+    fn hand_in(&mut self, frame: &str) {
+        self.handle(Event::Frame { conn: CONN, frame: frame.as_bytes() });
+    }
+
+    /// One request with an id of its own, which is returned.
+    pub(crate) fn request(&mut self, method: &str, params: &str) -> u64 {
+        use std::fmt::Write as _;
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        let _ =
+            write!(frame, r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        self.hand_in(&frame);
+        self.frame = frame;
+        id
+    }
+
+    /// Bytes that were said to the peer, which takes them all.
+    ///
+    /// # Panics
+    /// When the peer was thrown out.
+    pub(crate) fn said(&mut self) -> usize {
+        let outbox = self.engine.outbox(CONN).expect("the peer is still there");
+        let bytes = outbox.len();
+        outbox.advance(bytes);
+        bytes
+    }
+
+    /// A ping and its answer.
+    pub(crate) fn ping(&mut self) -> usize {
+        self.request("ping", "{}");
+        self.said()
+    }
+
+    /// A call, started and not answered.
+    pub(crate) fn start_call(&mut self) -> u64 {
+        let id = self.request("tools/call", CALL);
+        self.handle(Event::Turn);
+        id
+    }
+
+    /// The job that has run longest is done.
+    ///
+    /// # Panics
+    /// When none runs.
+    pub(crate) fn finish_job(&mut self) {
+        let job = self.running.pop_front().expect("a job runs");
+        let result = RawValue::from_string(RESULT.into()).expect("it is JSON");
+        self.handle(Event::Done { job, outcome: Outcome::Result(result) });
+    }
+
+    /// A call and the answer to the oldest one.
+    pub(crate) fn call(&mut self) -> usize {
+        self.start_call();
+        self.finish_job();
+        self.said()
+    }
+
+    /// A call that is cancelled at once, and whose handler then returns.
+    pub(crate) fn cancelled_call(&mut self) -> usize {
+        let id = self.start_call();
+        self.cancel_call(id);
+        self.stop_last();
+        self.said()
+    }
+
+    /// Cancels a call.
+    pub(crate) fn cancel_call(&mut self, id: u64) {
+        use std::fmt::Write as _;
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        let _ = write!(
+            frame,
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        );
+        self.hand_in(&frame);
+        self.frame = frame;
+    }
+
+    /// The handler of the job that was started last has seen its flag.
+    ///
+    /// # Panics
+    /// When none runs.
+    pub(crate) fn stop_last(&mut self) {
+        let job = self.running.pop_back().expect("a job runs");
+        self.handle(Event::Done { job, outcome: Outcome::Stopped });
+    }
+
+    /// A task that goes on.
+    ///
+    /// # Panics
+    /// When none was created.
+    pub(crate) fn start_task(&mut self) {
+        self.said();
+        self.request("tools/call", TASK);
+        let outbox = self.engine.outbox(CONN).expect("the peer is still there");
+        let text = String::from_utf8_lossy(outbox.pending());
+        let key = "\"taskId\":\"";
+        let at = text.find(key).expect("a task was created") + key.len();
+        self.tasks.push(text[at..at + 36].to_owned());
+        self.said();
+        self.handle(Event::Turn);
+    }
+
+    /// `tasks/get` of one of [`Driver::tasks`].
+    pub(crate) fn get_task(&mut self, which: usize) -> usize {
+        let task = std::mem::take(&mut self.tasks[which]);
+        self.task_request("tasks/get", &task);
+        self.tasks[which] = task;
+        self.said()
+    }
+
+    /// `tasks/cancel` of the task created last.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn cancel_task(&mut self) -> usize {
+        let task = self.tasks.pop().expect("there is a task");
+        self.task_request("tasks/cancel", &task);
+        self.said()
+    }
+
+    fn task_request(&mut self, method: &str, task: &str) {
+        use std::fmt::Write as _;
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        let id = self.next_id;
+        self.next_id += 1;
+        let _ = write!(
+            frame,
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"taskId":"{task}"}}}}"#
+        );
+        self.hand_in(&frame);
+        self.frame = frame;
+    }
+
+    /// The first page of `tasks/list`.
+    pub(crate) fn list_tasks(&mut self) -> usize {
+        self.request("tasks/list", "{}");
+        self.said()
+    }
+
+    /// Lets time pass; nobody is told.
+    pub(crate) fn wait(&mut self, span: Duration) {
+        self.now.at = self.now.at + span;
+    }
+
+    /// Whether the engine wants to be told that time has passed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.engine.deadline().is_some_and(|(at, _)| at <= self.now.at)
+    }
+
+    /// Tells the engine that time has passed.
+    pub(crate) fn tick(&mut self) {
+        self.handle(Event::Tick);
+    }
+}

@@ -1,0 +1,75 @@
+//! `ceased/cancel`: stops a job by its number, whatever asked for it.
+//!
+//! The protocols let a peer take back its own requests and cancel its tasks. This is for the person
+//! in front of a list of jobs, who may have to stop a call of another connection.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Engine;
+use crate::action::{Cancel, Why};
+use crate::connection::Reply;
+use crate::event::Identity;
+use crate::id::{ConnId, JobId};
+use crate::job::{Job, JobState, Purpose};
+use crate::message::{ErrorObject, text};
+use crate::params::{self, Given};
+
+impl Engine {
+    /// Whether the peer of a connection sees and may do everything.
+    pub(super) fn is_operator(&self, conn: ConnId) -> bool {
+        self.identity(conn).is_some_and(|viewer| self.settings.operators.contains(viewer))
+    }
+
+    /// Whether the peer of a connection may know of a job (TSK-39). Nobody vouches for anonymous
+    /// peers, so that what one of them runs is no business of the others (TSK-40).
+    pub(super) fn may_see(&self, conn: ConnId, job: &Job) -> bool {
+        let own = match self.identity(conn) {
+            None => false,
+            Some(Identity::Anonymous) => job.conn == conn,
+            Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
+        };
+        // Nobody may know of a task that is only being created (DUR-01).
+        let exists = !matches!(job.state, JobState::Held(_));
+        exists && (own || self.is_operator(conn))
+    }
+
+    /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:
+    /// whoever made it has not taken it back. A task is cancelled as by `tasks/cancel`.
+    pub(super) fn cancel_any_job(&mut self, reply: Reply, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        #[serde(expecting = "an object")]
+        struct Params<'a> {
+            job: u64,
+            #[serde(borrow, default)]
+            reason: Given<'a>,
+        }
+        let params: Params<'_> = match params::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let (id, conn) = (JobId::new(params.job), reply.conn);
+        let seen = self.jobs.get(&id).filter(|job| self.may_see(conn, job));
+        let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
+            let message = alloc::format!("there is no job {}: it never was, or it ended", id.get());
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let (purpose, task) = (job.purpose.clone(), job.task);
+        let reason = params.reason.0.and_then(text).map(|reason| self.clean(&reason));
+        match (purpose, task) {
+            (Purpose::Task, Some(task)) => self.cancel_live_task(conn, task, reason),
+            // It is being stopped already.
+            (Purpose::Nobody, _) => {}
+            (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
+                }
+                self.note_job_cancelled(conn, id);
+                self.withdraw(id, Why::Requested);
+            }
+        }
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+}

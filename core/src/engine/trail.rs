@@ -1,0 +1,73 @@
+//! The trail: what is told of tasks for the audit, and what identities do too often (TSK-41).
+
+use super::Engine;
+use crate::action::Note;
+use crate::id::{ConnId, JobId, TaskId};
+use crate::suspicion::Suspicion;
+
+impl Engine {
+    /// A task was created, and will not be undone.
+    pub(super) fn note_creation(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let Some((job, conn)) =
+            task.job.and_then(|id| self.jobs.get(&id).map(|job| (id, job.conn)))
+        else {
+            return;
+        };
+        let (identity, tool) = (task.owner.clone(), task.tool.clone());
+        let live = self.tasks.live(&identity);
+        self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
+    }
+
+    /// A task has ended, and will not be undone.
+    pub(super) fn note_end(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let (identity, tool, status) = (task.owner.clone(), task.tool.clone(), task.status);
+        self.note(Note::TaskEnded { identity, task: id, tool, status });
+    }
+
+    /// What came of a task is about to be handed out, if anything has come of it.
+    pub(super) fn note_retrieval(&mut self, conn: ConnId, id: TaskId, method: &'static str) {
+        let Some(identity) = self.identity(conn).cloned() else { return };
+        let ended = self.tasks.get(id).filter(|task| task.view().status.is_terminal());
+        let Some(tool) = ended.map(|task| task.tool.clone()) else { return };
+        let task = id;
+        self.note(Note::TaskRetrieved { conn, identity, task, tool, method });
+    }
+
+    /// A job was cancelled by its number.
+    pub(super) fn note_job_cancelled(&mut self, conn: ConnId, id: JobId) {
+        let Some(identity) = self.identity(conn).cloned() else { return };
+        let Some(job) = self.jobs.get(&id) else { return };
+        let reason = job.cancel.as_ref().and_then(|cancel| cancel.reason.clone());
+        let tool = job.tool.name.clone();
+        self.note(Note::JobCancelled { conn, identity, job: id, tool, reason });
+    }
+
+    /// A task was asked for: too early, if its `pollInterval` has not passed since the last time.
+    /// Once it has ended nobody has a reason to ask again.
+    pub(super) fn note_poll(&mut self, conn: ConnId, task: TaskId) {
+        let (now, interval) = (self.now.at, self.settings.tasks.poll_interval);
+        let Some(task) = self.tasks.get_mut(task) else { return };
+        let before = task.polled.replace(now);
+        if before.is_some_and(|before| now - before < interval) {
+            self.suspect(conn, Suspicion::FastPolls);
+        }
+    }
+
+    /// Counts what an identity does too often, and says so once it has.
+    pub(super) fn suspect(&mut self, conn: ConnId, pattern: Suspicion) {
+        match pattern {
+            Suspicion::UnknownTasks => self.counters.unknown_tasks += 1,
+            Suspicion::FastPolls => self.counters.fast_polls += 1,
+        }
+        let policy = self.settings.limits.suspicion;
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let identity = connection.identity.clone();
+        if self.watch.count(&identity, pattern, self.now.at, &policy) {
+            self.counters.suspicions += 1;
+            let (count, window) = (policy.threshold(pattern), policy.window);
+            self.note(Note::Suspicious { conn, identity, pattern, count, window });
+        }
+    }
+}

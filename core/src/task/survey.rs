@@ -1,0 +1,59 @@
+//! The table of tasks as views see it: counts, and the newest.
+
+use alloc::vec::Vec;
+
+use super::{Disk, Owner, Status, Task, Tasks};
+use crate::event::Identity;
+use crate::id::TaskId;
+
+impl Tasks {
+    /// How many there are in each status, in the order of [`Status::ALL`].
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Status, usize)> {
+        Status::ALL.into_iter().zip(self.counts)
+    }
+
+    /// Counts a task as what it shows itself as now.
+    pub(crate) fn recount(&mut self, id: TaskId) {
+        let Some(task) = self.by_id.get_mut(&id) else { return };
+        let shown = task.view().status;
+        self.counts[task.counted as usize] -= 1;
+        self.counts[shown as usize] += 1;
+        task.counted = shown;
+    }
+
+    /// Every task is counted as what it shows itself as.
+    ///
+    /// # Panics
+    /// When one is not.
+    pub(super) fn check_counts(&self) {
+        for (status, count) in self.counts() {
+            let shows = |task: &&Task| task.view().status == status;
+            let found = self.by_id.values().filter(shows).count();
+            assert_eq!(found, count, "tasks that are {status} are counted");
+        }
+    }
+
+    /// How many tasks of an identity have not ended.
+    pub(crate) fn live(&self, owner: &Identity) -> usize {
+        self.owners.get(owner).map_or(0, |owner| owner.live)
+    }
+
+    /// The newest tasks, newest first: of one identity, or of everybody.
+    pub(crate) fn newest(&self, owner: Option<&Identity>, max: usize) -> Vec<TaskId> {
+        // Nobody may know of a task that is only being created (DUR-01).
+        let exists = |id: &TaskId| {
+            self.by_id.get(id).is_some_and(|task| !matches!(task.disk, Disk::Creating(_)))
+        };
+        let of = |owner: &Owner| -> Vec<(u64, TaskId)> {
+            let newest = owner.order.iter().rev().filter(|(_, id)| exists(id)).take(max);
+            newest.map(|(at, id)| (*at, *id)).collect()
+        };
+        let mut newest: Vec<(u64, TaskId)> = match owner {
+            Some(identity) => self.owners.get(identity).map(of).unwrap_or_default(),
+            None => self.owners.values().flat_map(of).collect(),
+        };
+        newest.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        newest.truncate(max);
+        newest.into_iter().map(|(_, id)| id).collect()
+    }
+}

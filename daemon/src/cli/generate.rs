@@ -1,0 +1,28 @@
+//! `ceased completions` and `ceased man`: what is made of the definition of the command line.
+
+use std::fs;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+
+use super::args::{Arguments, CompletionsArgs, ManArgs};
+use super::{Exit, Failure, Io};
+
+/// `ceased completions`.
+pub(super) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Arguments::command(), "ceased", &mut script);
+    io.out.write_all(&script)?;
+    Ok(Exit::Done)
+}
+
+/// `ceased man`: `ceased.1`, and `ceased-COMMAND.1` for every command people use.
+pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
+    let dir = &args.dir;
+    let fail = |path: &Path, why| {
+        Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
+    };
+    fs::create_dir_all(dir).map_err(|why| fail(dir, why))?;
+    clap_mangen::generate_to(Arguments::command(), dir).map_err(|why| fail(dir, why))?;
+    Ok(Exit::Done)
+}

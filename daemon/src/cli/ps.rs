@@ -1,0 +1,45 @@
+//! `ceased ps`: what runs, for whom, since when, and whether cancels are done; once.
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::args::ListArgs;
+use super::view::{Sort, Status, Trees};
+use super::{Backend, Exit, Failure, Io, format, reach};
+use crate::client::{Client, Error, METHOD_NOT_FOUND};
+
+/// Runs the command.
+pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let raw = status(&mut session.client)?;
+    if args.json {
+        format::raw(raw.get(), io)?;
+        return Ok(Exit::Done);
+    }
+    let status = read(&raw)?;
+    for (_, line) in status.summary() {
+        writeln!(io.out, "{line}")?;
+    }
+    for row in status.rows("", Sort::State, Trees::Whole) {
+        writeln!(io.out, "{}", row.text)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// All that the daemon tells.
+pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
+    match client.call_raw("ceased/status", json!({"detail": true})) {
+        Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => {
+            let name = client.server().info["name"].as_str().unwrap_or("this server");
+            let message = format!("{name} has no ceased/status; it is not ceased, or an older one");
+            Err(Failure::new(Exit::Failed, message))
+        }
+        status => Ok(status?),
+    }
+}
+
+/// What it means.
+pub(super) fn read(raw: &RawValue) -> Result<Status, Failure> {
+    serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))
+}

@@ -1,0 +1,129 @@
+//! `ceased top`: a live view of what runs, for whom, since when, and whether cancels are done.
+//!
+//! It asks the daemon once a second and otherwise sleeps until a key is pressed. The terminal is
+//! given back as it was, also after a panic or a signal.
+
+mod screen;
+mod state;
+
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use serde_json::json;
+
+use super::args::TopArgs;
+use super::{Backend, Exit, Failure, Io, ps, reach};
+use crate::client::{Client, Error, Interrupts};
+use screen::Theme;
+use state::{State, Wish};
+
+/// Between two looks, if nothing else is said.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A signal is noticed within this.
+const SIGNAL_WITHIN: Duration = Duration::from_millis(250);
+/// What is said to whoever made the call.
+const REASON: &str = "ceased top";
+
+/// Runs the command.
+pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+    if !io.out_is_terminal {
+        let message = "ceased top needs a terminal\nceased ps prints the same once";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let every = args.every.unwrap_or(LOOK_EVERY).max(Duration::from_millis(100));
+    let mut terminal = Terminal::take_over()?;
+    let theme = Theme::of(std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
+    let mut top = Top { client: &mut session.client, state: State::default(), theme, every };
+    top.run(&mut terminal.0)
+}
+
+/// The terminal while it is ours.
+struct Terminal(DefaultTerminal);
+
+impl Terminal {
+    fn take_over() -> Result<Self, Failure> {
+        ratatui::try_init()
+            .map(Self)
+            .map_err(|why| Failure::new(Exit::Failed, format!("cannot use the terminal: {why}")))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+struct Top<'a> {
+    client: &'a mut Client,
+    state: State,
+    theme: Theme,
+    every: Duration,
+}
+
+impl Top<'_> {
+    fn run(&mut self, terminal: &mut DefaultTerminal) -> Result<Exit, Failure> {
+        let failed = |why| Failure::new(Exit::Failed, format!("cannot use the terminal: {why}"));
+        let mut look_at = Instant::now();
+        loop {
+            if look_at <= Instant::now() {
+                let raw = match ps::status(self.client) {
+                    Ok(raw) => raw,
+                    Err(Failure { exit: Exit::Cancelled, .. }) => return Ok(Exit::Done),
+                    Err(failure) => return Err(failure),
+                };
+                self.state.show(ps::read(&raw)?);
+                look_at = Instant::now() + self.every;
+            }
+            terminal
+                .draw(|frame| screen::draw(frame, &mut self.state, self.theme))
+                .map_err(failed)?;
+            // Nothing is drawn before something has changed.
+            loop {
+                if self.client.interrupts().is_some_and(Interrupts::take) {
+                    return Ok(Exit::Done);
+                }
+                let left = look_at.saturating_duration_since(Instant::now());
+                if event::poll(left.min(SIGNAL_WITHIN)).map_err(failed)? {
+                    match self.take(&event::read().map_err(failed)?)? {
+                        Wish::Nothing => break,
+                        Wish::Leave => return Ok(Exit::Done),
+                        Wish::Cancel(job) => {
+                            self.cancel(job)?;
+                            look_at = Instant::now();
+                            break;
+                        }
+                    }
+                }
+                if look_at <= Instant::now() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: &Event) -> Result<Wish, Failure> {
+        Ok(match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.state.press(*key),
+            Event::Key(_)
+            | Event::Resize(..)
+            | Event::FocusGained
+            | Event::FocusLost
+            | Event::Mouse(_)
+            | Event::Paste(_) => Wish::Nothing,
+        })
+    }
+
+    fn cancel(&mut self, job: u64) -> Result<(), Failure> {
+        let said = match self.client.call("ceased/cancel", json!({"job": job, "reason": REASON})) {
+            Ok(_) => format!("job {job} was told to stop; it has ceased when it is gone from here"),
+            // It has ended meanwhile, or the daemon is an older one.
+            Err(Error::Rpc(error)) => error.message,
+            Err(error) => return Err(error.into()),
+        };
+        self.state.say(&said);
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The detailed status as the daemon writes it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The detailed status. Whatever a daemon leaves out is empty.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Status {
+    pub(in crate::cli) server: String,
+    pub(in crate::cli) version: String,
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) operator: bool,
+    pub(in crate::cli) draining: bool,
+    pub(in crate::cli) connections: u64,
+    pub(in crate::cli) running: u64,
+    pub(in crate::cli) queued: u64,
+    pub(in crate::cli) cancelling: u64,
+    pub(in crate::cli) jobs: Vec<Job>,
+    pub(in crate::cli) tasks: BTreeMap<String, u64>,
+    pub(in crate::cli) task_list: Vec<Task>,
+    pub(in crate::cli) peers: Vec<Peer>,
+    pub(in crate::cli) host: Host,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Job {
+    pub(in crate::cli) job: u64,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) connection: String,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) reason: String,
+    pub(in crate::cli) by: Option<String>,
+    pub(in crate::cli) said: Option<String>,
+    pub(in crate::cli) step: String,
+    pub(in crate::cli) cancelling_ms: u64,
+    pub(in crate::cli) elapsed_ms: u64,
+    pub(in crate::cli) progress: Option<f64>,
+    pub(in crate::cli) total: Option<f64>,
+    pub(in crate::cli) message: Option<String>,
+    pub(in crate::cli) task: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Task {
+    pub(in crate::cli) task: String,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) status_message: Option<String>,
+    pub(in crate::cli) age_ms: u64,
+    pub(in crate::cli) ttl_left_ms: Option<u64>,
+    pub(in crate::cli) job: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Peer {
+    pub(in crate::cli) connection: String,
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) protocol: String,
+    pub(in crate::cli) elapsed_ms: u64,
+    pub(in crate::cli) requests: u64,
+    pub(in crate::cli) in_flight: u64,
+    pub(in crate::cli) unsent_bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Host {
+    pub(in crate::cli) pid: u32,
+    pub(in crate::cli) uptime_ms: u64,
+    pub(in crate::cli) containment: String,
+    pub(in crate::cli) survivors: u64,
+    pub(in crate::cli) abandoned_threads: u64,
+    pub(in crate::cli) audit_dropped: u64,
+    pub(in crate::cli) cancel_to_death: Deaths,
+    pub(in crate::cli) receipts: Vec<Receipt>,
+    pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Deaths {
+    pub(in crate::cli) count: u64,
+    pub(in crate::cli) longest_ms: f64,
+}
+
+/// As in the audit log.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct Receipt {
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) by: String,
+    pub(in crate::cli) job: u64,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) why: String,
+    pub(in crate::cli) reason: Option<String>,
+    pub(in crate::cli) stage: String,
+    pub(in crate::cli) processes_ended: u64,
+    pub(in crate::cli) died_after_ms: f64,
+    pub(in crate::cli) survivors: u64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(in crate::cli) struct Process {
+    pub(in crate::cli) pid: i32,
+    pub(in crate::cli) parent: i32,
+    pub(in crate::cli) name: String,
+}

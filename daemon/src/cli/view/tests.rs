@@ -1,0 +1,120 @@
+//! The list as it looks.
+
+use serde_json::json;
+
+use super::*;
+
+fn status() -> Status {
+    serde_json::from_value(json!({
+        "server": "ceased", "version": "1", "identity": "uid:0", "operator": true,
+        "running": 1, "queued": 1, "cancelling": 1, "connections": 2,
+        "tasks": {"total": 3, "working": 1},
+        "jobs": [
+            {"job": 1, "tool": "count", "identity": "uid:7", "state": "running",
+             "elapsedMs": 61_000, "progress": 3, "total": 10, "message": "counting"},
+            {"job": 2, "tool": "echo", "identity": "uid:8", "state": "queued", "elapsedMs": 900},
+            {"job": 3, "tool": "tree", "identity": "uid:7", "state": "cancelling",
+             "elapsedMs": 5000, "reason": "requested", "said": "eno\u{1b}[2Jugh",
+             "step": "SIGTERM", "cancellingMs": 1200}
+        ],
+        "taskList": [{"task": "517228dd-5c11", "tool": "count", "identity": "uid:7",
+            "status": "working", "ageMs": 61_000, "ttlLeftMs": 3_539_000, "job": 1}],
+        "peers": [{"connection": "c1024", "identity": "uid:7", "protocol": "2025-11-25",
+            "elapsedMs": 90_061_000, "requests": 12, "inFlight": 1}],
+        "host": {"pid": 42, "uptimeMs": 90_061_000, "survivors": 0,
+            "cancelToDeath": {"count": 9, "longestMs": 1002.4},
+            "receipts": [{"identity": "uid:7", "by": "uid:7", "job": 0, "tool": "tree",
+                "why": "requested", "stage": "SIGKILL", "processes_ended": 6,
+                "died_after_ms": 1002.4, "survivors": 0}],
+            "processes": {"3": [
+                {"pid": 10, "parent": 1, "name": "sh"},
+                {"pid": 12, "parent": 11, "name": "sleep"},
+                {"pid": 11, "parent": 10, "name": "sh"},
+                {"pid": 13, "parent": 10, "name": "sleep"}
+            ]}}
+    }))
+    .expect("a status")
+}
+
+/// CAN-13: what is being cancelled comes first, with how far it is, since when, and why; what was
+/// cancelled says what is left of it.
+#[test]
+fn the_whole_list() {
+    let rows = status().rows("", Sort::State, Trees::Whole);
+    let text: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
+    assert_eq!(
+        text,
+        [
+            "     JOB RUNS           FOR          SINCE  STATE",
+            "       3 tree           uid:7         5.0s  cancelling 1.2s SIGTERM: eno\\u{1b}[2Jugh",
+            "         └ 10 sh",
+            "           ├ 11 sh",
+            "           │ └ 12 sleep",
+            "           └ 13 sleep",
+            "       1 count          uid:7        1m01s  [###-------] 30% 3/10 counting",
+            "       2 echo           uid:8         0.9s  queued: waits for a worker",
+            "  CEASED RAN            FOR          AFTER  HOW IT WAS STOPPED, AND WHAT IS LEFT",
+            "       0 tree           uid:7         1.0s  SIGKILL, 6 ended, 0 left: requested",
+            "    TASK RUNS           FOR            AGE  STATE",
+            "517228dd count          uid:7        1m01s  working [###-------] 30%, ttl 58m59s",
+            "    CONN SPEAKS         WHO          SINCE  REQUESTS",
+            "   c1024 2025-11-25     uid:7        1d01h  12 made, 1 unanswered",
+        ]
+    );
+    assert_eq!(rows[1].tone, Tone::Pending);
+    let [_, busy, verdict] = status().summary();
+    assert!(busy.1.starts_with("1 running, 1 queued, 1 cancelling"), "{}", busy.1);
+    assert_eq!(verdict, (Tone::Good, "9 jobs stopped, slowest 1.0s; survivors 0".into()));
+}
+
+#[test]
+fn filtered_and_sorted() {
+    let ids = |filter, sort| -> Vec<Key> {
+        status().rows(filter, sort, Trees::Of(None)).into_iter().filter_map(|row| row.key).collect()
+    };
+    assert_eq!(ids("UID:8", Sort::State), [Key::Job(2)]);
+    let age = ids("", Sort::Age);
+    assert_eq!(age[..3], [Key::Job(1), Key::Job(2), Key::Job(3)]);
+    assert_eq!(ids("", Sort::Who)[2], Key::Job(2));
+    let nothing = status().rows("nowhere", Sort::State, Trees::Whole);
+    assert_eq!(nothing.len(), 2, "{nothing:?}");
+}
+
+/// A list of processes whose parents go in a circle ends.
+#[test]
+fn a_circle_of_processes() {
+    let mut status = status();
+    let circle = [(1, 2), (2, 1), (3, 3)];
+    let processes = circle.map(|(pid, parent)| Process { pid, parent, name: "x".into() });
+    status.host.processes.insert(3, processes.to_vec());
+    assert!(status.rows("", Sort::State, Trees::Whole).len() < 20);
+}
+
+#[test]
+fn times() {
+    for (millis, text) in [
+        (0, "0.0s"),
+        (9_999, "9.9s"),
+        (59_999, "59s"),
+        (60_000, "1m00s"),
+        (3_600_000, "1h00m"),
+        (90_000_000, "1d01h"),
+    ] {
+        assert_eq!(span(millis), text);
+    }
+}
+
+/// A job that is not looked at shows its first process and how many more there are; one that is
+/// being cancelled shows what is left of it.
+#[test]
+fn trees_fold() {
+    let mut status = status();
+    let mut trees = |state: &str, selected: Option<&Key>| -> Vec<String> {
+        status.jobs[2].state = state.into();
+        let rows = status.rows("", Sort::State, Trees::Of(selected));
+        rows.into_iter().filter(|row| row.text.contains('└')).map(|row| row.text).collect()
+    };
+    assert_eq!(trees("running", None), ["         └ 10 sh, and 3 more"]);
+    assert_eq!(trees("running", Some(&Key::Job(3))).len(), 3);
+    assert_eq!(trees("cancelling", None).len(), 3);
+}

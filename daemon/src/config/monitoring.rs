@@ -1,0 +1,79 @@
+//! `[metrics]` and `[alerts]`: where the daemon can be watched, and what it warns of by itself.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ceased_transports::{Address, SocketMode};
+
+use super::check::{Checker, Key};
+use super::listen::SOCKET_PATH_BYTES_MAX;
+use super::{Alerts, Metrics, raw};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Self {
+            high_water: 80,
+            slow_stop: Duration::from_secs(10),
+            window: Duration::from_secs(60),
+            unknown_tasks: 20,
+            fast_polls: 120,
+        }
+    }
+}
+
+pub(super) fn metrics(raw: &raw::Metrics, check: &mut Checker<'_>) -> Metrics {
+    let listen = raw.listen.as_ref().and_then(|written| endpoint(written, check));
+    Metrics { listen }
+}
+
+fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
+    const KEY: Key = Key { table: "[metrics]", name: "listen" };
+    let (text, at) = (written.get_ref(), written.span().start);
+    let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
+        (Some(path), _) => {
+            let path = toml::Spanned::new(written.span(), path.to_owned());
+            let path = check.path(KEY, &path)?;
+            if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+                return Some(Address::Unix { path, mode: SocketMode::OWNER });
+            }
+            "a socket's path takes at most 107 bytes; set a shorter one"
+        }
+        (None, Ok(address)) if address.ip().to_canonical().is_loopback() => {
+            return Some(Address::Tcp(address));
+        }
+        (None, Ok(_)) => "the network could read it; use a loopback address, 127.0.0.1 or [::1]",
+        (None, Err(_)) => "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\"",
+    };
+    check.bad_value(KEY, at, &format!("{text:?}"), hint);
+    None
+}
+
+pub(super) fn alerts(raw: &raw::Alerts, check: &mut Checker<'_>) -> Alerts {
+    let key = |name| Key { table: "[alerts]", name };
+    let default = Alerts::default();
+    let mut count = |name, raw: &Option<raw::Whole>, default: u32, most| {
+        let default = usize::try_from(default).unwrap_or_default();
+        let count = check.whole(key(name), raw.as_ref(), default, 0..=most);
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let high_water = count("high_water", &raw.high_water, default.high_water.into(), 100);
+    let unknown_tasks =
+        count("unknown_tasks", &raw.unknown_tasks, default.unknown_tasks, 1_000_000);
+    let fast_polls = count("fast_polls", &raw.fast_polls, default.fast_polls, 1_000_000);
+    let mut time = |name, raw: &Option<_>, default, range| {
+        check.duration(key(name), raw.as_ref(), default, range)
+    };
+    let slow_stop =
+        time("slow_stop", &raw.slow_stop, default.slow_stop, Duration::from_millis(1)..=HOUR);
+    let window = time("window", &raw.window, default.window, SECOND..=HOUR);
+    Alerts {
+        high_water: u8::try_from(high_water).unwrap_or(100),
+        slow_stop,
+        window,
+        unknown_tasks,
+        fast_polls,
+    }
+}

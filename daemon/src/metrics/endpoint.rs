@@ -1,0 +1,282 @@
+//! The door for Prometheus: a small HTTP/1.1 server of one page, on a socket of its own.
+//!
+//! It serves one peer at a time, on a thread of its own, and gives each a fixed time for all of it,
+//! so that nobody can hold it up for long. What it is asked is bounded; anything but GET or HEAD of
+//! `/metrics` is refused; every answer ends the connection.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ceased_transports::{Accept, Address, ListenError, Listener, Transport};
+use crossbeam_channel::{Sender, bounded};
+use mio::{Events, Poll, Token, Waker};
+
+use crate::reports::{Report, Reports};
+
+/// Bytes of a request at most, its headers included.
+const REQUEST_BYTES_MAX: usize = 8 * 1024;
+/// How long a peer may take for everything.
+const WITHIN: Duration = Duration::from_secs(2);
+/// How long the loop may take for the page.
+const PAGE_WITHIN: Duration = Duration::from_secs(1);
+/// How long accepting rests when the system has no room for another peer.
+const REST: Duration = Duration::from_millis(100);
+
+const STOP: Token = Token(0);
+const LISTENER: Token = Token(1);
+const PEER: Token = Token(2);
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Serves the metrics of the loop behind `reports` at `address`; also the address as it became.
+    ///
+    /// # Errors
+    /// [`ListenError`], and what the system does not give, as one.
+    pub(crate) fn start(
+        address: &Address,
+        reports: Reports,
+    ) -> Result<(Self, Address), ListenError> {
+        let mut listener = Listener::bind(address)?;
+        let bound = listener.address().clone();
+        let failed = |error| ListenError::Os {
+            doing: "serve metrics at",
+            subject: bound.to_string(),
+            error,
+        };
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Waker::new(poll.registry(), STOP).map_err(failed)?;
+        listener.register(poll.registry(), LISTENER).map_err(failed)?;
+        let server = Server { poll, listener, reports, is_stopped: false };
+        let thread = thread::Builder::new()
+            .name("ceased-metrics".into())
+            .spawn(move || server.run())
+            .map_err(failed)?;
+        Ok((Self { waker, thread: Some(thread) }, bound))
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Without a waker the thread ends with the process.
+        if let (Ok(()), Some(thread)) = (self.waker.wake(), self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Server {
+    poll: Poll,
+    listener: Listener,
+    reports: Reports,
+    is_stopped: bool,
+}
+
+impl Server {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(8);
+        let mut again = None;
+        while !self.is_stopped {
+            if !self.wait(&mut events, again.take()) {
+                return;
+            }
+            while !self.is_stopped {
+                match self.listener.accept() {
+                    // A peer that goes away, or is too slow, is its own misfortune.
+                    Accept::Peer(peer) => drop(self.serve(peer, &mut events)),
+                    Accept::Drained => break,
+                    Accept::Exhausted { .. } => {
+                        again = Some(REST);
+                        break;
+                    }
+                    Accept::Failed(error) => {
+                        tracing::error!(%error, "no metrics are served any more");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for an event, or this long; false when the poll fails.
+    fn wait(&mut self, events: &mut Events, within: Option<Duration>) -> bool {
+        match self.poll.poll(events, within) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+            Err(error) => {
+                tracing::error!(%error, "no metrics are served any more");
+                return false;
+            }
+        }
+        self.is_stopped |= events.iter().any(|event| event.token() == STOP);
+        true
+    }
+
+    fn serve(&mut self, mut peer: Box<dyn Transport>, events: &mut Events) -> io::Result<()> {
+        let until = Instant::now() + WITHIN;
+        peer.register(self.poll.registry(), PEER)?;
+        let mut request = Vec::new();
+        let asked = loop {
+            if let Some(asked) = Asked::read(&request) {
+                break asked;
+            }
+            let mut bytes = [0; 1024];
+            match peer.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(count) => request.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.pause(until, events)?;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let answer = self.answer(asked);
+        let mut rest = answer.as_slice();
+        while !rest.is_empty() {
+            match peer.write(rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.pause(until, events)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        peer.finish()?;
+        // Its own end shows that it has read ours; closing with bytes unread would cut the answer.
+        loop {
+            match peer.read(&mut [0; 1024]) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.pause(until, events)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn pause(&mut self, until: Instant, events: &mut Events) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || !self.wait(events, Some(left)) || self.is_stopped {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+
+    fn answer(&self, asked: Asked) -> Vec<u8> {
+        let refusal = |status, text: &str| response(status, "", text, true);
+        match asked {
+            Asked::Metrics { body } => match self.page() {
+                Some(page) => response("200 OK", "", &page, body),
+                None => refusal("503 Service Unavailable", "the daemon does not answer\n"),
+            },
+            Asked::OtherPath => refusal("404 Not Found", "there is only /metrics\n"),
+            Asked::OtherMethod => {
+                response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET or HEAD\n", true)
+            }
+            Asked::Nonsense => refusal("400 Bad Request", "this is no HTTP/1 request\n"),
+            Asked::TooLong => {
+                refusal("431 Request Header Fields Too Large", "8 KiB are the limit\n")
+            }
+        }
+    }
+
+    fn page(&self) -> Option<String> {
+        let (answer, page): (Sender<String>, _) = bounded(1);
+        self.reports
+            .try_send(Report::Scrape(answer))
+            .then(|| page.recv_timeout(PAGE_WITHIN).ok())?
+    }
+}
+
+fn response(status: &str, more: &str, text: &str, body: bool) -> Vec<u8> {
+    let length = text.len();
+    let text = if body { text } else { "" };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {length}\r\nCache-Control: no-store\r\n{more}Connection: close\r\n\r\n{text}"
+    )
+    .into_bytes()
+}
+
+/// What a peer asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Metrics { body: bool },
+    OtherPath,
+    OtherMethod,
+    Nonsense,
+    TooLong,
+}
+
+impl Asked {
+    /// What a request asks for; `None` when more of it is to come.
+    fn read(request: &[u8]) -> Option<Self> {
+        let is_whole = request.windows(4).any(|end| end == b"\r\n\r\n");
+        match (is_whole, request.len() > REQUEST_BYTES_MAX) {
+            (_, true) => Some(Self::TooLong),
+            (true, false) => Some(Self::of_head(request)),
+            (false, false) => None,
+        }
+    }
+
+    fn of_head(request: &[u8]) -> Self {
+        let Some(Ok(line)) = request.split(|b| *b == b'\r').next().map(str::from_utf8) else {
+            return Self::Nonsense;
+        };
+        let mut words = line.split(' ');
+        let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Self::Nonsense;
+        };
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        match (method, path) {
+            ("GET", "/metrics") => Self::Metrics { body: true },
+            ("HEAD", "/metrics") => Self::Metrics { body: false },
+            ("GET" | "HEAD", _) => Self::OtherPath,
+            _ if method.bytes().all(|b| b.is_ascii_uppercase()) && !method.is_empty() => {
+                Self::OtherMethod
+            }
+            _ => Self::Nonsense,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests() {
+        let long = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(2000));
+        for (request, asked) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Some(Asked::Metrics { body: true })),
+            ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", Some(Asked::Metrics { body: false })),
+            ("GET / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath)),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Some(Asked::OtherMethod)),
+            ("GET /metrics HTTP/2\r\n\r\n", Some(Asked::Nonsense)),
+            ("GET  /metrics HTTP/1.1\r\n\r\n", Some(Asked::Nonsense)),
+            ("{\"jsonrpc\":\"2.0\"}\r\n\r\n", Some(Asked::Nonsense)),
+            ("\r\n\r\n", Some(Asked::Nonsense)),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n", None),
+            (&long, Some(Asked::TooLong)),
+        ] {
+            assert_eq!(Asked::read(request.as_bytes()), asked, "{request:.60}");
+        }
+    }
+
+    #[test]
+    fn a_response_is_whole() {
+        let text = String::from_utf8(response("200 OK", "", "abc", true)).expect("text");
+        assert!(text.contains("Content-Length: 3\r\n") && text.ends_with("\r\n\r\nabc"));
+        let head = String::from_utf8(response("200 OK", "", "abc", false)).expect("text");
+        assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"));
+    }
+}

@@ -1,0 +1,88 @@
+//! How long things took, in buckets.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// The upper ends of the buckets in milliseconds; what took longer is in a last one without end.
+pub(super) const BOUNDS_MS: [u64; 14] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000];
+
+/// Counts of durations.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Histogram {
+    /// For each bucket, how many fell into it and into no earlier one.
+    counts: [u64; BOUNDS_MS.len() + 1],
+    sum: Duration,
+    longest: Duration,
+}
+
+impl Histogram {
+    pub(super) fn add(&mut self, took: Duration) {
+        let bucket = BOUNDS_MS.partition_point(|bound| Duration::from_millis(*bound) < took);
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(took);
+        self.longest = self.longest.max(took);
+    }
+
+    /// The upper end of each bucket, `None` for the last, and how many took no longer.
+    pub(super) fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        let ends = BOUNDS_MS.into_iter().map(Some).chain([None]);
+        ends.zip(self.counts).scan(0, |total, (end, count)| {
+            *total += count;
+            Some((end, *total))
+        })
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    pub(super) const fn sum(&self) -> Duration {
+        self.sum
+    }
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown {
+            count: u64,
+            sum_ms: f64,
+            longest_ms: f64,
+            /// Upper end in milliseconds, and how many took no longer.
+            buckets: Vec<(Option<u64>, u64)>,
+        }
+        let millis = |span: Duration| span.as_secs_f64() * 1e3;
+        Shown {
+            count: self.count(),
+            sum_ms: millis(self.sum),
+            longest_ms: millis(self.longest),
+            buckets: self.cumulative().collect(),
+        }
+        .serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TSK-38: a bucket takes what is no longer than its end; the last takes the rest.
+    #[test]
+    fn buckets() {
+        let mut histogram = Histogram::default();
+        for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001, 999_000_000] {
+            histogram.add(Duration::from_micros(micros));
+        }
+        let counts: Vec<(Option<u64>, u64)> = histogram.cumulative().collect();
+        assert_eq!(counts.first(), Some(&(Some(1), 2)));
+        assert_eq!(counts.get(1), Some(&(Some(2), 3)));
+        assert_eq!(counts.iter().rev().nth(1), Some(&(Some(30_000), 4)));
+        assert_eq!(counts.last(), Some(&(None, 6)));
+        assert_eq!(histogram.count(), 6);
+    }
+}

@@ -1,0 +1,116 @@
+//! The metrics as Prometheus reads them: its text format, version 0.0.4.
+
+use std::fmt::Write as _;
+
+use super::Snapshot;
+
+/// What is said about a family of samples, and the samples.
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP ceased_{name} {help}\n# TYPE ceased_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "ceased_{name}{labels} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+        self.family(name, kind, help);
+        self.sample(name, "", value);
+    }
+}
+
+impl Snapshot<'_> {
+    /// The whole page. No label holds anything a peer chose, so that peers cannot make up series.
+    pub(crate) fn prometheus(&self) -> String {
+        let mut page = Page(String::with_capacity(8 * 1024));
+        self.gauges(&mut page);
+        self.deaths(&mut page);
+        self.counts(&mut page);
+        page.0
+    }
+
+    fn gauges(&self, page: &mut Page) {
+        let gauges = &self.gauges;
+        page.single("up_seconds", "gauge", "Since it started.", self.uptime.as_secs());
+        page.single("connections", "gauge", "Open connections.", gauges.connections);
+        page.single("requests", "gauge", "Unanswered requests.", gauges.requests);
+        page.family("jobs", "gauge", "Jobs by state; cancelling ones have not ceased yet.");
+        for (state, count) in [
+            ("running", gauges.running),
+            ("queued", gauges.queued),
+            ("cancelling", gauges.cancelling),
+        ] {
+            page.sample("jobs", &format!("{{state=\"{state}\"}}"), count);
+        }
+        page.family("tasks", "gauge", "Tasks by status.");
+        for (status, count) in &gauges.tasks {
+            page.sample("tasks", &format!("{{status=\"{status}\"}}"), count);
+        }
+        page.family("limit", "gauge", "What the gauges are bounded by.");
+        for (limit, max) in [
+            ("connections", self.limits.connections_max),
+            ("workers", self.limits.running_max),
+            ("queue", self.limits.queued_max),
+        ] {
+            page.sample("limit", &format!("{{limit=\"{limit}\"}}"), max);
+        }
+        let survived = "Processes found alive after their job had been stopped; must be 0.";
+        page.single("survivors", "gauge", survived, self.metrics.survivors);
+        let abandoned = "Threads of handlers that were given up and have not returned.";
+        page.single("abandoned_threads", "gauge", abandoned, self.abandoned_threads);
+    }
+
+    fn deaths(&self, page: &mut Page) {
+        let name = "cancel_to_death_seconds";
+        let help = "From the wish to stop a job until nothing of it was left.";
+        let deaths = &self.metrics.deaths;
+        page.family(name, "histogram", help);
+        for (end, count) in deaths.cumulative() {
+            let end = end.map_or("+Inf".into(), |millis| (millis as f64 / 1e3).to_string());
+            page.sample(&format!("{name}_bucket"), &format!("{{le=\"{end}\"}}"), count);
+        }
+        page.sample(&format!("{name}_sum"), "", deaths.sum().as_secs_f64());
+        page.sample(&format!("{name}_count"), "", deaths.count());
+    }
+
+    fn counts(&self, page: &mut Page) {
+        let (received, sent) = self.bytes();
+        let metrics = &self.metrics;
+        for (name, help, count) in [
+            ("received_bytes_total", "Bytes read from peers.", received),
+            ("sent_bytes_total", "Bytes written to peers.", sent),
+            ("connections_total", "Connections accepted.", metrics.connections_accepted),
+            (
+                "processes_ended_total",
+                "Processes that were signalled and ended.",
+                metrics.processes_ended,
+            ),
+            ("audit_dropped_total", "Audit records that could not be written.", self.audit_dropped),
+        ] {
+            page.single(name, "counter", help, count);
+        }
+        page.family("refused_by_limit_total", "counter", "Requests refused, by limit.");
+        for (limit, count) in &metrics.refused {
+            page.sample("refused_by_limit_total", &format!("{{limit=\"{limit}\"}}"), count);
+        }
+        for (name, count) in self.counters.named() {
+            let name = format!("{}_total", snake(name));
+            page.single(&name, "counter", "See the documentation of Counters.", count);
+        }
+    }
+}
+
+/// `jobsStarted` as `jobs_started`.
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(character.to_ascii_lowercase());
+    }
+    snake
+}

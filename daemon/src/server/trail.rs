@@ -1,0 +1,229 @@
+//! The trail of everything: audit records, metrics, warnings, and what views are told (TSK-38,
+//! TSK-41, CAN-12, CAN-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use ceased_core::action::{Note, Receipt};
+use ceased_core::event::{Event, Identity};
+use ceased_core::id::{ConnId, JobId, SurveyId};
+use ceased_core::time::Now;
+use ceased_transports::{Address, Link, ListenError, Peer as Origin};
+use serde_json::value::to_raw_value;
+
+use super::Server;
+use crate::audit::{Audit, CancelRecord, Happening, Record};
+use crate::daemon::say;
+use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
+use crate::process::{Ending, Order, Process, Stopped};
+use crate::reports::Reports;
+
+/// What the loop knows of what happened, beside the engine.
+pub(super) struct Trail {
+    pub(super) audit: Audit,
+    metrics: Metrics,
+    alerts: Alerts,
+    containment: &'static str,
+    /// Handlers that were given up and have not returned.
+    pub(super) abandoned: BTreeSet<JobId>,
+    /// How commands ended in this turn, until the engine says which of them had been stopped.
+    ends: BTreeMap<JobId, End>,
+    /// Whose the detailed statuses are that wait for their processes.
+    surveys: BTreeMap<SurveyId, Option<Identity>>,
+    started: Instant,
+}
+
+/// How a command ended.
+struct End {
+    stopped: Stopped,
+    processes: u32,
+    survivors: u32,
+    gone: Instant,
+}
+
+impl Trail {
+    pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
+        Self {
+            audit,
+            metrics: Metrics::default(),
+            alerts: Alerts::new(thresholds),
+            containment,
+            abandoned: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            surveys: BTreeMap::new(),
+            started: Instant::now(),
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
+        let Ending::Exited(exit) = ending else { return };
+        let end = End {
+            stopped: exit.stopped,
+            processes: exit.signalled,
+            survivors: exit.survivors,
+            gone: exit.gone,
+        };
+        self.ends.insert(job, end);
+    }
+
+    /// What ended in this turn and was not stopped is of no interest any more.
+    pub(super) fn forget_ends(&mut self) {
+        self.ends.clear();
+    }
+}
+
+/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
+pub(super) fn serve_metrics(
+    address: Option<&Address>,
+    reports: &Reports,
+) -> Result<Option<Endpoint>, ListenError> {
+    let Some(address) = address else { return Ok(None) };
+    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
+    say(format_args!("metrics on {address}"));
+    Ok(Some(endpoint))
+}
+
+impl Server {
+    fn audit(&self, now: Now, happening: Happening) {
+        self.trail.audit.record(Record { time: now.wall, happening });
+    }
+
+    pub(super) fn record_connect(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        peer: &Origin,
+    ) {
+        self.trail.metrics.note_connection();
+        self.record_identity(now, conn, identity, peer);
+    }
+
+    /// Who a connection is: when it comes in, and again once it has said so.
+    pub(super) fn record_identity(
+        &self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        peer: &Origin,
+    ) {
+        let (identity, peer) = (identity.to_string(), peer.to_string());
+        self.audit(now, Happening::Connect { identity, connection: conn.to_string(), peer });
+    }
+
+    /// To be called before the engine forgets who it was.
+    pub(super) fn record_close(&mut self, now: Now, conn: ConnId, link: &Link) {
+        let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
+        self.trail.metrics.note_close(received_bytes, sent_bytes);
+        let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
+        let (identity, connection) = (identity.to_string(), conn.to_string());
+        let left = Happening::Disconnect { identity, connection, received_bytes, sent_bytes };
+        self.audit(now, left);
+    }
+
+    pub(super) fn record_note(&mut self, now: Now, note: &Note) {
+        match note {
+            Note::Ceased(receipt) => self.record_end(now, receipt),
+            Note::Refused { limit, .. } => self.trail.metrics.note_refusal(limit),
+            Note::TaskCreated { identity, live, .. } => {
+                let max = self.settings.limits.live_tasks_max;
+                self.trail.alerts.look_at_tasks(now.at, identity, *live, max);
+            }
+            Note::CallCancelled { .. }
+            | Note::TaskCancelled { .. }
+            | Note::JobCancelled { .. }
+            | Note::CancelIgnored { .. }
+            | Note::Abandoned { .. }
+            | Note::RemoteTask { .. }
+            | Note::StoreFailed { .. }
+            | Note::StoreRecovered
+            | Note::TaskEnded { .. }
+            | Note::TaskRetrieved { .. }
+            | Note::TaskExpired { .. }
+            | Note::Suspicious { .. } => {}
+        }
+        if let Some(happening) = Happening::of(note) {
+            self.audit(now, happening);
+        }
+    }
+
+    /// A job that was told to stop has ended: its receipt, from what the engine knows of the wish
+    /// and the supervisor of the end.
+    fn record_end(&mut self, now: Now, receipt: &Receipt) {
+        let mut record = CancelRecord::new(receipt);
+        let mut took = now.at - receipt.since;
+        if let Some(end) = self.trail.ends.remove(&receipt.job) {
+            record.held_by = self.trail.containment;
+            record.processes_ended = end.processes;
+            record.survivors = end.survivors;
+            record.stage = match end.stopped {
+                // It ended by itself before the order arrived.
+                Stopped::No => "none",
+                Stopped::Terminated => "SIGTERM",
+                Stopped::Killed => "SIGKILL",
+            };
+            took = self.clock.at(end.gone) - receipt.since;
+        }
+        record.died_after_ms = (took.as_secs_f64() * 1e6).round() / 1e3;
+        let trail = &mut self.trail;
+        trail.metrics.note_end(&receipt.owner, &record, took);
+        trail.alerts.look_at_end(record.job, &record.tool, took, record.survivors);
+        self.audit(now, Happening::Cancel(Box::new(record)));
+    }
+
+    /// Warns of what is nearly full (TSK-38).
+    pub(super) fn look_how_full(&mut self) {
+        self.trail.alerts.look(self.engine.engine().occupancy(), &self.settings.limits);
+    }
+
+    /// Everything there is to tell.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        let engine = self.engine.engine();
+        let bytes = |(received, sent): (u64, u64), link: &Link| {
+            (received + link.bytes_received(), sent + link.bytes_sent())
+        };
+        let open = self.links.values().map(|peer| &peer.link);
+        Snapshot {
+            metrics: &self.trail.metrics,
+            counters: engine.counters(),
+            gauges: engine.gauges(),
+            limits: self.settings.limits,
+            open_bytes: open.fold((0, 0), bytes),
+            audit_dropped: self.trail.audit.dropped(),
+            abandoned_threads: self.trail.abandoned.len(),
+            uptime: self.trail.started.elapsed(),
+        }
+    }
+
+    /// Somebody wants to know all: first what processes there are, which takes a look at each.
+    pub(super) fn survey(
+        &mut self,
+        now: Now,
+        survey: SurveyId,
+        jobs: Vec<JobId>,
+        viewer: Option<Identity>,
+    ) {
+        self.trail.surveys.insert(survey, viewer);
+        if self.supervisor.order(Order::Survey(survey, jobs)).is_err() {
+            self.answer_survey(now, survey, Vec::new());
+        }
+    }
+
+    /// The processes are known: tells the rest.
+    pub(super) fn answer_survey(
+        &mut self,
+        now: Now,
+        survey: SurveyId,
+        processes: Vec<(JobId, Vec<Process>)>,
+    ) {
+        let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
+        let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
+        let status =
+            self.snapshot().host_status(self.trail.containment, viewer.as_ref(), processes);
+        // A structure of ours without a map whose keys are no texts can be written as JSON.
+        let Ok(host) = to_raw_value(&status) else { return };
+        let event = Event::Surveyed { survey, host: &host };
+        self.engine.handle(now, event, &mut self.actions);
+    }
+}

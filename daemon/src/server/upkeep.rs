@@ -1,0 +1,178 @@
+//! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::event::Event;
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now};
+
+use super::{Entrance, LAST_KILL, Server, Stopping};
+use crate::service::{Due, Notifier, Watchdog};
+
+/// Reads again what is to hold from now on.
+pub(crate) type Reload = Box<dyn FnMut() -> Result<Reloaded, String> + Send>;
+
+/// What a reload brings.
+pub(crate) struct Reloaded {
+    /// What the server offers and allows.
+    pub(crate) settings: Arc<Settings>,
+    /// Where it listens; `None` when that is not the configuration's to say.
+    pub(crate) listen: Option<Vec<Entrance>>,
+    /// See [`super::Options`].
+    pub(crate) shutdown_grace: Duration,
+    /// See [`super::Options`].
+    pub(crate) eof_grace: Duration,
+    /// See [`super::Options`].
+    pub(crate) authenticate_within: Duration,
+    /// See [`super::Options`].
+    pub(crate) guards: Guards,
+    /// Keys whose new value holds after a restart only.
+    pub(crate) needs_restart: Vec<&'static str>,
+}
+
+/// What protects the daemon from peers that never end a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guards {
+    /// How long a TCP peer may take for one message.
+    pub(crate) frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub(crate) partial_bytes: usize,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self { frame_time: Duration::from_secs(30), partial_bytes: 256 << 20 }
+    }
+}
+
+/// What the server does for itself and for the service manager.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) notifier: Notifier,
+    pub(super) watchdog: Option<Watchdog>,
+    /// How long nobody may need the daemon before it ends; `None`: for ever.
+    pub(super) idle_exit: Option<Duration>,
+    /// Since when nobody has needed it.
+    idle_since: Option<Instant>,
+}
+
+impl Upkeep {
+    /// When to call [`Server::keep_up`].
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
+        let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
+        [idle, watchdog].into_iter().flatten().min()
+    }
+}
+
+impl Server {
+    /// Tells the service manager how things are from now on.
+    pub(crate) fn report_to(&mut self, notifier: Notifier, watchdog: Option<Watchdog>) {
+        self.upkeep.notifier = notifier;
+        self.upkeep.watchdog = watchdog;
+    }
+
+    /// Ends by itself once nobody has been connected and nothing has been kept for this long.
+    pub(crate) const fn exit_when_idle_for(&mut self, idle: Duration) {
+        self.upkeep.idle_exit = Some(idle);
+    }
+
+    /// Everything is open: says so.
+    pub(super) fn now_ready(&mut self) {
+        if self.upkeep.notifier.is_heard() {
+            self.upkeep.notifier.ready(&self.in_short());
+        }
+    }
+
+    /// What can be said in one line, for `systemctl status`.
+    fn in_short(&self) -> String {
+        let sizes = self.engine.sizes();
+        let (connections, jobs, tasks) = (sizes.connections, sizes.jobs, sizes.tasks);
+        format!("{connections} connections, {jobs} jobs, {tasks} tasks")
+    }
+
+    /// Once a turn, when everything else is done.
+    pub(super) fn keep_up(&mut self, now: Now) {
+        self.feed_watchdog(now.at);
+        self.mind_idleness(now);
+    }
+
+    fn feed_watchdog(&mut self, now: Instant) {
+        let Some(watchdog) = &mut self.upkeep.watchdog else { return };
+        match watchdog.look(now) {
+            Due::Nothing => {}
+            Due::Alive => {
+                let probe = watchdog.ask();
+                // When it is gone the probe stays unanswered, and that is the point.
+                let _ = self.supervisor.probe(probe);
+                self.upkeep.notifier.alive(&self.in_short());
+            }
+            Due::Unanswered => tracing::error!("the supervisor of processes does not answer"),
+        }
+    }
+
+    fn mind_idleness(&mut self, now: Now) {
+        let Some(exit) = self.upkeep.idle_exit else { return };
+        if self.stopping != Stopping::No || !self.is_idle() {
+            self.upkeep.idle_since = None;
+            return;
+        }
+        let since = *self.upkeep.idle_since.get_or_insert(now.at);
+        if now.at < since + exit {
+            return;
+        }
+        // Whoever is at the door just now comes in.
+        self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
+        self.take_peers(now);
+        if self.is_idle() {
+            tracing::info!(after = ?exit, "nobody needs this daemon any more");
+            self.shut_down(now);
+        } else {
+            self.upkeep.idle_since = None;
+        }
+    }
+
+    /// Whether nobody would miss it: no peer, no job, and no result that would end with it.
+    fn is_idle(&self) -> bool {
+        if !self.links.is_empty() {
+            return false;
+        }
+        let sizes = self.engine.sizes();
+        sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
+    }
+
+    /// SIGHUP: what the configuration says now holds from now on, or nothing of it.
+    pub(super) fn reload(&mut self, now: Now) {
+        let Some((_, Some(reload))) = &mut self.signals else { return };
+        self.upkeep.notifier.reloading();
+        let read = reload();
+        if let Err(why) = read.and_then(|reloaded| self.apply(now, reloaded)) {
+            tracing::error!(%why, "not reloaded: the configuration is as it was");
+        }
+        self.now_ready();
+    }
+
+    fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
+        let Reloaded { settings, listen, guards, needs_restart, .. } = reloaded;
+        if let Some(listen) = listen {
+            self.change_doors(now, listen)?;
+        }
+        self.shutdown_grace = reloaded.shutdown_grace;
+        self.eof_grace = reloaded.eof_grace;
+        self.authenticate_within = reloaded.authenticate_within;
+        self.guards = guards;
+        tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
+        for key in needs_restart {
+            tracing::warn!(key, "changed, but as before until the daemon is restarted");
+        }
+        self.settings = Arc::clone(&settings);
+        self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+        Ok(())
+    }
+
+    /// The service manager has to wait as long as the configuration allows the end to take.
+    pub(super) fn now_stopping(&self) {
+        self.upkeep.notifier.stopping(self.shutdown_grace + 2 * LAST_KILL);
+    }
+}

@@ -1,0 +1,71 @@
+//! The service manager, when there is one: the sockets it hands over, what it wants to hear, and
+//! its watchdog. Without one all of this does nothing and costs nothing.
+//!
+//! The protocols are systemd's, by its public documentation (`sd_listen_fds(3)`, `sd_notify(3)`,
+//! `sd_watchdog_enabled(3)`); other managers speak them, too.
+
+mod notify;
+mod sockets;
+mod watchdog;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+pub(crate) use notify::Notifier;
+pub(crate) use sockets::InheritedSockets;
+pub(crate) use watchdog::{Due, Probe, Watchdog};
+
+/// What the service manager gave this process. Taken once, before anything else is opened.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// Sockets that listen already.
+    pub(crate) sockets: InheritedSockets,
+    /// Whom to tell how we are.
+    pub(crate) notifier: Notifier,
+    /// How often it wants to hear that all is well; `None` when it does not care.
+    pub(crate) watchdog: Option<Watchdog>,
+}
+
+impl Service {
+    /// Reads what the environment says and takes over the sockets. A second call finds none.
+    pub(crate) fn take() -> Self {
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let text = |name: &str| var(name).and_then(|value| value.into_string().ok());
+        Self {
+            sockets: InheritedSockets::take(&text),
+            notifier: Notifier::to(var("NOTIFY_SOCKET").as_deref()),
+            watchdog: Watchdog::asked_for(
+                text("WATCHDOG_USEC").as_deref(),
+                text("WATCHDOG_PID").as_deref(),
+                std::process::id(),
+            ),
+        }
+    }
+}
+
+/// Whether a variable is between the service manager and this process alone. No child may see
+/// it: one that believed it would tell the manager lies, or take descriptors for sockets.
+pub(crate) fn is_private(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name == b"NOTIFY_SOCKET" || name.starts_with(b"WATCHDOG_") || name.starts_with(b"LISTEN_")
+}
+
+/// The names of the variables set now that no child may see.
+pub(crate) fn private_variables() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| is_private(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private() {
+        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
+            assert!(is_private(OsStr::new(name)), "{name}");
+        }
+        for name in ["PATH", "NOTIFY", "LISTEN", "XLISTEN_FDS", "STATE_DIRECTORY"] {
+            assert!(!is_private(OsStr::new(name)), "{name}");
+        }
+    }
+}

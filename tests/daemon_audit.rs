@@ -1,0 +1,369 @@
+//! The audit log and the metrics of the real daemon: what an operator reads when something went
+//! wrong, or to see that nothing did (TSK-38, TSK-41, CAN-12).
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ceased_tests::daemon::{
+    Config, Daemon, Home, PATIENCE, Signal, assert_none_left, marker, wait_until,
+};
+use serde_json::{Value, json};
+
+const ALERTS: &str = "[alerts]\nunknown_tasks = 5\nfast_polls = 4\n";
+
+fn audited(more: &str) -> Daemon {
+    let home = Home::new();
+    let log = format!("[log]\naudit = {:?}\n{more}", home.path().join("audit.jsonl"));
+    home.configure(&Config { tools: &log, ..Config::default() });
+    Daemon::start_in(home)
+}
+
+fn path(daemon: &Daemon) -> PathBuf {
+    daemon.home.path().join("audit.jsonl")
+}
+
+/// Every record so far; each is a line and JSON.
+fn records(file: &PathBuf) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let read =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+    whole.lines().map(read).collect()
+}
+
+fn is(record: &Value, members: &Value) -> bool {
+    let members = members.as_object().expect("an object");
+    members.iter().all(|(name, value)| record[name] == *value)
+}
+
+/// Waits for the record that has these members.
+fn record(file: &PathBuf, members: &Value) -> Value {
+    let mut found = None;
+    wait_until(&format!("a record with {members}"), || {
+        found = records(file).into_iter().find(|record| is(record, members));
+        found.is_some()
+    });
+    found.unwrap_or_default()
+}
+
+fn uid() -> String {
+    format!("uid:{}", rustix::process::getuid().as_raw())
+}
+
+/// TSK-41: connecting, creating, completing, retrieving, being refused and leaving are one record
+/// each, with whose they are; nobody else may read them.
+#[test]
+fn a_life_on_record() {
+    let daemon = audited("");
+    let (file, who) = (path(&daemon), uid());
+    let mut peer = daemon.peer();
+    let task = peer.create_task("count", r#"{"n":2}"#);
+    let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
+    let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
+    drop(peer);
+    let connect = record(&file, &json!({"event": "connect", "identity": who}));
+    let connection = connect["connection"].clone();
+    assert!(connect["peer"].as_str().is_some_and(|peer| peer.starts_with("unix peer")));
+    let create = record(&file, &json!({"event": "create", "task": task}));
+    assert!(is(&create, &json!({"identity": who, "connection": connection, "tool": "count"})));
+    let complete = record(&file, &json!({"event": "complete", "task": task}));
+    assert!(is(&complete, &json!({"identity": who, "tool": "count", "status": "completed"})));
+    let retrieve = record(&file, &json!({"event": "retrieve", "task": task}));
+    assert!(is(&retrieve, &json!({"identity": who, "method": "tasks/result", "tool": "count"})));
+    let left = record(&file, &json!({"event": "disconnect", "connection": connection}));
+    assert!(left["received_bytes"].as_u64().is_some_and(|bytes| bytes > 100), "{left}");
+    for record in records(&file) {
+        let time = record["time"].as_str().expect("every record has a time");
+        assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+    }
+    assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+}
+
+/// CAN-12: the wish is recorded at once, and the receipt once nothing is left: who, why, how far it
+/// went, how many processes ended, after how long, and that none survived. A reason can forge no
+/// line and is capped.
+#[test]
+fn a_cancel_has_a_receipt() {
+    let daemon = audited("");
+    let (file, mark) = (path(&daemon), marker());
+    let mut peer = daemon.peer();
+    let call = peer.call("family", &json!({"t": mark}).to_string());
+    peer.wait_started(&[call]);
+    let forged = format!("enough\n{{\"event\":\"forged\"}}\r\u{1b}[31m{}", "x".repeat(10_000));
+    let note = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+        "params": {"requestId": call, "reason": forged}});
+    peer.send(&note.to_string());
+    let asked = record(&file, &json!({"event": "cancel_requested"}));
+    assert!(is(&asked, &json!({"identity": uid(), "request": call.to_string(), "tool": "family"})));
+    let receipt = record(&file, &json!({"event": "cancel", "job": asked["job"]}));
+    assert_none_left(&mark);
+    let expected = json!({"by": uid(), "identity": uid(), "why": "requested", "stage": "SIGKILL",
+        "survivors": 0, "reason": asked["reason"], "request": call.to_string()});
+    assert!(is(&receipt, &expected), "{receipt}");
+    let reason = receipt["reason"].as_str().expect("it was said");
+    assert!(reason.starts_with("enough ") && reason.len() <= 512, "{reason}");
+    assert!(!reason.contains(char::is_control), "{reason}");
+    // The shell, its two children, and their three sleeps; the short sleep may have been there.
+    let ended = receipt["processes_ended"].as_u64().expect("a number");
+    assert!((4..=8).contains(&ended), "{receipt}");
+    let died = receipt["died_after_ms"].as_f64().expect("a number");
+    assert!((200.0..20_000.0).contains(&died), "after the grace: {receipt}");
+    assert!(matches!(receipt["held_by"].as_str(), Some("cgroup" | "guard" | "groups")));
+    assert!(!records(&file).iter().any(|record| record["event"] == "forged"));
+}
+
+/// What obeys needs no SIGKILL; a handler has its flag; a peer that leaves and a timeout are no
+/// requests, and the daemon is who stopped it.
+#[test]
+fn receipts_say_how_far_it_went() {
+    let slow = "[[tool]]\nname = \"slow\"\nmax_output = \"64KiB\"\ntimeout = \"50ms\"\n\
+                command = [\"sleep\", \"60\"]\n";
+    let daemon = audited(slow);
+    let file = path(&daemon);
+    let mut peer = daemon.peer();
+    let task = peer.create_task("hang", &json!({"t": marker()}).to_string());
+    wait_until("it runs", || daemon.status()["running"] == 1);
+    let _ = peer.result("tasks/cancel", &json!({"taskId": task}).to_string());
+    let receipt = record(&file, &json!({"event": "cancel", "task": task}));
+    let expected = json!({"stage": "SIGTERM", "processes_ended": 1, "survivors": 0, "by": uid()});
+    assert!(is(&receipt, &expected), "{receipt}");
+    let task = peer.create_task("sleep", r#"{"ms":600000}"#);
+    wait_until("it runs", || daemon.status()["running"] == 1);
+    let _ = peer.result("tasks/cancel", &json!({"taskId": task}).to_string());
+    let receipt = record(&file, &json!({"event": "cancel", "task": task}));
+    let expected = json!({"stage": "flag", "held_by": "thread", "processes_ended": 0});
+    assert!(is(&receipt, &expected), "{receipt}");
+    let id = peer.call("slow", "{}");
+    let _ = peer.answer(id);
+    let receipt = record(&file, &json!({"event": "cancel", "tool": "slow"}));
+    assert!(is(&receipt, &json!({"by": "daemon", "why": "timed out"})), "{receipt}");
+    let mut leaver = daemon.peer();
+    let mark = marker();
+    let call = leaver.call("family", &json!({"t": mark}).to_string());
+    leaver.wait_started(&[call]);
+    drop(leaver);
+    let receipt = record(&file, &json!({"event": "cancel", "tool": "family"}));
+    let expected = json!({"by": "daemon", "why": "disconnected", "survivors": 0});
+    assert!(is(&receipt, &expected), "{receipt}");
+}
+
+/// SIGHUP opens the file again: what was moved away stays as it is, and nothing is lost between.
+#[test]
+fn rotation() {
+    let daemon = audited("");
+    let (file, old) = (path(&daemon), daemon.home.path().join("audit.1"));
+    let mut peer = daemon.peer();
+    let first = peer.create_task("count", "{}");
+    record(&file, &json!({"event": "complete", "task": first}));
+    fs::rename(&file, &old).expect("it can be moved");
+    let between = peer.create_task("count", "{}");
+    record(&old, &json!({"event": "complete", "task": between}));
+    daemon.signal(Signal::HUP);
+    wait_until("it is made anew", || file.exists());
+    let after = peer.create_task("count", "{}");
+    record(&file, &json!({"event": "complete", "task": after}));
+    let of = |task: &str| {
+        let both = records(&old).into_iter().chain(records(&file));
+        both.filter(|record| record["task"] == task && record["event"] == "create").count()
+    };
+    assert_eq!([of(&first), of(&between), of(&after)], [1, 1, 1]);
+}
+
+/// An audit log that cannot be written is an error at the start, which names it.
+#[test]
+fn an_audit_log_that_cannot_be() {
+    let home = Home::new();
+    let log = format!("[log]\naudit = {:?}\n", home.path());
+    home.configure(&Config { tools: &log, ..Config::default() });
+    let ran = home.run(&["serve"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains(&home.path().display().to_string()), "{ran:?}");
+}
+
+/// Without a file the records go to the log.
+#[test]
+fn without_a_file() {
+    let daemon = Daemon::start(&Config::default());
+    let task = daemon.peer().create_task("count", "{}");
+    wait_until("it is in the log", || {
+        daemon
+            .home
+            .log()
+            .lines()
+            .any(|line| line.contains(&task) && line.contains("complete") && line.contains("audit"))
+    });
+}
+
+/// TSK-41: a burst of unknown ids, or of polls faster than `pollInterval`, raises a warning, a
+/// record and a counter.
+#[test]
+fn suspicious_peers() {
+    let daemon = audited(ALERTS);
+    let file = path(&daemon);
+    let mut peer = daemon.peer();
+    let task = peer.create_task("sleep", r#"{"ms":600000}"#);
+    for _ in 0..6 {
+        let id = peer.request("tasks/get", r#"{"taskId":"guess"}"#);
+        assert_eq!(peer.answer(id)["error"]["code"], -32602);
+        let _ = peer.result("tasks/get", &json!({"taskId": task}).to_string());
+    }
+    let unknown = record(&file, &json!({"event": "suspicious", "pattern": "unknown_tasks"}));
+    assert!(is(&unknown, &json!({"identity": uid(), "count": 5, "window_ms": 60_000})));
+    record(&file, &json!({"event": "suspicious", "pattern": "fast_polls"}));
+    let counters = daemon.status()["counters"].clone();
+    assert_eq!((&counters["suspicions"], &counters["unknownTasks"]), (&json!(2), &json!(6)));
+    let warned =
+        |log: &str| log.lines().any(|line| line.contains("WARN") && line.contains("unknown_tasks"));
+    wait_until("the log warns", || warned(&daemon.home.log()));
+}
+
+/// What the metrics server answers to these bytes.
+fn ask(mut stream: impl std::io::Read + std::io::Write, request: &str) -> (String, String) {
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers and closes");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+fn unix(daemon: &Daemon) -> UnixStream {
+    let stream = UnixStream::connect(daemon.home.path().join("m.sock")).expect("it accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream
+}
+
+const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+/// The value of a sample.
+fn sample(page: &str, name: &str) -> f64 {
+    let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
+}
+
+/// TSK-38: counters and gauges as Prometheus reads them, on a socket of their own; how long cancels
+/// take, and what survived them.
+#[test]
+fn metrics() {
+    let home = Home::new();
+    let metrics =
+        format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
+    home.configure(&Config { tools: &metrics, ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let mode = fs::metadata(daemon.home.path().join("m.sock")).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let mut peer = daemon.peer();
+    let mark = marker();
+    let call = peer.call("family", &json!({"t": mark}).to_string());
+    peer.wait_started(&[call]);
+    let (status, page) = ask(unix(&daemon), GET);
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for (name, value) in [
+        ("ceased_connections", 1.0),
+        ("ceased_jobs{state=\"running\"}", 1.0),
+        ("ceased_jobs{state=\"cancelling\"}", 0.0),
+        ("ceased_tasks{status=\"working\"}", 0.0),
+        ("ceased_survivors", 0.0),
+        ("ceased_abandoned_threads", 0.0),
+        ("ceased_audit_dropped_total", 0.0),
+        ("ceased_cancel_to_death_seconds_count", 0.0),
+        ("ceased_limit{limit=\"workers\"}", 64.0),
+        ("ceased_jobs_started_total", 1.0),
+    ] {
+        assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
+    }
+    assert!(sample(&page, "ceased_received_bytes_total") > 100.0);
+    peer.cancel(call);
+    wait_until("it has ceased", || daemon.status()["cancelling"] == 0);
+    assert_none_left(&mark);
+    let (_, page) = ask(unix(&daemon), GET);
+    for (name, value) in [
+        ("ceased_survivors", 0.0),
+        ("ceased_cancel_to_death_seconds_bucket{le=\"0.1\"}", 0.0),
+        ("ceased_cancel_to_death_seconds_bucket{le=\"30\"}", 1.0),
+        ("ceased_cancel_to_death_seconds_bucket{le=\"+Inf\"}", 1.0),
+        ("ceased_cancelled_total", 1.0),
+    ] {
+        assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
+    }
+    assert!(sample(&page, "ceased_processes_ended_total") > 3.0);
+    // Every sample belongs to a family that was introduced.
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let known = |name: &str| page.contains(&format!("# TYPE {name} "));
+        assert!(known(name) || family.is_some_and(known), "{line}");
+    }
+}
+
+/// The door takes nothing but a GET, and nobody can hold it.
+#[test]
+fn the_metrics_door() {
+    let home = Home::new();
+    let metrics =
+        format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
+    home.configure(&Config { tools: &metrics, ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    // Somebody who says nothing, and somebody who never ends.
+    let silent = unix(&daemon);
+    let mut endless = unix(&daemon);
+    let _ = endless.write_all(&[b'a'; 16 * 1024]);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
+        ("{\"jsonrpc\":\"2.0\"}\r\n\r\n", "HTTP/1.1 400 Bad Request"),
+        (GET, "HTTP/1.1 200 OK"),
+    ] {
+        assert_eq!(ask(unix(&daemon), request).0, status, "{request}");
+    }
+    let (status, body) = ask(unix(&daemon), "HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
+    let mut refused = String::new();
+    let _ = endless.read_to_string(&mut refused);
+    assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 431"), "{refused}");
+    drop(silent);
+    assert_eq!(daemon.status()["connections"], 1, "none of them was a peer");
+}
+
+/// On a loopback address as well; one the network can reach is refused.
+#[test]
+fn metrics_over_tcp() {
+    let home = Home::new();
+    let config = |address: &str| format!("[metrics]\nlisten = {address:?}\n");
+    home.configure(&Config { tools: &config("0.0.0.0:0"), ..Config::default() });
+    assert_eq!(home.run(&["check"]).code, Some(2));
+    home.configure(&Config { tools: &config("127.0.0.1:0"), ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let log = daemon.home.log();
+    let address =
+        log.lines().find_map(|line| line.split_once("metrics on tcp:")).expect("it is said");
+    let stream = TcpStream::connect(address.1.trim()).expect("it accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    assert_eq!(ask(stream, GET).0, "HTTP/1.1 200 OK");
+}
+
+/// TSK-38: `ceased status --json` has everything, also what only the host knows.
+#[test]
+fn the_whole_status() {
+    let daemon = audited("");
+    let mut peer = daemon.peer();
+    let mark = marker();
+    let call = peer.call("family", &json!({"t": mark}).to_string());
+    peer.wait_started(&[call]);
+    let ran = daemon.home.run(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let host = &status["host"];
+    assert_eq!((&host["survivors"], &host["auditDropped"]), (&json!(0), &json!(0)));
+    assert_eq!(host["pid"], daemon.pid());
+    let job = status["jobs"][0]["job"].as_u64().expect("it runs").to_string();
+    let processes = host["processes"][&job].as_array().expect("they are listed");
+    assert!(processes.len() >= 4, "{processes:?}");
+    let names: Vec<&str> = processes.iter().filter_map(|it| it["name"].as_str()).collect();
+    assert!(names.contains(&"sh") && names.contains(&"sleep"), "{names:?}");
+    assert_eq!(status["peers"].as_array().map(Vec::len), Some(2));
+    assert!(daemon.home.run(&["status"]).out.contains("survivors"));
+}

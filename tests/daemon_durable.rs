@@ -1,0 +1,290 @@
+//! Tasks outlive their daemon: killed, started again, full, damaged, twice (DUR-01).
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+};
+use ceased_tests::disk::SmallDisk;
+use serde_json::Value;
+
+/// A tool whose result is larger than what is kept in memory.
+const LARGE: &str = r#"
+[[tool]]
+name = "large"
+command = ["sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"]
+task_support = "optional"
+"#;
+
+fn of_task(task: &str) -> String {
+    format!(r#"{{"taskId":"{task}"}}"#)
+}
+
+fn get(peer: &mut Peer, task: &str) -> Value {
+    peer.result("tasks/get", &of_task(task))
+}
+
+fn answer_of(peer: &mut Peer, task: &str) -> Value {
+    let id = peer.request("tasks/result", &of_task(task));
+    let mut answer = peer.answer(id);
+    answer["id"] = Value::Null;
+    answer
+}
+
+/// DUR-01: whatever a client was told of is there again, word for word.
+#[test]
+fn what_was_told_is_there_after_a_kill() {
+    let daemon = Daemon::start(&Config { tools: LARGE, ..Config::default() });
+    let mut peer = daemon.peer();
+    let mut told = Vec::new();
+    for (tool, arguments) in
+        [("count", r#"{"n":5}"#), ("fail", "{}"), ("large", "{}"), ("sleep", r#"{"ms":1}"#)]
+    {
+        let task = peer.create_task(tool, arguments);
+        let answer = answer_of(&mut peer, &task);
+        told.push((task.clone(), get(&mut peer, &task), answer));
+    }
+    let cancelled = peer.create_task("hang", &format!(r#"{{"t":"{}"}}"#, marker()));
+    peer.result("tasks/cancel", &of_task(&cancelled));
+    told.push((cancelled.clone(), get(&mut peer, &cancelled), answer_of(&mut peer, &cancelled)));
+    assert!(told[2].2["result"]["content"][0]["text"].as_str().unwrap().len() > 200_000);
+    let list = peer.result("tasks/list", "{}");
+
+    // Twice, so that what was restored is kept, too.
+    let mut home = daemon.kill();
+    for _ in 0..2 {
+        let daemon = Daemon::start_in(home);
+        let mut peer = daemon.peer();
+        for (task, state, answer) in &told {
+            assert_eq!(get(&mut peer, task), *state);
+            assert_eq!(answer_of(&mut peer, task), *answer);
+        }
+        assert_eq!(peer.result("tasks/list", "{}"), list);
+        home = daemon.kill();
+    }
+}
+
+/// DUR-01: a job that was cut off is a failed task that says so, and its processes are gone before
+/// the daemon listens again. In both tiers.
+#[test]
+fn a_job_that_was_cut_off_failed_and_is_gone() {
+    for tier in ["cgroup", "guard"] {
+        let home = Home::new();
+        home.configure(&Config::default());
+        let line = format!("export CEASED_CONTAINMENT={tier}");
+        let tried = home.command_after(&line, &["stdio"]).status().unwrap();
+        if !tried.success() {
+            eprintln!("skipped: no {tier} here");
+            continue;
+        }
+        let start = |home: &Home| {
+            let command = home.command_after(&line, &["serve"]);
+            Daemon::start_with(home.clone(), command)
+        };
+        let daemon = start(&home);
+        let mut peer = daemon.peer();
+        let marker = marker();
+        let task = peer.create_task("family", &format!(r#"{{"t":"{marker}"}}"#));
+        wait_until("the family is there", || carriers(&marker).len() >= 3);
+        drop(daemon.kill());
+
+        let daemon = start(&home);
+        assert_none_left(&marker);
+        let mut peer = daemon.peer();
+        let state = get(&mut peer, &task);
+        assert_eq!(state["status"], "failed", "{tier}");
+        let message = state["statusMessage"].as_str().unwrap_or_default();
+        assert!(!message.is_empty(), "{state}");
+        let answer = answer_of(&mut peer, &task);
+        assert_eq!(answer["error"]["code"], -31007, "{answer}");
+    }
+}
+
+/// A shutdown in good order leaves nothing half done either.
+#[test]
+fn what_was_told_is_there_after_a_shutdown() {
+    let mut daemon = Daemon::start(&Config::default());
+    let mut peer = daemon.peer();
+    let done = peer.create_task("count", "{}");
+    let answer = answer_of(&mut peer, &done);
+    let open = peer.create_task("hang", &format!(r#"{{"t":"{}"}}"#, marker()));
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+    let daemon = Daemon::start_in(daemon.home.clone());
+    let mut peer = daemon.peer();
+    assert_eq!(answer_of(&mut peer, &done), answer);
+    let status = get(&mut peer, &open)["status"].clone();
+    assert!(status == "failed" || status == "cancelled", "{status}");
+}
+
+/// DUR-01: a state directory has one daemon at a time.
+#[test]
+fn a_second_daemon_is_refused_and_told_who_has_it() {
+    let daemon = Daemon::start(&Config::default());
+    let other = Home::new();
+    let state = daemon.home.path().join("state/ceased");
+    other.configure(&Config {
+        daemon: &format!("state_dir = {:?}", state.display().to_string()),
+        ..Config::default()
+    });
+    let ran = other.run(&["serve"]);
+    assert_eq!(ran.code, Some(75), "{}", ran.err);
+    assert!(ran.err.contains(&format!("process {}", daemon.pid())), "{}", ran.err);
+    assert!(ran.err.contains(&state.display().to_string()), "{}", ran.err);
+    // The first one has not noticed.
+    daemon.peer().create_task("count", "{}");
+}
+
+/// DUR-01: a damaged store is named and is not replaced; set aside, it is kept.
+#[test]
+fn a_damaged_store_is_named_and_never_replaced_in_silence() {
+    let daemon = Daemon::start(&Config::default());
+    daemon.peer().create_task("count", "{}");
+    let home = daemon.kill();
+    let tasks = home.path().join("state/ceased/tasks");
+    let file = tasks.join("tasks.db");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[..100].fill(b'x');
+    fs::write(&file, &bytes).unwrap();
+
+    let ran = home.run(&["serve"]);
+    assert_eq!(ran.code, Some(74), "{}", ran.err);
+    assert!(ran.err.contains(&file.display().to_string()), "{}", ran.err);
+    assert!(ran.err.contains(&format!("mv {}", tasks.display())), "{}", ran.err);
+    assert!(fs::read(&file).unwrap() == bytes, "it was changed");
+
+    home.configure(&Config { daemon: "damaged_store = \"set_aside\"", ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let log = daemon.home.log();
+    assert!(log.contains(&file.display().to_string()), "{log}");
+    let parent = tasks.parent().unwrap();
+    let aside = fs::read_dir(parent).unwrap().flatten().map(|entry| entry.path());
+    let aside: Vec<_> =
+        aside.filter(|path| path.display().to_string().contains("damaged")).collect();
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert!(fs::read(aside[0].join("tasks.db")).unwrap() == bytes, "it was changed");
+    assert!(log.contains(&aside[0].display().to_string()), "{log}");
+    daemon.peer().create_task("count", "{}");
+}
+
+#[test]
+fn a_state_directory_that_is_open_to_others_is_refused() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let state = home.path().join("state/ceased");
+    fs::create_dir_all(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = home.run(&["serve"]);
+    assert_eq!(ran.code, Some(74), "{}", ran.err);
+    assert!(ran.err.contains(&format!("chmod 700 {}", state.display())), "{}", ran.err);
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    let daemon = Daemon::start_in(home);
+    let mode = |path: &str| fs::metadata(state.join(path)).unwrap().permissions().mode() & 0o777;
+    daemon.peer().create_task("count", "{}");
+    assert_eq!(mode("tasks"), 0o700);
+    for file in ["lock", "processes", "tasks/tasks.db", "tasks/tasks.db-wal", "tasks/reserve"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+/// Where tasks are kept in memory nothing is written, and many may run at once.
+#[test]
+fn in_memory_nothing_is_written() {
+    let home = Home::new();
+    home.configure(&Config { daemon: "store = \"memory\"", ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    daemon.peer().create_task("count", "{}");
+    assert!(!daemon.home.path().join("state").exists());
+    let daemon = Daemon::start_in(daemon.kill());
+    assert_eq!(daemon.peer().result("tasks/list", "{}")["tasks"], serde_json::json!([]));
+
+    // By itself, stdio does so, too, beside a daemon or another of its kind.
+    let home = Home::new();
+    home.configure(&Config::default());
+    assert_eq!(home.run(&["stdio"]).code, Some(0));
+    assert!(!home.path().join("state").exists());
+}
+
+/// Bytes of the store's files, without the reserve.
+fn store_bytes(home: &Home) -> u64 {
+    let tasks = home.path().join("state/ceased/tasks");
+    let len = |name: &str| fs::metadata(tasks.join(name)).map_or(0, |found| found.len());
+    len("tasks.db") + len("tasks.db-wal")
+}
+
+/// DUR-01, TSK-35: what has expired leaves the files, which are as large as what is kept and not as
+/// what ever was.
+#[test]
+fn the_files_level_off() {
+    let tasks = "late_result = \"1ms\"";
+    let daemon = Daemon::start(&Config { tools: LARGE, tasks, ..Config::default() });
+    let mut peer = daemon.peer();
+    let mut sizes = Vec::new();
+    for _ in 0..6 {
+        let calls: Vec<u64> = (0..20)
+            .map(|_| {
+                let params = r#"{"name":"large","arguments":{},"task":{"ttl":1}}"#;
+                peer.request("tools/call", params)
+            })
+            .collect();
+        for call in calls {
+            assert!(peer.answer(call)["result"]["task"].is_object());
+        }
+        wait_until("every task has expired", || {
+            let list = peer.result("tasks/list", "{}");
+            list["tasks"].as_array().is_some_and(Vec::is_empty)
+        });
+        sizes.push(store_bytes(&daemon.home));
+    }
+    // 120 results of twice 200 KB are 48 MB.
+    assert!(sizes.iter().all(|size| *size < 24 << 20), "{sizes:?}");
+    wait_until("the files are small again", || store_bytes(&daemon.home) < 2 << 20);
+    let daemon = Daemon::start_in(daemon.kill());
+    assert_eq!(daemon.peer().result("tasks/list", "{}")["tasks"], serde_json::json!([]));
+}
+
+/// DUR-01: on a full disk new tasks are refused, plain calls go on, what was begun ends and is
+/// kept, and it goes on by itself.
+#[test]
+fn a_full_disk_refuses_what_is_new_and_nothing_else() {
+    let Some(disk) = SmallDisk::mount(24 << 20) else { return };
+    let state = disk.path().join("state");
+    let lines =
+        format!("state_dir = {:?}\nstore_reserve = \"4MiB\"\nstore_retry = \"100ms\"", state);
+    let daemon = Daemon::start(&Config { daemon: &lines, tools: LARGE, ..Config::default() });
+    let mut peer = daemon.peer();
+    let before = peer.create_task("large", "{}");
+    let kept = answer_of(&mut peer, &before);
+    let begun = peer.create_task("sleep", r#"{"ms":1500}"#);
+    let filler = disk.path().join("filler");
+    fs::write(&filler, vec![1; 24 << 20]).unwrap_err();
+
+    let mut refused = Value::Null;
+    wait_until("a task is refused", || {
+        let id = peer.request("tools/call", r#"{"name":"large","arguments":{},"task":{}}"#);
+        refused = peer.answer(id);
+        refused["error"].is_object()
+    });
+    assert_eq!(refused["error"]["data"]["store"], "full", "{refused}");
+    let plain = peer.call("count", "{}");
+    assert!(peer.answer(plain)["result"].is_object());
+    let done = answer_of(&mut peer, &begun);
+    assert!(done["result"].is_object(), "{done}");
+    assert_eq!(answer_of(&mut peer, &before), kept);
+
+    fs::remove_file(&filler).unwrap();
+    let mut again = String::new();
+    wait_until("tasks are taken again", || {
+        let id = peer.request("tools/call", r#"{"name":"count","arguments":{},"task":{}}"#);
+        again = peer.answer(id)["result"]["task"]["taskId"].as_str().unwrap_or_default().to_owned();
+        !again.is_empty()
+    });
+    let after = answer_of(&mut peer, &again);
+    let daemon = Daemon::start_in(daemon.kill());
+    let mut peer = daemon.peer();
+    for (task, answer) in [(before, kept), (begun, done), (again, after)] {
+        assert_eq!(answer_of(&mut peer, &task), answer);
+    }
+}

@@ -1,0 +1,388 @@
+//! The daemon under a service manager: sockets it is handed, what it tells, its watchdog; and what
+//! a reload opens and closes.
+
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use ceased_tests::daemon::{Config, Daemon, Home, PATIENCE, Peer, Signal, wait_until};
+
+/// Two listening sockets that a service manager would make, and the daemon they are handed to.
+struct Activated {
+    home: Home,
+    unix: UnixListener,
+    tcp: TcpListener,
+}
+
+impl Activated {
+    fn new(with_tcp_section: bool) -> Self {
+        let home = Home::new();
+        let unix = UnixListener::bind(home.socket()).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
+        if with_tcp_section {
+            let address = tcp.local_addr().unwrap();
+            home.configure_as(&format!(
+                "{}\n[[listen]]\ntransport = \"tcp\"\naddress = \"{address}\"\n\
+                 anonymous = \"allow\"\n",
+                home.config_text()
+            ));
+        }
+        Self { home, unix, tcp }
+    }
+
+    /// Hands both over as descriptors 3 and 4, with what `line` does before.
+    fn command(&self, line: &str) -> Command {
+        let line = format!("{line}; exec 3<&0 4<&1 </dev/null >/dev/null");
+        let mut command = self.home.command_after(&line, &["serve"]);
+        command.stdin(OwnedFd::from(self.unix.try_clone().unwrap()));
+        command.stdout(OwnedFd::from(self.tcp.try_clone().unwrap()));
+        command
+    }
+}
+
+const HANDED_OVER: &str = "export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=mcp:net";
+
+/// What a tool sees of what is between the service manager and the daemon.
+const ENVIRONMENT: &str = r#"
+[[tool]]
+name = "environment"
+command = ["sh", "-c", "env | grep -c -e ^LISTEN_ -e ^NOTIFY_ -e ^WATCHDOG_; ls /proc/self/fd"]
+"#;
+
+/// Whether nothing that is meant for the daemon alone is in the environment of its children.
+fn assert_private(daemon: &Daemon, peer: &mut Peer) {
+    let call = peer.call("environment", "{}");
+    let answer = peer.answer(call);
+    let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap_or_default();
+    assert!(stdout.starts_with("0\n"), "{answer}");
+    let open = stdout.lines().skip(1).filter(|fd| fd.parse::<u32>().unwrap() > 4).count();
+    assert_eq!(open, 0, "descriptors reached a tool: {stdout}");
+    // The keeper, where there is one, is a child of the daemon, too.
+    let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
+    for child in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
+        let environment = fs::read(format!("/proc/{child}/environ")).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        for private in ["LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_"] {
+            assert!(!environment.contains(private), "{child} has {private}: {environment}");
+        }
+    }
+}
+
+/// Sockets that listen already are taken over: who connected before the daemon ran is served, and
+/// the files stay when it ends.
+#[test]
+fn activated() {
+    let given = Activated::new(true);
+    let mut early = Peer::of_socket(UnixStream::connect(given.home.socket()).unwrap().into());
+    let mut daemon = Daemon::start_with(given.home.clone(), given.command(HANDED_OVER));
+    early.initialize();
+    let mut late = daemon.peer();
+    late.result("ping", "{}");
+    let mut net = daemon.tcp_peer();
+    assert_eq!(daemon.tcp_address(), given.tcp.local_addr().unwrap());
+    net.result("ping", "{}");
+    assert_private(&daemon, &mut late);
+
+    // A reload that still wants them keeps them; one that does not says why they stay.
+    daemon.signal(Signal::HUP);
+    wait_until("it reloads", || daemon.home.log().contains("\"reloaded\""));
+    net.result("ping", "{}");
+    let both = daemon.home.config_text();
+    daemon.home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
+    daemon.signal(Signal::HUP);
+    wait_until("it says that the socket stays", || daemon.home.log().contains("still listening"));
+    TcpStream::connect(daemon.tcp_address()).expect("it is the service manager's");
+
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    let found = fs::symlink_metadata(given.home.socket()).expect("the file is not the daemon's");
+    assert!(found.file_type().is_socket());
+    // The next one gets the same sockets.
+    given.home.configure_as(&both);
+    let daemon = Daemon::start_with(given.home.clone(), given.command(HANDED_OVER));
+    daemon.peer().result("ping", "{}");
+}
+
+/// What the configuration has no section for would leave its peers waiting: it does not start.
+#[test]
+fn handed_over_and_not_wanted() {
+    let given = Activated::new(false);
+    let output = given.command(HANDED_OVER).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let address = given.tcp.local_addr().unwrap().to_string();
+    assert!(said.contains("\"net\"") && said.contains(&address), "{said}");
+}
+
+/// Descriptors announced to another process are none of ours: it binds as ever.
+#[test]
+fn handed_over_to_another() {
+    let given = Activated::new(false);
+    drop(fs::remove_file(given.home.socket()));
+    let daemon =
+        Daemon::start_with(given.home.clone(), given.command("export LISTEN_PID=1 LISTEN_FDS=2"));
+    daemon.peer().result("ping", "{}");
+}
+
+/// A service manager's end of the notification socket.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn next(&self) -> String {
+        let mut bytes = [0; 4096];
+        let count = self.0.recv(&mut bytes).expect("the daemon says something");
+        String::from_utf8(bytes[..count].to_vec()).unwrap()
+    }
+
+    /// The next word that begins like this; words between are of the watchdog.
+    fn wait_for(&self, start: &str) -> String {
+        loop {
+            let word = self.next();
+            if word.starts_with(start) {
+                return word;
+            }
+            assert!(word.starts_with("WATCHDOG=1\n"), "{word} before {start}");
+        }
+    }
+}
+
+fn under(manager: &Manager, address: &str, more: &str) -> (Home, Command) {
+    manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    let home = Home::new();
+    home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
+    let line = format!("export NOTIFY_SOCKET='{address}' {more}");
+    let command = home.command_after(&line, &["serve"]);
+    (home, command)
+}
+
+/// The whole life as a service manager hears it, by path and by abstract name.
+#[test]
+fn told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let by_path = Manager(UnixDatagram::bind(&path).unwrap());
+    let name = format!("ceased-test-manager-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+    let by_name = Manager(UnixDatagram::bind_addr(&address).unwrap());
+    for (manager, address) in
+        [(by_path, path.to_string_lossy().into_owned()), (by_name, format!("@{name}"))]
+    {
+        let (home, mut command) = under(&manager, &address, "");
+        let log = fs::File::create(home.log_path()).unwrap();
+        let mut child = command.stderr(log).spawn().unwrap();
+        assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=0 connections, 0 jobs, 0 tasks");
+        // It accepts from that word on, and at the very first try.
+        let mut peer = Peer::of_socket(UnixStream::connect(home.socket()).unwrap().into());
+        peer.initialize();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        let word = manager.wait_for("RELOADING=1");
+        let micros = word.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
+        assert!(micros.parse::<u64>().unwrap() > 0);
+        let word = manager.wait_for("READY=1");
+        assert!(word.contains("STATUS=1 connections"), "{word}");
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        let word = manager.wait_for("STOPPING=1");
+        assert!(word.contains("EXTEND_TIMEOUT_USEC="), "{word}");
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// The watchdog is fed at half the time it gives, and not while the daemon hangs.
+#[test]
+fn watched() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = Manager(UnixDatagram::bind(&path).unwrap());
+    let (home, command) =
+        under(&manager, &path.to_string_lossy(), "WATCHDOG_USEC=400000 WATCHDOG_PID=$$");
+    let daemon = Daemon::start_with(home, command);
+    assert_private(&daemon, &mut daemon.peer());
+    manager.wait_for("READY=1");
+    for _ in 0..3 {
+        manager.wait_for("WATCHDOG=1\nSTATUS=");
+    }
+    daemon.signal(Signal::STOP);
+    // What was said before it stopped may still be there; then nothing comes.
+    manager.0.set_read_timeout(Some(std::time::Duration::from_millis(1000))).unwrap();
+    let mut bytes = [0; 4096];
+    let words = std::iter::from_fn(|| manager.0.recv(&mut bytes).ok()).take(10).count();
+    assert!(words < 10, "a daemon that is stopped says that all is well");
+    daemon.signal(Signal::CONT);
+    manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.wait_for("WATCHDOG=1\nSTATUS=");
+}
+
+/// Without a watchdog nothing wakes the daemon: it makes no system call while nobody needs it.
+#[test]
+fn unwatched() {
+    let daemon = Daemon::start(&Config::default());
+    daemon.peer().result("ping", "{}");
+    let switches = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        line.unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    // Whatever the peer left to do is done once nothing changes.
+    wait_until("nothing wakes it for a second", || {
+        let before = switches();
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        switches() == before
+    });
+}
+
+const TCP: &str = "[[listen]]\ntransport = \"tcp\"\nanonymous = \"allow\"\naddress = ";
+
+/// A reload opens what is new, changes a mode where it is, and closes what is gone; peers stay.
+#[test]
+fn doors_change() {
+    let daemon = Daemon::start(&Config::default());
+    let home = &daemon.home;
+    let plain = home.config_text();
+    let mut peer = daemon.peer();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    home.configure_as(
+        &format!("{plain}\n{TCP}\"{port}\"\n")
+            .replace("transport = \"unix\"\n", "transport = \"unix\"\nmode = \"0660\"\n"),
+    );
+    daemon.signal(Signal::HUP);
+    wait_until("it listens on TCP", || home.log().contains(&format!("listening on tcp:{port}")));
+    let mut net = Peer::of_socket(TcpStream::connect(port).unwrap().into());
+    net.initialize();
+    let mode = fs::symlink_metadata(home.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+
+    home.configure_as(&plain);
+    daemon.signal(Signal::HUP);
+    wait_until("it closes TCP", || home.log().contains("no longer listening on tcp:"));
+    wait_until("nobody gets in", || TcpStream::connect(port).is_err());
+    net.result("ping", "{}");
+    peer.result("ping", "{}");
+    daemon.peer().result("ping", "{}");
+
+    // An address that cannot be had: nothing changes, not even what could.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_address = taken.local_addr().unwrap();
+    home.configure_as(&format!(
+        "{}\n{TCP}\"{taken_address}\"\n",
+        plain.replace("[limits]\n", "[limits]\nconnections = 7\n")
+    ));
+    daemon.signal(Signal::HUP);
+    wait_until("it says why", || home.log().contains("not reloaded"));
+    assert!(home.log().contains(&taken_address.to_string()), "{}", home.log());
+    assert_eq!(peer.result("ceased/status", "{}")["limits"]["connections"], 1024);
+}
+
+/// What cannot be changed while it runs is named; what can be, is.
+#[test]
+fn keys_that_need_a_restart() {
+    let daemon = Daemon::start(&Config::default());
+    let home = &daemon.home;
+    let text = home.config_text();
+    let changed = text.replace("[daemon]\n", "[daemon]\nstate_dir = \"elsewhere\"\n");
+    home.configure_as(&format!("{changed}\n[log]\nlevel = \"debug\"\n"));
+    daemon.signal(Signal::HUP);
+    wait_until("it names the key", || {
+        home.log().lines().any(|line| line.contains("restarted") && line.contains("state_dir"))
+    });
+    // The level is one that can: who connects is told at "debug" alone.
+    let said = home.log().len();
+    daemon.peer().result("ping", "{}");
+    wait_until("it logs more", || {
+        home.log().get(said..).unwrap_or_default().contains("\"connected\"")
+    });
+}
+
+/// A TCP peer that never ends its message is closed; on a Unix socket it may take its time.
+#[test]
+fn slow_frames() {
+    let daemon =
+        Daemon::start(&Config { limits: "frame_time = \"200ms\"", tcp: true, ..Config::default() });
+    let mut near = daemon.connect();
+    near.try_send(b"{\"jsonrpc\":").unwrap();
+    let mut far = daemon.tcp_peer();
+    far.result("ping", "{}");
+    let mut slow = daemon.connect_tcp();
+    slow.try_send(b"{\"jsonrpc\":").unwrap();
+    assert_eq!(slow.line(), None, "it is closed");
+    wait_until("the log names the limit", || daemon.home.log().contains("limits.frame_time"));
+    far.result("ping", "{}");
+    near.try_send(b"\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
+    assert!(near.line().unwrap().contains("\"id\":1"));
+}
+
+/// Messages that have begun are bounded together: whoever holds most goes.
+#[test]
+fn partial_bytes() {
+    let daemon = Daemon::start(&Config {
+        limits: "message_bytes = \"64KiB\"\npartial_bytes = \"64KiB\"",
+        ..Config::default()
+    });
+    let mut bystander = daemon.peer();
+    let text = |bytes: usize| format!("{{\"x\":\"{}", "x".repeat(bytes));
+    let mut most = daemon.connect();
+    most.try_send(text(40 << 10).as_bytes()).unwrap();
+    let mut less = daemon.connect();
+    less.try_send(text(30 << 10).as_bytes()).unwrap();
+    assert_eq!(most.line(), None, "it is closed");
+    wait_until("the log names the limit", || daemon.home.log().contains("limits.partial_bytes"));
+    less.try_send(b"\"}\n").unwrap();
+    assert!(less.line().unwrap().contains("error"));
+    bystander.result("ping", "{}");
+}
+
+/// A control group that is handed to an unprivileged user as `Delegate=yes` does it: the daemon is
+/// born in it, makes the groups of its jobs below, and leaves none.
+#[test]
+fn delegated() {
+    use std::os::unix::fs::chown;
+    const UID: u32 = 65_000;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)) else {
+        return eprintln!("skipped: delegated needs a cgroup2 mount");
+    };
+    let group = std::path::Path::new(mount).join(format!("ceased-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return eprintln!("skipped: delegated needs root and a cgroup2 that can be written to");
+    }
+    for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+        chown(group.join(file), Some(UID), Some(UID)).expect("root may give it away");
+    }
+    let home = Home::new();
+    home.configure(&Config::default());
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let line = format!(
+        "echo $$ >{}/cgroup.procs; exec setpriv --reuid {UID} --regid {UID} --clear-groups \"$@\"",
+        group.display()
+    );
+    let command = home.command_after(&line, &["serve"]);
+    let mut daemon = Daemon::start_with(home, command);
+    let below = |name: &str| format!("{}/{name}", group.display());
+    let containment = format!("a control group per job below {}", below("ceased-"));
+    assert!(daemon.home.log().contains(&containment), "{}", daemon.home.log());
+    let subgroups =
+        || fs::read_dir(&group).unwrap().flatten().filter(|e| e.path().is_dir()).count();
+    let mark = ceased_tests::daemon::marker();
+    let mut peer = daemon.peer();
+    let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    peer.wait_started(&[family]);
+    assert_eq!(subgroups(), 1);
+    peer.cancel(family);
+    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    // Killed, it leaves what its keeper ends and removes.
+    let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    peer.wait_started(&[family]);
+    daemon.signal(Signal::KILL);
+    daemon.wait();
+    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    wait_until("its groups are gone", || subgroups() == 0);
+    wait_until("the group can go", || fs::remove_dir(&group).is_ok());
+}

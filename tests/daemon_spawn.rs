@@ -1,0 +1,204 @@
+//! `ceased connect --spawn` and what it rests on: one daemon however many ask, errors that are
+//! shown, an end when nobody needs it; and `connect` at the end of its input.
+
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use ceased_tests::daemon::{Config, Daemon, Home, Signal, peer, wait_until};
+use rustix::process::{Pid, kill_process, test_kill_process};
+use serde_json::Value;
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+"#;
+
+/// A home in which no daemon runs; the one that is spawned there ends with it.
+struct Nest(Home);
+
+impl Nest {
+    fn new() -> Self {
+        let home = Home::new();
+        home.configure(&Config::default());
+        Self(home)
+    }
+
+    /// `connect` with these arguments, which finds its way by the configuration alone.
+    fn connect(&self, args: &[&str]) -> Child {
+        let mut command: Command = self.0.command(&["connect"]);
+        command.args(args).env("HOME", self.0.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary can be started")
+    }
+
+    /// The daemon's process, by the lock it holds.
+    fn daemon(&self) -> Option<Pid> {
+        let lock = fs::read_to_string(self.0.path().join("d.sock.lock")).ok()?;
+        Pid::from_raw(lock.trim().parse().ok()?)
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        if let Some(pid) = self.daemon() {
+            // It may have ended.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Processes whose command line names this home and that serve.
+fn daemons(home: &Home) -> usize {
+    let marker = home.path().to_string_lossy().into_owned();
+    let entries = fs::read_dir("/proc").expect("proc").flatten();
+    entries
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .filter(|line| line.contains(&marker) && line.contains("\0serve\0"))
+        .count()
+}
+
+/// Says hello and closes: what was answered, and what was said beside it.
+fn hello(mut child: Child) -> (Vec<Value>, String, Option<i32>) {
+    child.stdin.take().unwrap().write_all(HELLO.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answers = String::from_utf8(output.stdout).unwrap();
+    let answers = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (answers, String::from_utf8(output.stderr).unwrap(), output.status.code())
+}
+
+/// Twenty at once: one daemon, everybody is answered, one of them says that it started it.
+#[test]
+fn twenty_at_once_start_one() {
+    let nest = Nest::new();
+    let children: Vec<Child> =
+        (0..20).map(|_| nest.connect(&["--spawn", "--eof-grace", "30s"])).collect();
+    let hellos: Vec<_> = children.into_iter().map(|child| thread::spawn(|| hello(child))).collect();
+    let mut starters = 0;
+    for hello in hellos {
+        let (answers, said, code) = hello.join().unwrap();
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(answers.first().expect("an answer")["id"], 1, "{said}");
+        starters += usize::from(said.contains("started one"));
+    }
+    assert_eq!(starters, 1);
+    assert_eq!(daemons(&nest.0), 1);
+    let log = fs::read_to_string(nest.0.path().join("d.sock.log")).unwrap();
+    assert_eq!(log.matches("listening on unix:").count(), 1, "{log}");
+
+    // It is nobody's: not in the session of who started it, and with nothing of theirs open.
+    let pid = nest.daemon().expect("its lock");
+    assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid);
+    let directory = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).unwrap();
+    assert_eq!(directory, nest.0.path().canonicalize().unwrap());
+
+    // It is found from now on, and started again when it is gone.
+    let (answers, said, _) = hello(nest.connect(&["--spawn"]));
+    assert_eq!((answers.len(), said.as_str()), (1, ""));
+    kill_process(pid, Signal::TERM).unwrap();
+    wait_until("it ends", || test_kill_process(pid).is_err());
+    let (answers, said, _) = hello(nest.connect(&["--spawn"]));
+    assert_eq!(answers.len(), 1);
+    assert!(said.contains("started one"), "{said}");
+}
+
+/// A daemon that cannot start says why, on the standard error of who wanted it.
+#[test]
+fn why_it_does_not_start() {
+    let nest = Nest::new();
+    fs::write(nest.0.socket(), "mine").unwrap();
+    let (answers, said, code) = hello_lenient(nest.connect(&["--spawn"]));
+    assert_eq!((answers, code), (String::new(), Some(3)), "{said}");
+    assert!(said.contains("a regular file"), "{said}");
+    fs::remove_file(nest.0.socket()).unwrap();
+
+    nest.0.configure_as("[daemon]\nworkerz = 3\n");
+    let (_, said, code) = hello_lenient(nest.connect(&["--spawn"]));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("workers"), "{said}");
+    // Where it is to be is the configuration's to say.
+    let (_, said, code) = hello_lenient(nest.connect(&["--spawn", "--socket", "/nowhere"]));
+    assert_eq!(code, Some(2), "{said}");
+}
+
+/// As [`hello`], of a program that may not read.
+fn hello_lenient(mut child: Child) -> (String, String, Option<i32>) {
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+/// A daemon that nobody needs ends; one that keeps a result for somebody does not.
+#[test]
+fn idle_exit() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let command = home.command(&["serve", "--idle-exit", "300ms"]);
+    let mut daemon = Daemon::start_with(home, command);
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(!daemon.socket().exists());
+
+    let home = Home::new();
+    home.configure(&Config {
+        daemon: "store = \"memory\"",
+        tasks: "default_ttl = \"3s\"",
+        ..Config::default()
+    });
+    let command = home.command(&["serve", "--idle-exit", "100ms"]);
+    let mut daemon = Daemon::start_with(home, command);
+    let mut peer = daemon.peer();
+    let task = peer.create_task("sleep", r#"{"ms":1}"#);
+    drop(peer);
+    thread::sleep(Duration::from_secs(1));
+    let mut peer = daemon.peer();
+    peer.result("tasks/result", &format!("{{\"taskId\":\"{task}\"}}"));
+    drop(peer);
+    assert_eq!(daemon.wait().code(), Some(0), "it ends with the ttl of its last task");
+}
+
+/// After the end of its input `connect` stays until the daemon has answered, as long as it is told
+/// to or the configuration says.
+#[test]
+fn answers_after_the_end_of_input() {
+    let slow = format!("{HELLO}{}", peer::call(2, "sleep", r#"{"ms":1500}"#, ""));
+    let answers = |daemon: &Daemon, args: &[&str]| {
+        let mut command = daemon.home.command(&["connect"]);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(slow.as_bytes()).unwrap();
+        stdin.write_all(b"\n").unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    let daemon = Daemon::start(&Config { daemon: "eof_grace = \"20s\"", ..Config::default() });
+    assert_eq!(answers(&daemon, &[]), 2, "by the configuration");
+    assert_eq!(answers(&daemon, &["--eof-grace", "0s"]), 0, "by the option");
+    let daemon = Daemon::start(&Config::default());
+    assert_eq!(answers(&daemon, &["--eof-grace", "20s"]), 2, "by the option");
+}
+
+/// A standard output that takes nothing is a failure, and said to be one.
+#[test]
+fn a_full_standard_output() {
+    let home = Home::new();
+    home.configure(&Config::default());
+    let mut command = home.command(&["stdio"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(HELLO.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left"), "{said}");
+    drop(stdin);
+}

@@ -1,0 +1,319 @@
+//! `ceased ps` and `ceased top` as a person sees them, on a terminal of 80 columns and 24 lines
+//! (CAN-13).
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ceased_tests::binary::ceased;
+use ceased_tests::daemon::{
+    Config, Daemon, PATIENCE, Peer, Signal, assert_none_left, marker, wait_until,
+};
+use rustix::process::{Pid, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use serde_json::json;
+
+/// A program on a terminal of its own.
+struct Screen {
+    child: Child,
+    ours: OwnedFd,
+    /// The other end, to see in which mode the program leaves it.
+    theirs: OwnedFd,
+    before: Termios,
+    terminal: Arc<Mutex<vt100::Parser>>,
+}
+
+const LINES: u16 = 24;
+const COLUMNS: u16 = 80;
+
+/// A number of lines or columns.
+fn some(number: u16) -> NonZero<u16> {
+    NonZero::new(number).expect("a screen has lines and columns")
+}
+
+fn size(ours: &OwnedFd, rows: u16, columns: u16) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(ours, size).expect("a terminal has a size");
+}
+
+impl Screen {
+    fn start(daemon: &Daemon, args: &[&str], no_color: bool) -> Self {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).expect("a terminal");
+        grantpt(&ours).expect("ours");
+        unlockpt(&ours).expect("ours");
+        let theirs = ioctl_tiocgptpeer(&ours, flags).expect("its other end");
+        size(&ours, LINES, COLUMNS);
+        let before = tcgetattr(&theirs).expect("a terminal has a mode");
+        let end = || Stdio::from(theirs.try_clone().expect("a descriptor"));
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(ceased()).args(args).current_dir(daemon.home.path());
+        command.env("TERM", "xterm-256color").env("CEASED_SOCKET", daemon.socket());
+        command.env_remove("NO_COLOR").stdin(end()).stdout(end()).stderr(end());
+        if no_color {
+            command.env("NO_COLOR", "1");
+        }
+        let child = command.spawn().expect("it can be started");
+        let terminal = Arc::new(Mutex::new(vt100::Parser::new(some(LINES), some(COLUMNS), 0)));
+        let mut reader = File::from(ours.try_clone().expect("a descriptor"));
+        let shared = Arc::clone(&terminal);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                let mut terminal = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                terminal.process(bytes.get(..count).unwrap_or_default());
+            }
+        });
+        Self { child, ours, theirs, before, terminal }
+    }
+
+    fn look<T>(&self, see: impl FnOnce(&vt100::Screen) -> T) -> T {
+        see(self.terminal.lock().unwrap_or_else(PoisonError::into_inner).screen())
+    }
+
+    fn text(&self) -> String {
+        self.look(vt100::Screen::contents)
+    }
+
+    /// Waits until the screen shows something.
+    fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let text = self.text();
+            if shows(&text) {
+                return text;
+            }
+            assert!(Instant::now() < until, "in vain: {what}\n{text}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    fn press(&self, keys: &str) {
+        let mut ours = File::from(self.ours.try_clone().expect("a descriptor"));
+        ours.write_all(keys.as_bytes()).expect("it reads");
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let mut terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal.screen_mut().set_size(some(rows), some(columns));
+        drop(terminal);
+        size(&self.ours, rows, columns);
+    }
+
+    /// Waits for its end: the terminal is as it was.
+    fn end(mut self) -> Option<i32> {
+        let mut code = None;
+        wait_until("it ends", || {
+            code = self.child.try_wait().expect("a child").map(|status| status.code());
+            code.is_some()
+        });
+        let after = tcgetattr(&self.theirs).expect("a terminal has a mode");
+        assert_eq!(after.local_modes, self.before.local_modes, "raw mode is left");
+        assert!(after.local_modes.contains(LocalModes::ECHO));
+        wait_until("the other screen is left", || self.look(|screen| !screen.alternate_screen()));
+        assert!(!self.look(vt100::Screen::hide_cursor), "the cursor is shown again");
+        code.flatten()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A family that ignores SIGTERM longer than a test looks at it.
+const STUBBORN: &str = r#"
+[[tool]]
+name = "stubborn"
+max_output = "64KiB"
+command = ["sh", "-c", "trap '' TERM; echo 1/4 stirring >&3; sleep \"$1\" & wait; wait", "x", "{t}"]
+task_support = "optional"
+kill_grace = "5s"
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
+fn daemon() -> (Daemon, Peer) {
+    let daemon = Daemon::start(&Config { tools: STUBBORN, ..Config::default() });
+    let peer = daemon.peer();
+    (daemon, peer)
+}
+
+fn who() -> String {
+    format!("uid:{}", rustix::process::getuid().as_raw())
+}
+
+fn line<'a>(text: &'a str, part: &str) -> &'a str {
+    text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("no {part}:\n{text}"))
+}
+
+/// What runs, for whom, since when, and is the cancel done: at a glance, once.
+#[test]
+fn ps() {
+    let (daemon, mut peer) = daemon();
+    let mark = marker();
+    let call = peer.call("stubborn", &json!({"t": mark}).to_string());
+    peer.wait_started(&[call]);
+    let task = peer.create_task("sleep", r#"{"ms":600000}"#);
+    let ran = daemon.home.run(&["ps"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let running = line(&ran.out, "stubborn");
+    assert!(running.contains(&who()) && running.contains("[###-------] 25%"), "{running}");
+    assert!(ran.out.contains("└ ") && ran.out.contains(" sleep"), "its processes: {}", ran.out);
+    assert!(line(&ran.out, &task[..8]).contains("working, ttl 59m"), "{}", ran.out);
+    assert!(ran.out.lines().all(|line| line.chars().count() <= 100), "{}", ran.out);
+    let json = daemon.home.run(&["ps", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(json["host"]["survivors"], 0);
+    // CAN-13: from the request until it has ceased.
+    peer.send(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{call},"reason":"no use"}}}}"#
+    ));
+    let mut shown = String::new();
+    wait_until("it is shown as cancelling", || {
+        shown = daemon.home.run(&["ps"]).out;
+        shown.contains("SIGTERM: no use")
+    });
+    let cancelling = line(&shown, "SIGTERM: no use").to_owned();
+    assert!(cancelling.contains("  cancelling "), "{cancelling}");
+    wait_until("its end is shown", || {
+        shown = daemon.home.run(&["ps"]).out;
+        shown.contains("CEASED")
+    });
+    assert_none_left(&mark);
+    assert!(!shown.contains("SIGTERM: no use"), "{shown}");
+    assert!(line(&shown, "SIGKILL").contains("0 left: no use"), "{shown}");
+    assert!(shown.contains("1 jobs stopped"), "{shown}");
+}
+
+/// CAN-13: live at 80x24; a cancel by its keys, from the confirmation to the receipt.
+#[test]
+fn a_cancel_in_top() {
+    let (daemon, mut peer) = daemon();
+    let mark = marker();
+    let call = peer.call("stubborn", &json!({"t": mark}).to_string());
+    peer.wait_started(&[call]);
+    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    let text = screen.wait("the job is shown", |text| text.contains("stubborn"));
+    assert!(text.lines().count() <= usize::from(LINES));
+    assert!(line(&text, "stubborn").starts_with('>'), "it is selected:\n{text}");
+    assert!(line(&text, "stubborn").contains(&who()), "{text}");
+    screen.wait("its processes are shown", |text| text.contains("└ ") && text.contains("sleep"));
+    assert!(line(&text, "survivors").contains("survivors 0"), "{text}");
+    screen.press("c");
+    let text = screen.wait("it asks", |text| text.contains("cancel job 1"));
+    assert!(line(&text, "cancel job 1").contains("stubborn"), "{text}");
+    screen.press("n");
+    screen.wait("it was told no", |text| text.contains("not cancelled"));
+    assert_eq!(daemon.status()["cancelling"], 0);
+    screen.press("cy");
+    let text =
+        screen.wait("it is shown as cancelling", |text| text.contains("SIGTERM: ceased top"));
+    assert!(line(&text, "SIGTERM:").contains("cancelling"), "{text}");
+    let text = screen.wait("it is shown as ceased", |text| text.contains("0 left: ceased top"));
+    assert!(text.contains("CEASED") && !text.contains("SIGTERM:"), "{text}");
+    assert_none_left(&mark);
+    assert!(!peer.answer(call)["result"]["isError"].is_null(), "its requestor was told");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+/// The other keys: filter, sort, inspect, and leaving by Ctrl-C.
+#[test]
+fn the_keys_of_top() {
+    let (daemon, mut peer) = daemon();
+    let task = peer.create_task("sleep", r#"{"ms":600000}"#);
+    let call = peer.call("hang", &json!({"t": marker()}).to_string());
+    wait_until("both run", || daemon.status()["running"] == 2);
+    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    screen.wait("both are shown", |text| text.contains("hang") && text.contains("TASK"));
+    screen.press("/hang");
+    let text = screen.wait("it is filtered", |text| !text.contains("TASK"));
+    assert!(line(&text, "show what has").contains("hang"), "{text}");
+    screen.press("\r");
+    screen.wait("it says so", |text| text.contains("showing only: hang"));
+    screen.press("\u{1b}");
+    screen.wait("all is shown again", |text| text.contains("TASK"));
+    screen.press("s");
+    screen.wait("another order", |text| text.contains("(age)"));
+    screen.press("G");
+    screen.press("i");
+    screen.wait("a connection in detail", |text| text.contains("speaks MCP 2025-11-25"));
+    screen.press("gi");
+    screen.press("i");
+    let text = screen.wait("a job in detail", |text| text.contains("asked for on connection"));
+    assert!(text.contains("details"), "{text}");
+    assert!(line(&text, "task ").contains(&task), "{text}");
+    screen.press("\u{3}");
+    assert_eq!(screen.end(), Some(0));
+    peer.cancel(call);
+}
+
+/// Without colours nothing is lost; another size is taken in; a signal leaves the terminal as it
+/// was.
+#[test]
+fn plain_resized_and_ended() {
+    let (daemon, mut peer) = daemon();
+    let call = peer.call("stubborn", &json!({"t": marker()}).to_string());
+    peer.wait_started(&[call]);
+    for no_color in [true, false] {
+        let screen = Screen::start(&daemon, &["top", "--every", "100ms"], no_color);
+        screen.wait("the job is shown", |text| text.contains("stubborn"));
+        let is_coloured = screen.look(|screen| {
+            let cells = (0..LINES).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
+            cells.filter_map(|(row, column)| screen.cell(row, column)).any(|cell| {
+                cell.fgcolor() != vt100::Color::Default || cell.bgcolor() != vt100::Color::Default
+            })
+        });
+        assert_eq!(is_coloured, !no_color);
+        screen.resize(10, 40);
+        let text = screen.wait("it fits", |text| {
+            text.lines().count() <= 10 && text.contains("q quit") && text.contains("stubborn")
+        });
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        let pid = Pid::from_raw(screen.child.id().cast_signed()).expect("a child has an id");
+        kill_process(pid, Signal::TERM).expect("it runs");
+        assert_eq!(screen.end(), Some(0));
+    }
+    peer.cancel(call);
+}
+
+/// It does nothing while nothing happens, and leaves when the daemon does.
+#[test]
+fn at_rest_and_left_alone() {
+    let (daemon, _peer) = daemon();
+    let screen = Screen::start(&daemon, &["top", "--every", "1h"], false);
+    screen.wait("it is shown", |text| text.contains("q quit"));
+    let ticks = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        let rest = stat.rsplit_once(')').expect("a name").1.to_owned();
+        let number = |at| rest.split_whitespace().nth(at).and_then(|it| it.parse::<u64>().ok());
+        number(11).zip(number(12)).map_or(0, |(user, system)| user + system)
+    };
+    let before = ticks(screen.child.id());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(ticks(screen.child.id()) - before <= 20, "it works while nothing happens");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    screen.wait("it is shown", |text| text.contains("q quit"));
+    drop(daemon);
+    assert_eq!(screen.end(), Some(3));
+}
+
+/// Where there is no terminal it says what there is instead.
+#[test]
+fn no_terminal() {
+    let (daemon, _peer) = daemon();
+    let ran = daemon.home.run(&["top"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("needs a terminal") && ran.err.contains("ceased ps"), "{ran:?}");
+}

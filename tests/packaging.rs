@@ -1,0 +1,279 @@
+//! What is shipped beside the binary: units, snippets, manual pages, completions, a package. What
+//! a test needs and the machine lacks is said, and the test is over.
+
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ceased_tests::binary::ceased;
+use ceased_tests::workspace;
+
+/// Every command people use.
+const COMMANDS: [&str; 13] = [
+    "serve",
+    "stdio",
+    "connect",
+    "call",
+    "tools",
+    "tasks",
+    "get",
+    "result",
+    "cancel",
+    "watch",
+    "status",
+    "check",
+    "completions",
+];
+
+fn packaging() -> PathBuf {
+    workspace::root().join("daemon/packaging")
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|why| panic!("{command:?}: {why}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Whether a program can be had; says so when it cannot.
+fn has(program: &str, test: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("skipped: {test} needs {program}, which is not on this machine");
+    }
+    found
+}
+
+/// The commands `ceased --help` lists are those this file knows.
+#[test]
+fn the_list_is_complete() {
+    let help = run(Command::new(ceased()).arg("--help")).stdout;
+    let help = String::from_utf8(help).unwrap();
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let listed: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    for name in &listed {
+        assert!(COMMANDS.contains(name), "add {name} to this test");
+    }
+    assert!(COMMANDS.iter().all(|name| listed.contains(name)), "{listed:?}");
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(Command::new(ceased()).args(["completions", shell]));
+        let script = String::from_utf8(output.stdout).unwrap();
+        for command in COMMANDS {
+            assert!(script.contains(command), "{command} for {shell}");
+        }
+        assert!(script.contains("idle-exit"), "options of commands for {shell}");
+    }
+}
+
+/// The shell that is everywhere completes with it for real.
+#[test]
+fn bash_completes() {
+    if !has("bash", "bash_completes") {
+        return;
+    }
+    let script = "eval \"$(\"$0\" completions bash)\"; COMP_WORDS=(ceased conn); COMP_CWORD=1; \
+                  _ceased ceased conn ceased; echo \"${COMPREPLY[@]}\"";
+    let output = run(Command::new("bash").args(["-c", script]).arg(ceased()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "connect");
+}
+
+#[test]
+fn manual_pages_of_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    run(Command::new(ceased()).arg("man").arg(dir.path().join("new")));
+    let page = |name: &str| fs::read_to_string(dir.path().join("new").join(name));
+    let top = page("ceased.1").unwrap();
+    for command in COMMANDS {
+        assert!(top.contains(command), "{command}");
+        let own = page(&format!("ceased-{command}.1")).unwrap_or_else(|_| panic!("{command}"));
+        assert!(own.contains(".SH NAME") && own.contains(".SH OPTIONS"), "{command}");
+    }
+    assert!(page("ceased-man.1").is_err(), "a hidden command has no page");
+}
+
+/// A copy of the units whose program is the one just built.
+fn units(of: &str, dir: &Path) -> Vec<PathBuf> {
+    let from = packaging().join(of);
+    let mut copies = Vec::new();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_file() {
+            let text = fs::read_to_string(&path).unwrap();
+            let binary = ceased().to_string_lossy();
+            let copy = dir.join(name);
+            fs::write(&copy, text.replace("/usr/bin/ceased", &binary)).unwrap();
+            copies.push(copy);
+        } else if name == "ceased.service.d" {
+            let copy = dir.join(name);
+            fs::create_dir(&copy).unwrap();
+            for drop_in in fs::read_dir(path).unwrap().flatten() {
+                fs::copy(drop_in.path(), copy.join(drop_in.file_name())).unwrap();
+            }
+        }
+    }
+    copies
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    if !has("systemd-analyze", "systemd_accepts_the_units") {
+        return;
+    }
+    for (of, manager) in [("systemd", "--system"), ("systemd/user", "--user")] {
+        let dir = tempfile::tempdir().unwrap();
+        let units = units(of, dir.path());
+        assert_eq!(units.len(), 2, "{units:?}");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args([manager, "verify", "--man=no"]).args(&units);
+        let output = run(verify.env("XDG_RUNTIME_DIR", dir.path()));
+        // What it does not know it only warns about.
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("ceased"), "{said}");
+    }
+}
+
+/// What the units say agrees with what they are for.
+#[test]
+fn units_and_configuration_agree() {
+    let read = |name: &str| fs::read_to_string(packaging().join(name)).unwrap();
+    let service = read("systemd/ceased.service");
+    for line in ["Type=notify", "Delegate=yes", "KillMode=mixed", "WatchdogSec=20s"] {
+        assert!(service.lines().any(|it| it == line), "{line}");
+    }
+    let set = |name: &str| {
+        let start = format!("{name}=");
+        service.lines().find(|line| line.starts_with(&start)).map(str::to_owned)
+    };
+    // With these the daemon would have no control groups, or could not tell its peers apart.
+    assert_eq!(set("ProtectControlGroups"), None);
+    assert_eq!(set("PrivateUsers"), None);
+    // The socket is the one the configuration has a section for.
+    let socket = read("systemd/ceased.socket");
+    let path = socket.lines().find_map(|line| line.strip_prefix("ListenStream=")).unwrap();
+    assert!(read("config.toml").contains(&format!("path = {path:?}")), "{path}");
+    let dir = Path::new(path).parent().unwrap().to_string_lossy().into_owned();
+    assert!(read("tmpfiles.d/ceased.conf").contains(&format!("d {dir} ")), "{dir}");
+    let config = packaging().join("config.toml");
+    run(Command::new(ceased()).args(["check", "--config"]).arg(config));
+}
+
+/// The package holds what it should and can be installed, removed and purged: with its maintainer
+/// scripts over a copy of this machine where that can be had, else without them below a directory.
+#[test]
+fn the_package() {
+    if !has("cargo-deb", "the_package") || !has("dpkg", "the_package") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let deb = dir.path().join("ceased.deb");
+    let mut build = Command::new(packaging().join("build-deb"));
+    build.env("CEASED_BINARY", ceased()).arg("--output").arg(&deb);
+    run(build.current_dir(workspace::root()));
+    let listing = run(Command::new("dpkg-deb").arg("--contents").arg(&deb)).stdout;
+    let listing = String::from_utf8(listing).unwrap();
+    for file in [
+        "./usr/bin/ceased",
+        "./etc/ceased/config.toml",
+        "./usr/lib/systemd/system/ceased.service",
+        "./usr/lib/systemd/system/ceased.socket",
+        "./usr/lib/systemd/system/ceased.service.d/50-tools.conf",
+        "./usr/lib/systemd/user/ceased.service",
+        "./usr/lib/sysusers.d/ceased.conf",
+        "./usr/lib/tmpfiles.d/ceased.conf",
+        "./usr/share/man/man1/ceased.1",
+        "./usr/share/man/man1/ceased-connect.1",
+        "./usr/share/bash-completion/completions/ceased",
+        "./usr/share/zsh/vendor-completions/_ceased",
+        "./usr/share/fish/vendor_completions.d/ceased.fish",
+    ] {
+        assert!(listing.contains(file), "{file} is not in the package:\n{listing}");
+    }
+    let control = dir.path().join("control");
+    run(Command::new("dpkg-deb").arg("--control").arg(&deb).arg(&control));
+    let conffiles = fs::read_to_string(control.join("conffiles")).unwrap();
+    assert_eq!(conffiles.trim(), "/etc/ceased/config.toml");
+    for script in ["postinst", "prerm", "postrm"] {
+        run(Command::new("sh").arg("-n").arg(control.join(script)));
+        let text = fs::read_to_string(control.join(script)).unwrap();
+        assert!(!text.contains("#DEBHELPER#") && text.contains("ceased"), "{script}: {text}");
+    }
+    if !installed_over_a_copy(&deb) {
+        eprintln!("skipped: the maintainer scripts; they need root and an overlay of this system");
+        installed_below(&deb, &dir.path().join("root"));
+    }
+}
+
+/// Unpacked and removed below `root`, by dpkg itself; a changed conffile survives a removal.
+fn installed_below(deb: &Path, root: &Path) {
+    let admin = root.join("var/lib/dpkg");
+    for place in ["info", "updates", "triggers"] {
+        fs::create_dir_all(admin.join(place)).unwrap();
+    }
+    for file in ["status", "available"] {
+        fs::write(admin.join(file), "").unwrap();
+    }
+    let dpkg = || {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg("--root").arg(root).args(["--force-not-root", "--force-depends"]);
+        dpkg.arg("--force-script-chrootless");
+        dpkg
+    };
+    run(dpkg().arg("--unpack").arg(deb));
+    let version = run(Command::new(root.join("usr/bin/ceased")).arg("--version")).stdout;
+    assert!(String::from_utf8_lossy(&version).starts_with("ceased "));
+    // The scripts are for the machine itself, and there is none below.
+    for script in ["prerm", "postrm"] {
+        fs::write(admin.join(format!("info/ceased.{script}")), "#!/bin/sh\n").unwrap();
+    }
+    run(dpkg().args(["--remove", "ceased"]));
+    assert!(!root.join("usr/bin/ceased").exists());
+    run(dpkg().args(["--purge", "ceased"]));
+    assert!(!root.join("etc/ceased/config.toml").exists());
+}
+
+/// A root that is this machine's, whose changes go into memory and end with it.
+const OVER_A_COPY: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs none "$1"
+mkdir "$1/upper" "$1/work" "$1/copy"
+mount -t overlay none -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/copy"
+cp "$2" "$1/copy/srv/ceased.deb"
+echo possible
+exec chroot "$1/copy" sh -ec '
+dpkg --force-depends --install /srv/ceased.deb
+ceased check --config /etc/ceased/config.toml
+getent passwd ceased
+dpkg --force-depends --remove ceased
+test ! -e /usr/bin/ceased
+test -e /etc/ceased/config.toml
+dpkg --force-depends --purge ceased
+test ! -e /etc/ceased
+echo gone
+'"#;
+
+/// Installed, tried, removed and purged, with everything the scripts do; false where a copy of this
+/// machine cannot be had.
+fn installed_over_a_copy(deb: &Path) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", OVER_A_COPY, "sh"]).arg(dir.path()).arg(deb);
+    let Ok(output) = unshare.output() else { return false };
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let is_possible = out.contains("possible\n");
+    assert!(!is_possible || out.ends_with("gone\n"), "{out}{err}");
+    is_possible
+}

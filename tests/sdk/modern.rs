@@ -1,0 +1,51 @@
+//! The official client of 2026-07-28, with its companion for the tasks extension.
+
+use super::server::{TOOLS, Way};
+use super::{drive_through, install};
+
+/// What the script checks.
+const CHECKS: [&str; 14] = [
+    "connect",
+    "tools_list",
+    "echo",
+    "progress",
+    "abort",
+    "input_required",
+    "refusals",
+    "listen",
+    "task",
+    "task_cancel",
+    "task_input",
+    "task_listen",
+    "no_errors",
+    "close",
+];
+
+/// A tool that asks before it runs.
+const ASKS: &str = r#"
+[[tool]]
+name = "asks"
+task_support = "optional"
+confirm = "Really {what}?"
+command = ["echo", "{what}"]
+[tool.input.what]
+type = "string"
+required = true
+"#;
+
+fn drive(way: Way, further: &[&'static str]) {
+    let checks = CHECKS.iter().chain(further).copied().collect();
+    drive_through(install::modern(), way, &format!("{TOOLS}{ASKS}"), checks);
+}
+
+/// MOD-01 to MOD-04, MOD-07, MOD-08, EXT-01 to EXT-05: as the official client speaks.
+#[test]
+fn modern_typescript_over_stdio() {
+    drive(Way::Stdio, &[]);
+}
+
+/// The same, and a reload that a subscription tells (MOD-08).
+#[test]
+fn modern_typescript_over_connect() {
+    drive(Way::Connect, &["reload"]);
+}

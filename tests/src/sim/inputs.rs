@@ -1,0 +1,78 @@
+//! From steps to what a host hands to the engine.
+
+use std::time::Duration;
+
+use ceased_core::acp::Cause;
+use ceased_core::call::{Ask, AskTask, Patience};
+use ceased_core::event::Identity;
+use ceased_core::frame::Frame;
+use ceased_core::id::{AskId, ConnId};
+use ceased_core::role::{AsClient, Offers, Role};
+use serde_json::json;
+
+use super::step::{Why, Wish};
+use crate::trace::Input;
+use crate::world::raw_json;
+
+pub(super) const fn identity(user: u32) -> Identity {
+    if user < 3 { Identity::User(user) } else { Identity::Anonymous }
+}
+
+pub(super) fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
+    let (sampling, elicitation, roots) = offers;
+    let patience = patience.map(Duration::from_nanos).map(|timeout| Patience {
+        timeout,
+        cap: timeout,
+        extend_on_progress: false,
+    });
+    let offers = Offers { sampling, elicitation, roots };
+    Role::Client(AsClient { ask: AskId::new(call), offers, patience })
+}
+
+pub(super) fn ask_of(call: u64, wish: &Wish) -> Ask {
+    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| Patience {
+        timeout: Duration::from_nanos(timeout),
+        cap: Duration::from_nanos(cap),
+        extend_on_progress,
+    });
+    let mut params = json!({"call": call});
+    if wish.method == "initialize" {
+        let cancels = !call.is_multiple_of(4);
+        params["clientCapabilities"] = json!({"cancellation": {"request": cancels}});
+    }
+    if let Some(tool) = &wish.tool {
+        params["name"] = tool.as_str().into();
+    }
+    let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
+    Ask {
+        method: wish.method.as_str().into(),
+        params: Some(raw_json(&params.to_string())),
+        patience,
+        task: wish.task.map(ttl),
+    }
+}
+
+pub(super) fn input_of(conn: ConnId, frame: &Frame<'_>) -> Input {
+    match frame {
+        Frame::Line(line) => Input::Frame(conn, line.to_vec()),
+        Frame::Overlong => Input::Overlong(conn),
+        Frame::Alien(bytes) => Input::Alien(conn, bytes.to_vec()),
+    }
+}
+
+pub(super) const fn cause_of(why: Why) -> Cause {
+    match why {
+        Why::Feature => Cause::Feature,
+        Why::Limit => Cause::Limit,
+        Why::Host => Cause::Host,
+    }
+}
+
+/// The number of the call in a text that holds one.
+pub(super) fn number_in(text: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(text);
+    let rest = text.split_once("\"n\":").map_or("", |(_, rest)| rest);
+    rest.chars()
+        .map_while(|c| c.to_digit(10))
+        .fold(0, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit)))
+}

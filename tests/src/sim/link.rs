@@ -1,0 +1,228 @@
+//! A host's end of a connection: what is on its way to the peer, and what the peer was asked.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ceased_core::frame::Inbox;
+
+use crate::slow::Id;
+
+/// How many questions a peer remembers.
+const QUESTIONS_MAX: usize = 16;
+
+/// The host's end of a connection.
+pub(super) struct Link {
+    pub(super) inbox: Inbox,
+    /// Bytes the peer takes at a time.
+    pub(super) window: usize,
+    /// The peer has closed its side.
+    pub(super) finished: bool,
+    pub(super) flush: bool,
+    pub(super) blocked: bool,
+    pub(super) closing: Option<bool>,
+    /// What the engine wrote and the peer was not given yet.
+    pub(super) unsent: Unsent,
+    /// The last cursor this peer was given.
+    pub(super) cursor: Option<String>,
+    /// What this peer was asked.
+    pub(super) questions: Questions,
+}
+
+impl Link {
+    pub(super) fn new(inbox: Inbox) -> Self {
+        Self {
+            inbox,
+            window: usize::MAX,
+            finished: false,
+            flush: false,
+            blocked: false,
+            closing: None,
+            unsent: Unsent::default(),
+            cursor: None,
+            questions: Questions::default(),
+        }
+    }
+}
+
+/// One line that was written.
+struct Line {
+    bytes: VecDeque<u8>,
+    /// Some of it was sent.
+    begun: bool,
+    /// The request whose cancel takes it back (MOD-04).
+    of: Option<Id>,
+}
+
+/// What was written for a peer and not sent: the host's own book of an outbox.
+#[derive(Default)]
+pub(super) struct Unsent {
+    lines: VecDeque<Line>,
+    len: usize,
+}
+
+impl Unsent {
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+        self.len = 0;
+    }
+
+    /// Whole lines were written.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.len += bytes.len();
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let bytes = line.iter().copied().collect();
+            self.lines.push_back(Line { bytes, begun: false, of: None });
+        }
+    }
+
+    /// The last lines were these, of which some can be taken back.
+    pub(super) fn mark(&mut self, said: &[String], recallable: &[(String, Id)]) {
+        let mut left: Vec<&(String, Id)> = recallable.iter().collect();
+        let first = self.lines.len() - said.len();
+        for (line, text) in self.lines.iter_mut().skip(first).zip(said) {
+            if let Some(at) = left.iter().position(|(known, _)| known == text) {
+                line.of = Some(left.remove(at).1.clone());
+            }
+        }
+    }
+
+    /// A request is cancelled: what is not sent of its messages never will be (MOD-04). Whether
+    /// there was anything.
+    pub(super) fn recall(&mut self, request: &Id) -> bool {
+        let before = self.lines.len();
+        self.lines.retain(|line| line.begun || line.of.as_ref() != Some(request));
+        self.len = self.lines.iter().map(|line| line.bytes.len()).sum();
+        self.lines.len() != before
+    }
+
+    /// These bytes were sent.
+    ///
+    /// # Panics
+    /// When they are not what was written.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let line = self.lines.front_mut().expect("more is sent than was written");
+            assert_eq!(
+                line.bytes.pop_front(),
+                Some(*byte),
+                "something else is sent than was written"
+            );
+            line.begun = true;
+            if line.bytes.is_empty() {
+                let _ = self.lines.pop_front();
+            }
+        }
+        self.len -= bytes.len();
+    }
+}
+
+/// What a peer was asked and may answer, the latest last; and the calls that wait for its retry.
+#[derive(Default)]
+pub(super) struct Questions {
+    /// What was asked: one after the other, what stands for its id, and the text.
+    pub(super) asked: VecDeque<(u64, u64, String)>,
+    count: u64,
+    /// The numbers of calls it may come back for.
+    pub(super) parked: VecDeque<u64>,
+}
+
+impl Questions {
+    pub(super) fn push(&mut self, key: u64, text: &str) {
+        self.count += 1;
+        self.asked.push_back((self.count, key, text.to_owned()));
+        if self.asked.len() > QUESTIONS_MAX {
+            self.asked.pop_front();
+        }
+    }
+
+    pub(super) fn park(&mut self, nonce: u64) {
+        self.parked.push_back(nonce);
+        if self.parked.len() > QUESTIONS_MAX {
+            self.parked.pop_front();
+        }
+    }
+}
+
+/// Where the ids of requests of ours begin among the characters that are no bytes.
+const CALLS: u32 = 0x1_0000;
+const CALLS_MAX: u64 = 0x8_0000;
+/// And those of calls that wait for a retry.
+const STATES: u32 = 0x9_0000;
+const STATES_MAX: u64 = 0x7_0000;
+
+/// What the engine calls things on the wire. In a step stands a character of its own for each, so
+/// that leaving another step out does not change what a peer means.
+#[derive(Default)]
+pub(super) struct Calls {
+    wires: BTreeMap<u64, u64>,
+    names: BTreeMap<(u64, u64), u64>,
+    states: BTreeMap<u64, String>,
+}
+
+impl Calls {
+    pub(super) fn heard(&mut self, conn: u64, key: u64, wire: u64) {
+        let before = self.names.insert((conn, wire), key / 4);
+        assert!(before.is_none(), "c{conn} hears id {wire} twice");
+        self.wires.insert(key % CALLS_MAX, wire);
+    }
+
+    pub(super) fn park(&mut self, nonce: u64, state: &str) {
+        self.states.insert(nonce % STATES_MAX, state.to_owned());
+    }
+
+    pub(super) fn name(&self, conn: u64, wire: u64) -> String {
+        let call = self.names.get(&(conn, wire));
+        call.map_or_else(|| format!("?{wire}"), u64::to_string)
+    }
+
+    /// A connection is gone; its ids mean nothing any more.
+    pub(super) fn forget(&mut self, conn: u64) {
+        let of_conn = self.names.range((conn, 0)..=(conn, u64::MAX));
+        let gone: Vec<(u64, u64)> = of_conn.map(|(key, _)| *key).collect();
+        for key in gone {
+            self.names.remove(&key);
+        }
+        // What is long over is answered by nobody.
+        while self.wires.len() > 4096 {
+            self.wires.pop_first();
+        }
+        while self.states.len() > 4096 {
+            self.states.pop_first();
+        }
+    }
+
+    /// What a character of a step comes to on the wire.
+    pub(super) fn bytes_of(&self, c: char, bytes: &mut Vec<u8>) {
+        let code = u32::from(c);
+        let text = match code {
+            STATES.. => {
+                let state = self.states.get(&u64::from(code - STATES)).cloned();
+                state.unwrap_or_else(|| "00000000-0000-4000-8000-000000000000".to_owned())
+            }
+            CALLS..STATES => {
+                let wire = self.wires.get(&u64::from(code - CALLS)).copied();
+                wire.unwrap_or_default().to_string()
+            }
+            _ => return bytes.push(u8::try_from(code).unwrap_or(b'?')),
+        };
+        bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// What stands in a step for the id of a request of ours.
+pub(super) fn call_char(key: u64) -> char {
+    char_at(CALLS, key % CALLS_MAX)
+}
+
+/// What stands in a step for the state of a call that waits for its retry.
+pub(super) fn state_char(nonce: u64) -> char {
+    char_at(STATES, nonce % STATES_MAX)
+}
+
+fn char_at(from: u32, offset: u64) -> char {
+    let code = u32::try_from(offset).ok().map(|offset| from + offset);
+    code.and_then(char::from_u32).unwrap_or('?')
+}

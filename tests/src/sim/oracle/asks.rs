@@ -1,0 +1,375 @@
+//! Requests of ours: what jobs and the host ask of peers, and how each of these ends, once.
+
+use std::collections::BTreeMap;
+
+use ceased_core::call::{Ask, Caller};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::calls::{Kind, Out, Wanted};
+use super::{Ended, For, Job, Oracle, Stage};
+use crate::sim::mark::Mark;
+
+/// Where a question of a job is.
+#[derive(Debug, Clone)]
+pub(in crate::sim) enum Place {
+    /// With one peer, as the request with this number.
+    Sent(u64, u64),
+    /// With nobody yet (TSK-30, MOD-07).
+    Waiting(Ask),
+    /// With one of those who wait for the result of its task (TSK-30).
+    Offered(u64, u64, Ask),
+}
+
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sim) enum Asker {
+    /// A job, by its number.
+    Job(u64),
+    /// The host.
+    Host,
+}
+
+impl Job {
+    /// What it asks of whoever looks, and was not told.
+    pub(super) fn questions(&self) -> impl Iterator<Item = (u64, &Ask)> {
+        self.asks.iter().filter_map(|(call, place)| match place {
+            Place::Waiting(ask) | Place::Offered(_, _, ask) => Some((*call, ask)),
+            Place::Sent(..) => None,
+        })
+    }
+
+    pub(super) fn needs_input(&self) -> bool {
+        self.questions().next().is_some()
+    }
+}
+
+/// A request of ours as it is heard.
+fn label(call: u64, ask: &Ask, task: Option<u64>) -> String {
+    let mut text = format!("ask {call} {}", ask.method);
+    if let Some(wish) = &ask.task {
+        let ttl = wish.ttl.map_or_else(|| "-".to_owned(), |ttl| ttl.as_millis().to_string());
+        text.push_str(&format!(" task {ttl}"));
+    }
+    if ask.patience.is_some_and(|patience| patience.extend_on_progress) {
+        text.push_str(" progress");
+    }
+    if let Some(task) = task {
+        // TSK-29
+        text.push_str(&format!(" #{task}"));
+    }
+    text
+}
+
+impl Oracle {
+    pub(super) fn ask(&mut self, nonce: u64, call: u64, to: Option<u64>, ask: &Ask) {
+        let asker = Asker::Job(nonce);
+        let max = self.settings.limits.asks_max;
+        let Some(job) = self.job(nonce) else { return self.refuse_ask(asker, call, "NoJob") };
+        let works = matches!(job.stage, Stage::Running | Stage::Lingering);
+        let by_claim = to.is_none() && job.claim.is_some();
+        let refusal = if !works || job.whose == For::Nobody {
+            Some("NoJob")
+        } else if job.asks.len() >= max {
+            Some("TooMany")
+        } else {
+            (by_claim && ask.task.is_some()).then_some("NoTasks")
+        };
+        if let Some(refusal) = refusal {
+            return self.refuse_ask(asker, call, refusal);
+        }
+        let (conn, of_task, claim) = (job.conn, job.of_task, job.claim.clone());
+        match (to, of_task, claim) {
+            (None, true, _) => {
+                job.asks.insert(call, Place::Waiting(ask.clone()));
+                if self.change_task(nonce, "working", "input_required") {
+                    self.mark(Mark::InputRequired);
+                } else if let Some(at) = self.tasks.iter().position(|task| task.nonce == nonce) {
+                    self.tell_of_task(at);
+                }
+                self.offer_inputs(nonce);
+            }
+            (None, false, Some(claim)) => self.ask_by_answer(nonce, call, ask, &claim),
+            (Some(_), ..) | (None, false, None) => {
+                let conn = to.unwrap_or(conn);
+                match self.send_ask(conn, asker, call, ask, None) {
+                    Err(refusal) => self.refuse_ask(asker, call, refusal),
+                    Ok(number) => {
+                        let job = self.job(nonce).expect("it asks");
+                        job.asks.insert(call, Place::Sent(conn, number));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn host_asks(&mut self, conn: u64, call: u64, ask: &Ask) {
+        match self.send_ask(conn, Asker::Host, call, ask, None) {
+            Err(refusal) => self.refuse_ask(Asker::Host, call, refusal),
+            Ok(_) => {
+                self.host_calls.insert(call, conn);
+            }
+        }
+    }
+
+    pub(super) fn refuse_ask(&mut self, asker: Asker, call: u64, refusal: &str) {
+        self.mark(Mark::AskRefused);
+        self.order(format!("tell {} refused {refusal}", name(asker, call)));
+    }
+
+    /// Sends a request of ours if the rules allow it; else why not.
+    fn send_ask(
+        &mut self,
+        conn: u64,
+        asker: Asker,
+        call: u64,
+        ask: &Ask,
+        task: Option<u64>,
+    ) -> Result<u64, &'static str> {
+        let max = self.settings.limits.calls_max;
+        let entry = self.conns.get(&conn).ok_or("NoConnection")?;
+        if entry.ended != Ended::No {
+            return Err("NoConnection");
+        }
+        if entry.rules.is_none() {
+            return Err("NotInitialized");
+        }
+        if entry.acp.is_some() {
+            return self.send_acp(conn, asker, call, ask);
+        }
+        if !entry.able.answers(&ask.method) {
+            return Err("NotDeclared");
+        }
+        let augments = entry.able.augments(&ask.method);
+        if ask.task.is_some() && !augments {
+            return Err("NoTasks");
+        }
+        let remote_max = self.settings.limits.remote_tasks_max;
+        let full =
+            entry.calls.len() >= max || (ask.task.is_some() && entry.remote.len() >= remote_max);
+        if &*ask.method == "tools/call" && augments {
+            let params = ask.params.as_ref().map(|params| params.get()).unwrap_or_default();
+            let params: Value = serde_json::from_str(params).unwrap_or(Value::Null);
+            let misuse = self.misuse(conn, params["name"].as_str(), ask.task.is_some());
+            if let Some(refusal) = misuse {
+                return Err(refusal);
+            }
+        }
+        if full {
+            return Err("TooMany");
+        }
+        self.mark(Mark::Asked);
+        let (kind, label, patience) = (Kind::For(asker), label(call, ask, task), &ask.patience);
+        let with_task = ask.task.is_some();
+        Ok(self.place(conn, kind, call, &ask.method, label, patience.as_ref(), with_task))
+    }
+
+    /// As above, of an ACP peer: it may be asked anything.
+    fn send_acp(
+        &mut self,
+        conn: u64,
+        asker: Asker,
+        call: u64,
+        ask: &Ask,
+    ) -> Result<u64, &'static str> {
+        if ask.task.is_some() {
+            return Err("NoTasks");
+        }
+        if self.conns[&conn].calls.len() >= self.settings.limits.calls_max {
+            return Err("TooMany");
+        }
+        if &*ask.method == "initialize" {
+            self.begin_acp(conn, ask.params.as_deref().map(RawValue::get));
+        }
+        self.mark(Mark::Asked);
+        let (kind, text) = (Kind::For(asker), format!("ask {call} {}", ask.method));
+        Ok(self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false))
+    }
+
+    /// TSK-30: what a task asks goes to the first of those who wait for its result and can answer.
+    pub(super) fn offer_inputs(&mut self, nonce: u64) {
+        let Some(task) = self.tasks.iter().find(|task| task.nonce == nonce) else { return };
+        let waiters: Vec<u64> = task.waiters.iter().map(|(conn, _)| *conn).collect();
+        let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else { return };
+        let waiting: Vec<(u64, Ask)> = job
+            .asks
+            .iter()
+            .filter_map(|(call, place)| match place {
+                Place::Waiting(ask) => Some((*call, ask.clone())),
+                Place::Sent(..) | Place::Offered(..) => None,
+            })
+            .collect();
+        for (call, ask) in waiting {
+            for conn in &waiters {
+                let sent = self.send_ask(*conn, Asker::Job(nonce), call, &ask, Some(nonce));
+                if let Ok(number) = sent {
+                    self.mark(Mark::InputOffered);
+                    let job = self.job(nonce).expect("it asks");
+                    job.asks.insert(call, Place::Offered(*conn, number, ask.clone()));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A call has ended.
+    pub(super) fn end_ask(&mut self, asker: Asker, call: u64, how: &str) {
+        let mut told_all = None;
+        match asker {
+            Asker::Host => {
+                let _ = self.host_calls.remove(&call);
+            }
+            Asker::Job(nonce) => {
+                let Some(job) = self.job(nonce) else { return };
+                let needed = job.needs_input();
+                job.asks.remove(&call);
+                told_all = (needed && !job.needs_input() && job.of_task).then_some(nonce);
+            }
+        }
+        self.order(format!("tell {} {how}", name(asker, call)));
+        if let Some(nonce) = told_all {
+            self.change_task(nonce, "input_required", "working");
+        }
+    }
+
+    /// Where a call of the host is.
+    fn place_of(&self, call: u64) -> Option<Place> {
+        let conn = *self.host_calls.get(&call)?;
+        let entry = self.conns.get(&conn)?;
+        let remote = entry.remote.iter().map(|remote| &remote.out);
+        let named = |out: &&Out| out.kind == Kind::For(Asker::Host) && out.call == call;
+        let out = entry.calls.iter().chain(remote).find(named)?;
+        Some(Place::Sent(conn, out.number))
+    }
+
+    /// Why a call cannot be cancelled.
+    fn uncancellable(&self, conn: u64, number: u64) -> Option<&'static str> {
+        let entry = self.conns.get(&conn)?;
+        let followed = entry.remote.iter().any(|remote| remote.out.number == number);
+        let out = entry.calls.iter().find(|out| out.number == number);
+        if out.is_some_and(|out| out.wanted != Wanted::Yes) {
+            return Some("NotInProgress");
+        }
+        // CAN-04, ACP-04
+        if out.is_some_and(|out| out.method == "initialize") {
+            return Some("Protected");
+        }
+        // ACP-03
+        if let Some(party) = entry.acp {
+            return (!party.may_cancel()).then_some("CancelNotDeclared");
+        }
+        // CAN-05, TSK-02
+        let with_task = followed || out.is_some_and(|out| out.with_task);
+        (with_task && !entry.able.cancel).then_some("NotDeclared")
+    }
+
+    /// Whoever asked does not want to know any more (CAN-02, CAN-03).
+    pub(super) fn unask(&mut self, caller: Caller) {
+        let (asker, call, place) = match caller {
+            Caller::Host(ask) => (Asker::Host, ask.get(), self.place_of(ask.get())),
+            Caller::Job { job, ask } => {
+                let (nonce, call) = (job.get(), ask.get());
+                let place = self.job(nonce).and_then(|job| job.asks.get(&call).cloned());
+                (Asker::Job(nonce), call, place)
+            }
+        };
+        match place {
+            None => self.order(format!("keep {} NotInProgress", name(asker, call))),
+            Some(Place::Waiting(_)) => self.end_ask(asker, call, "cancelled"),
+            Some(Place::Sent(conn, number) | Place::Offered(conn, number, _)) => {
+                if let Some(refusal) = self.uncancellable(conn, number) {
+                    self.mark(Mark::CancelRefused);
+                    return self.order(format!("keep {} {refusal}", name(asker, call)));
+                }
+                if !self.await_cancelled(conn, number, Wanted::Cancelled) {
+                    self.cancel_out(conn, number);
+                    self.end_ask(asker, call, "cancelled");
+                }
+            }
+        }
+    }
+
+    /// A job is told to stop, and with it what it asked (ACP-05). Where that is answered, the job
+    /// is told the answer.
+    pub(super) fn cancel_asks(&mut self, nonce: u64) {
+        let Some(job) = self.job(nonce) else { return };
+        let sent: Vec<(u64, u64, u64)> = job
+            .asks
+            .iter()
+            .filter_map(|(call, place)| match place {
+                Place::Sent(conn, number) => Some((*call, *conn, *number)),
+                Place::Waiting(_) | Place::Offered(..) => None,
+            })
+            .collect();
+        let mut kept = Vec::new();
+        for (call, conn, number) in sent {
+            self.await_cancelled(conn, number, Wanted::Cancelled);
+            let entry = self.conns.get(&conn);
+            let out = entry.and_then(|entry| entry.calls.iter().find(|out| out.number == number));
+            if out.is_some_and(|out| out.wanted != Wanted::Yes) {
+                kept.push(call);
+            }
+        }
+        self.drop_asks(nonce, &kept);
+    }
+
+    /// What a job asked ends with it (ACP-05).
+    pub(super) fn drop_asks(&mut self, nonce: u64, kept: &[u64]) {
+        let Some(job) = self.job(nonce) else { return };
+        let needed = job.needs_input() && job.of_task;
+        let asks: BTreeMap<u64, Place> = std::mem::take(&mut job.asks);
+        for (call, place) in asks {
+            if kept.contains(&call) {
+                self.job(nonce).expect("it was there").asks.insert(call, place);
+                continue;
+            }
+            match place {
+                Place::Waiting(_) => {}
+                Place::Sent(conn, number) | Place::Offered(conn, number, _) => {
+                    self.cancel_out(conn, number);
+                }
+            }
+            self.order(format!("tell {} cancelled", name(Asker::Job(nonce), call)));
+        }
+        if needed {
+            self.change_task(nonce, "input_required", "working");
+        }
+    }
+
+    /// A connection is gone: the answers that were to come on it will not. What a task asked goes
+    /// to the next who waits (TSK-30).
+    pub(super) fn lose_calls(&mut self, calls: Vec<Out>) {
+        for out in calls {
+            let nonce = match out.kind {
+                Kind::For(Asker::Job(nonce)) => nonce,
+                Kind::For(Asker::Host) => {
+                    self.mark(Mark::AskLost);
+                    self.end_ask(Asker::Host, out.call, "lost");
+                    continue;
+                }
+                Kind::Nobody | Kind::Poll(_) | Kind::Fetch(_) | Kind::Cancel => continue,
+            };
+            let Some(job) = self.job(nonce) else { continue };
+            match job.asks.get(&out.call).cloned() {
+                None => {}
+                Some(Place::Offered(_, _, ask)) => {
+                    job.asks.insert(out.call, Place::Waiting(ask));
+                    self.mark(Mark::InputOfferedAgain);
+                    self.offer_inputs(nonce);
+                }
+                Some(Place::Sent(..) | Place::Waiting(_)) => {
+                    self.mark(Mark::AskLost);
+                    self.end_ask(Asker::Job(nonce), out.call, "lost");
+                }
+            }
+        }
+    }
+}
+
+/// What a call is called.
+pub(super) fn name(asker: Asker, call: u64) -> String {
+    match asker {
+        Asker::Job(nonce) => format!("j{nonce}.{call}"),
+        Asker::Host => format!("h{call}"),
+    }
+}

@@ -1,0 +1,158 @@
+//! Calls that ask by their answer, and wait for whoever comes back (MOD-07).
+
+use ceased_core::call::Ask;
+use serde_json::{Map, Value};
+
+use super::asks::Asker;
+use super::modern::{Claim, questions};
+use super::requests::Asked;
+use super::{For, Oracle, What, nanos};
+use crate::sim::mark::Mark;
+
+/// A call that waits for its retry.
+#[derive(Debug, Clone)]
+pub(in crate::sim) struct Parked {
+    pub(super) nonce: u64,
+    /// What names it on the wire, once it was heard.
+    pub(super) state: String,
+    owner: String,
+    tool: String,
+    pub(super) timer: u64,
+    /// The job, as long as there is one.
+    pub(super) job: Option<u64>,
+    /// What came of it.
+    outcome: Option<String>,
+}
+
+impl Oracle {
+    pub(super) fn ask_by_answer(&mut self, nonce: u64, call: u64, ask: &Ask, claim: &Claim) {
+        let asker = Asker::Job(nonce);
+        if !claim.able.answers(&ask.method) {
+            return self.refuse_ask(asker, call, "NotDeclared");
+        }
+        let job = self.job(nonce).expect("it asks");
+        let (owner, waits) = (job.owner.clone(), job.whose == For::Retry || job.asking);
+        let parked = self.parked.iter().filter(|parked| parked.owner == owner).count();
+        let asking = self.jobs.iter().filter(|job| job.asking && job.owner == owner).count();
+        if !waits && parked + asking >= self.settings.limits.parked_max {
+            return self.refuse_ask(asker, call, "TooMany");
+        }
+        let job = self.job(nonce).expect("it asks");
+        job.asks.insert(call, super::Place::Waiting(ask.clone()));
+        job.asking |= matches!(job.whose, For::Request(_));
+    }
+
+    /// The turn is over: who asked something in it has its call answered with that.
+    pub(super) fn park_who_asks(&mut self) {
+        let asking = self.jobs.iter_mut().filter(|job| job.asking);
+        let asking: Vec<u64> = asking
+            .map(|job| {
+                job.asking = false;
+                job.nonce
+            })
+            .collect();
+        for nonce in asking {
+            let job = self.job(nonce).expect("it asks");
+            let Some(able) = job.claim.as_ref().map(|claim| claim.able.clone()) else { continue };
+            let cannot = job.questions().filter(|(_, ask)| !able.answers(&ask.method));
+            let cannot: Vec<u64> = cannot.map(|(call, _)| call).collect();
+            for call in cannot {
+                self.end_ask(Asker::Job(nonce), call, "refused NotDeclared");
+            }
+            let job = self.job(nonce).expect("it asks");
+            if let (true, For::Request(id)) = (job.needs_input(), job.whose.clone()) {
+                self.park(nonce, &id);
+            }
+        }
+    }
+
+    fn park(&mut self, nonce: u64, id: &crate::slow::Id) {
+        let timer = self.now.saturating_add(nanos(self.settings.limits.parked_for));
+        let job = self.job(nonce).expect("it asks");
+        job.whose = For::Retry;
+        (job.token, job.last) = (None, None);
+        let (conn, held, owner, tool) =
+            (job.conn, job.held.take(), job.owner.clone(), job.tool.clone());
+        let able = job.claim.as_ref().map(|claim| claim.able.clone()).unwrap_or_default();
+        let text = format!("input_required #{nonce} {}", questions(job, &able));
+        if let Some(held) = held {
+            self.tell_for(conn, held, Some(id));
+        }
+        self.mark(Mark::Parked);
+        let state = String::new();
+        let job = Some(nonce);
+        self.parked.push(Parked { nonce, state, owner, tool, timer, job, outcome: None });
+        if let Some(asked) = self.take_pending(conn, id) {
+            self.answer(&asked, &text);
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// Whether the call with this number waits for its retry.
+    #[must_use]
+    pub fn is_parked(&self, nonce: u64) -> bool {
+        self.parked.iter().any(|parked| parked.nonce == nonce)
+    }
+
+    /// What a parked call is called on the wire; the judge has read it.
+    pub fn heard_state(&mut self, nonce: u64, state: &str) {
+        if let Some(parked) = self.parked.iter_mut().rev().find(|parked| parked.nonce == nonce) {
+            parked.state = state.to_owned();
+        }
+    }
+
+    pub(super) fn retry(
+        &mut self,
+        asked: Asked,
+        tool: &str,
+        state: &Value,
+        params: &Value,
+        claim: Claim,
+    ) {
+        let viewer = self.conns[&asked.conn].identity.clone();
+        let named = |parked: &Parked| {
+            let known = !parked.state.is_empty() && state.as_str() == Some(&parked.state);
+            known && parked.owner == viewer && parked.tool == tool
+        };
+        let Some(at) = self.parked.iter().position(named) else {
+            self.mark(Mark::BadState);
+            return self.answer(&asked, "E -32602");
+        };
+        let nothing = Map::new();
+        let responses = match params.get("inputResponses") {
+            None => Some(&nothing),
+            Some(said) => said.as_object().filter(|all| all.values().all(Value::is_object)),
+        };
+        let Some(responses) = responses else { return self.answer(&asked, "E -32602") };
+        if self.is_full(&asked) {
+            return;
+        }
+        let Parked { job, outcome, .. } = self.parked.remove(at);
+        self.mark(Mark::Retried);
+        let Some(nonce) = job else {
+            return self.answer(&asked, &outcome.unwrap_or_default());
+        };
+        let token = params.pointer("/_meta/progressToken").map(Value::to_string);
+        let job = self.job(nonce).expect("a parked call has one");
+        (job.conn, job.claim, job.token) = (asked.conn, Some(claim), token);
+        job.whose = For::Request(asked.id.clone());
+        job.asking = true;
+        self.wait_for(asked, What::Job(nonce));
+        self.take_responses(nonce, responses);
+    }
+
+    pub(super) fn keep_outcome(&mut self, nonce: u64, outcome: String) {
+        if let Some(parked) = self.parked.iter_mut().find(|parked| parked.job == Some(nonce)) {
+            (parked.job, parked.outcome) = (None, Some(outcome));
+        }
+    }
+
+    pub(super) fn nobody_came_back(&mut self, nonce: u64) {
+        let due = |parked: &Parked| parked.nonce == nonce && parked.timer <= self.now;
+        let Some(at) = self.parked.iter().position(due) else { return };
+        self.mark(Mark::NeverRetried);
+        if let Some(job) = self.parked.remove(at).job {
+            self.disown(job, "Unanswered");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A party of ACP: requests of either side, cancels in every spelling, answers to what was
+//! cancelled.
+
+use serde_json::{Value, json};
+
+use super::answers::{UNASKED, response};
+use super::fault::Fault;
+use super::peer::{Peer, Scene};
+use super::swarm::Say;
+
+impl Peer {
+    /// What a party of ACP says, where it is not what all peers say.
+    pub(super) fn say_acp(&mut self, scene: &mut Scene<'_>, say: Say) -> Option<String> {
+        match say {
+            Say::Call | Say::CallTask | Say::Get | Say::Retry => Some(self.ask_party(scene)),
+            Say::Cancel => Some(Self::cancel_party(scene)),
+            Say::Answer | Say::Result => Some(self.answer_party(scene)),
+            Say::Busy | Say::Hint => {
+                let methods = ["session/cancel", "session/update", "$/other", "session/other"];
+                let method = *scene.rng.pick(&methods);
+                let params = json!({"sessionId": "s"});
+                let said = json!({"jsonrpc": "2.0", "method": method, "params": params});
+                Some(said.to_string())
+            }
+            Say::Ping
+            | Say::Tools
+            | Say::Level
+            | Say::Status
+            | Say::List
+            | Say::CancelTask
+            | Say::Garbage
+            | Say::Batch
+            | Say::Odd
+            | Say::Update
+            | Say::Listen
+            | Say::Discover => None,
+        }
+    }
+
+    fn ask_party(&mut self, scene: &mut Scene<'_>) -> String {
+        let of_agent = ["initialize", "session/new", "session/prompt", "session/prompt"];
+        let of_client =
+            ["fs/read_text_file", "session/request_permission", "terminal/wait_for_exit"];
+        // It may take us for the other side.
+        let other = scene.rng.once_in(12);
+        let mut method =
+            *scene.rng.pick(if self.memory.opened == other { &of_client[..] } else { &of_agent });
+        if self.memory.opened && !self.memory.greeted {
+            self.memory.greeted = true;
+            method = "initialize";
+        }
+        let mut params = json!({"n": *scene.next_call, "sessionId": "s"});
+        *scene.next_call += 1;
+        if method == "initialize" {
+            let request = !scene.rng.once_in(4);
+            params["clientCapabilities"] = json!({"cancellation": {"request": request}});
+        }
+        self.say_request(scene, method, &params)
+    }
+
+    /// ACP-01: in any of the three spellings.
+    fn cancel_party(scene: &mut Scene<'_>) -> String {
+        let oracle = scene.judge.oracle.as_ref();
+        let pending = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
+        let ids: Vec<String> = pending
+            .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
+            .unwrap_or_default();
+        let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
+        let id = if ids.is_empty() || foreign {
+            (*scene.rng.pick(&["1", "\"1\"", "null", "1.5", "{}"])).to_owned()
+        } else {
+            scene.rng.pick(&ids).clone()
+        };
+        let spellings = [
+            ("$/cancel_request", "requestId"),
+            ("$/cancelRequest", "requestId"),
+            ("$/cancelRequest", "id"),
+            ("$/cancel_request", "id"),
+        ];
+        let (method, member) = *scene.rng.pick(&spellings);
+        format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"{member}":{id}}}}}"#)
+    }
+
+    fn answer_party(&mut self, scene: &mut Scene<'_>) -> String {
+        let Some((key, text)) = self.question(scene) else { return UNASKED.to_owned() };
+        let body: Value = match scene.rng.below(5) {
+            0 => json!({"error": {"code": -32800, "message": "Request cancelled"}}),
+            1 => json!({"error": {"code": -32000, "message": "no"}}),
+            _ if text.contains("initialize") => {
+                let request = !scene.rng.once_in(4);
+                json!({"result": {"agentCapabilities": {"cancellation": {"request": request}}}})
+            }
+            _ => json!({"result": {"of": key}}),
+        };
+        response(key, &body)
+    }
+}

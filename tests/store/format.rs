@@ -1,0 +1,89 @@
+//! Files of every version: what was written once is read for ever.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ceased::store::{Due, Store};
+use ceased_core::durable::StoreWrite;
+
+use crate::sample::{completed, failed, id, put, working};
+use crate::{Contents, contents, open};
+
+/// The version this build writes.
+const VERSION: u32 = 1;
+
+fn file(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("store/v{version}.db"))
+}
+
+/// What is in the file of version 1.
+fn first() -> Vec<StoreWrite> {
+    (0..30)
+        .map(|n| match n % 5 {
+            0 | 1 => put(working(n)),
+            2 => put(completed(n, 300)),
+            3 => put(completed(n, 9_000)),
+            _ => put(failed(n)),
+        })
+        .collect()
+}
+
+fn as_contents(writes: Vec<StoreWrite>) -> Contents {
+    let record = |write| match write {
+        StoreWrite::Put(record) => Some((record.id, format!("{record:?}"))),
+        StoreWrite::Delete(_) => None,
+    };
+    writes.into_iter().filter_map(record).collect()
+}
+
+/// DUR-01: a file of each version is read whole, and can be written to.
+#[test]
+fn files_of_every_version_are_read() {
+    let every: Vec<(u32, Vec<StoreWrite>)> = vec![(1, first())];
+    assert_eq!(every.len(), usize::try_from(VERSION).unwrap());
+    for (version, writes) in every {
+        let dir = tempfile::tempdir().unwrap();
+        fs::copy(file(version), dir.path().join("tasks.db")).unwrap();
+        let mut store = open(dir.path());
+        let expected = as_contents(writes);
+        assert_eq!(contents(&mut store).unwrap(), expected, "version {version}");
+        assert!(matches!(store.load(id(3)), Ok(Some(Ok(_)))));
+        store.commit(&[put(working(900))], Due::New).unwrap();
+        drop(store);
+        assert_eq!(contents(&mut open(dir.path())).unwrap().len(), expected.len() + 1);
+    }
+}
+
+/// A change of the format needs a new version, a step to it, and a file of the old one. This build
+/// writes what the file of its version says.
+#[test]
+fn the_format_is_that_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let schema = |path: &Path| {
+        let connection = rusqlite::Connection::open(path).unwrap();
+        let sql = "SELECT group_concat(sql, ';') FROM sqlite_schema";
+        let schema: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+        let version: u32 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        (version, schema)
+    };
+    // A copy: to read a database is to write beside it.
+    let copy = dir.path().join("copy.db");
+    fs::copy(file(VERSION), &copy).unwrap();
+    let now = schema(&dir.path().join("tasks.db"));
+    assert_eq!(now.0, VERSION, "a new version needs a file in tests/store");
+    assert_eq!(now, schema(&copy));
+}
+
+/// Makes the file of this version; for whoever adds one.
+#[test]
+#[ignore = "writes into the repository"]
+fn write_the_file_of_this_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.commit(&first(), Due::New).unwrap();
+    while store.tidy().unwrap() {}
+    drop(store);
+    fs::copy(dir.path().join("tasks.db"), file(VERSION)).unwrap();
+}

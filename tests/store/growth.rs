@@ -1,0 +1,62 @@
+//! The files do not grow without bound: what is deleted makes room, and is given back.
+
+use std::fs;
+use std::path::Path;
+
+use ceased::store::{Due, Store};
+
+use crate::open;
+use crate::sample::{completed, delete, put};
+
+const TASKS: u64 = 800;
+const RESULT_BYTES: usize = 8_000;
+
+fn bytes(dir: &Path) -> u64 {
+    let len = |name: &str| fs::metadata(dir.join(name)).map_or(0, |found| found.len());
+    len("tasks.db") + len("tasks.db-wal")
+}
+
+/// DUR-01: rounds of tasks that come and go leave files as large as one round made them, and
+/// small ones when nothing is kept.
+#[test]
+fn many_tasks_come_and_go_and_the_files_level_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut peaks = Vec::new();
+    for round in 0..8 {
+        let first = round * TASKS;
+        let numbers: Vec<u64> = (first..first + TASKS).collect();
+        for some in numbers.chunks(100) {
+            let puts: Vec<_> = some.iter().map(|n| put(completed(*n, RESULT_BYTES))).collect();
+            store.commit(&puts, Due::New).unwrap();
+            // As the daemon does under load: a step now and then.
+            store.tidy().unwrap();
+        }
+        peaks.push(bytes(dir.path()));
+        // All but the last tenth, which the next round's take the place of.
+        for some in numbers.chunks(100) {
+            let deletes: Vec<_> = some.iter().map(|n| delete(*n)).collect();
+            store.commit(&deletes, Due::Owed).unwrap();
+        }
+    }
+    let (first, last) = (peaks[0], *peaks.last().unwrap());
+    assert!(last <= first + first / 4, "{peaks:?}");
+    while store.tidy().unwrap() {}
+    let left = bytes(dir.path());
+    assert!(left < 2 << 20, "{left} bytes for an empty store; full it had {last}");
+}
+
+/// A log that is written to without a pause is cut back while that goes on.
+#[test]
+fn the_log_stays_short_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let mut longest = 0;
+    for n in 0..300 {
+        store.commit(&[put(completed(n % 10, 100_000))], Due::New).unwrap();
+        let log = fs::metadata(dir.path().join("tasks.db-wal")).map_or(0, |found| found.len());
+        longest = longest.max(log);
+    }
+    // 300 writes of 100 KB are 30 MB.
+    assert!(longest < 12 << 20, "{longest}");
+}
