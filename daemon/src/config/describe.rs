@@ -53,7 +53,7 @@ impl Level {
 
 impl Config {
     /// What would run: listeners, limits, and every tool with its command line; ends with a line
-    /// end. Warnings about keys without effect are in [`Self::not_yet`].
+    /// end.
     #[must_use]
     pub fn describe(&self) -> String {
         let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);

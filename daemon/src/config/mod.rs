@@ -32,7 +32,7 @@ use crate::builtin::Builtin;
 use crate::store::Damaged;
 
 pub use crate::access::Users;
-pub use error::{ConfigError, Notice, Problem};
+pub use error::{ConfigError, Problem};
 pub use find::Environment;
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
@@ -57,8 +57,6 @@ pub struct Config {
     pub alerts: Alerts,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
-    /// Keys that are set and have no effect in this version; to be shown as warnings.
-    pub not_yet: Vec<Notice>,
 }
 
 /// `[daemon]`
@@ -326,7 +324,6 @@ impl Config {
             metrics: Metrics::default(),
             alerts: Alerts::default(),
             tools: Vec::new(),
-            not_yet: Vec::new(),
         }
     }
 
@@ -413,7 +410,6 @@ impl Config {
             dir: absolute.parent().unwrap_or(Path::new("/")),
             environment,
             problems: Vec::new(),
-            notices: Vec::new(),
         };
         let raw = raw::read(&mut check);
         let limits = sections::limits(&raw.limits, &mut check);
@@ -427,15 +423,8 @@ impl Config {
             tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
             daemon,
             limits,
-            not_yet: Vec::new(),
         };
-        let mut not_yet = check.notices;
-        not_yet.sort_by_key(|notice| notice.line);
-        if check.problems.is_empty() {
-            Ok(Self { not_yet, ..config })
-        } else {
-            Err(ConfigError::new(check.problems))
-        }
+        if check.problems.is_empty() { Ok(config) } else { Err(ConfigError::new(check.problems)) }
     }
 }
 

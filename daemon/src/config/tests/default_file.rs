@@ -26,7 +26,7 @@ fn documented() -> Vec<&'static str> {
 }
 
 fn without_tools(config: Config) -> Config {
-    Config { tools: Vec::new(), not_yet: Vec::new(), ..config }
+    Config { tools: Vec::new(), ..config }
 }
 
 #[test]
@@ -34,7 +34,6 @@ fn as_it_is_it_gives_the_defaults_and_tools() {
     let config = good(FILE);
     let names: Vec<&str> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["echo", "sleep", "count", "tree"]);
-    assert!(config.not_yet.is_empty());
     assert_eq!(without_tools(config), Config::default_in(&environment()));
     // For the user who runs the test, too: a fresh clone works.
     let config = Config::parse(FILE, Path::new("config.toml")).expect("good");
@@ -44,7 +43,6 @@ fn as_it_is_it_gives_the_defaults_and_tools() {
 #[test]
 fn every_commented_default_is_the_default() {
     let config = good(&with_defaults());
-    assert!(config.not_yet.is_empty());
     assert_eq!(without_tools(config), Config::default_in(&environment()));
 }
 
