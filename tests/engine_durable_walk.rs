@@ -414,7 +414,12 @@ impl Walk {
     }
 
     /// Something that is never different again.
-    fn hear_final(&mut self, client: Client, id: &str, form: &'static str, what: Value) {
+    fn hear_final(&mut self, client: Client, id: &str, form: &'static str, mut what: Value) {
+        // A result carries, where its revision wants it, who gave it and its type.
+        if let Some(result) = what.as_object_mut().filter(|_| form == "outcome") {
+            result.remove("_meta");
+            result.remove("resultType");
+        }
         let ended = self.on_disk(id).is_none_or(|record| record.status.is_terminal());
         assert!(ended, "{id} is said to have ended and that is not on disk: {what}");
         let before = self.of(client, id).last.insert(form, what.clone());

@@ -11,7 +11,9 @@ use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 
 /// Every command people use.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
+    "ps",
+    "top",
     "serve",
     "stdio",
     "connect",

@@ -317,9 +317,13 @@ impl Oracle {
             AfterInput::AnswerAndProbe(every) => Some(now + nanos(every)),
             AfterInput::AnswerUntil(at) => Some(at.as_nanos()),
         };
+        let remote = std::mem::take(&mut entry.remote).into_iter().map(|remote| remote.out);
+        let lost = std::mem::take(&mut entry.calls).into_iter().chain(remote).collect();
         if !entry.pending.is_empty() {
             self.mark(Mark::FinishedWhileWaiting);
         }
+        // It has said its last word, so what it was asked is not answered any more.
+        self.lose_calls(lost);
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
