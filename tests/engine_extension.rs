@@ -173,8 +173,9 @@ fn cancelling_a_task() {
         assert_eq!(w.result(c, "tasks/cancel", tasks(json!({"taskId": id}))), ack);
     }
     assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)], "stopped once");
-    let noted =
-        |w: &World| w.notes.iter().filter(|n| format!("{n:?}").starts_with("TaskCancelled")).count();
+    let noted = |w: &World| {
+        w.notes.iter().filter(|n| format!("{n:?}").starts_with("TaskCancelled")).count()
+    };
     assert_eq!(noted(&w), 1);
     w.done(job, "too late");
     assert_eq!(get(&mut w, c, &id)["status"], "cancelled");

@@ -461,11 +461,6 @@ impl Server {
     }
 }
 
-/// A Unix socket that is connected already, as a transport.
-fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
-    Ok(Box::new(ceased_transports::Socket::from_unix(stream)?))
-}
-
 /// The clocks of this machine.
 struct Clock {
     zero: std::time::Instant,
