@@ -183,10 +183,13 @@ fn the_file_of_a_socket() {
         return;
     }
     let home = Home::new();
-    home.configure_as(&format!(
-        "[[listen]]\ntransport = \"unix\"\npath = {:?}\nmode = \"0660\"\ngroup = \"games\"\n",
-        home.socket()
-    ));
+    let configure = |home: &Home, lines: &str| {
+        let socket = home.socket();
+        home.configure_as(&format!(
+            "[[listen]]\ntransport = \"unix\"\npath = {socket:?}\nmode = \"0660\"\n{lines}\n"
+        ));
+    };
+    configure(&home, "group = \"games\"");
     let command = home.command_after("umask 077", &["serve"]);
     let daemon = Daemon::start_with(home, command);
     let found = fs::metadata(daemon.socket()).unwrap();
@@ -197,8 +200,19 @@ fn the_file_of_a_socket() {
     let daemon = Daemon::start_in(home);
     // A live one is not robbed.
     let mut second = daemon.home.command(&["serve"]);
+    second.env("XDG_STATE_HOME", daemon.home.path().join("another"));
     let ended = second.output().unwrap();
     assert_eq!(ended.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("already running"));
+    assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}));
+    // A reload gives the file that is there to another group, and takes it back.
+    for (lines, group) in [("group = \"daemon\"", 1), ("", 0)] {
+        configure(&daemon.home, lines);
+        daemon.signal(Signal::HUP);
+        wait_until(&format!("the file is of group {group}"), || {
+            let found = fs::metadata(daemon.socket()).unwrap();
+            (found.mode() & 0o777, found.gid()) == (0o660, group)
+        });
+    }
     assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}));
 }
