@@ -84,6 +84,8 @@ fn main() -> io::Result<()> {
         timeout: None,
         ladder: Ladder::Handler { patience: Duration::from_secs(2) },
         check: None,
+        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
+        allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service));

@@ -42,6 +42,8 @@ fn main() -> io::Result<()> {
         timeout: None,
         ladder: Ladder::Handler { patience: Duration::from_secs(1) },
         check: None,
+        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
+        allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
     let settings = Settings { catalog: Catalog::new([greet]), ..Settings::default() };

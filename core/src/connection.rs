@@ -121,7 +121,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
+            Work::Job(_) | Work::Repeat(_) | Work::Task(..) | Work::Survey(_) => None,
         })
     }
 
@@ -146,6 +146,8 @@ pub(crate) struct Pending {
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
+    /// The job of another request that asked for the same.
+    Repeat(JobId),
     /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
     Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).

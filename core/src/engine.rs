@@ -16,9 +16,11 @@ mod inputs;
 mod modern;
 mod operate;
 mod park;
+mod rate;
 mod remote;
 mod requestor;
 mod result;
+mod retry;
 mod reveal;
 mod session;
 mod status;
@@ -30,7 +32,7 @@ mod typed;
 mod work;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -42,12 +44,15 @@ use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
-use crate::event::Event;
+use crate::event::{Event, Identity};
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
+use crate::idempotency::KeyedCalls;
 use crate::job::Job;
 use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
+use crate::queue::Queue;
+use crate::rate::Rates;
 use crate::settings::Settings;
 use crate::suspicion::Watch;
 use crate::task::Tasks;
@@ -63,8 +68,12 @@ pub struct Engine {
     out: Vec<Action>,
     connections: BTreeMap<ConnId, Connection>,
     jobs: BTreeMap<JobId, Job>,
-    /// Jobs that wait for their turn; ids grow, so the order is the order of arrival.
-    queue: BTreeSet<JobId>,
+    /// Jobs that wait for their turn.
+    queue: Queue,
+    /// Calls by the key their requestor gave them.
+    keyed: KeyedCalls,
+    /// How often who has asked about tasks lately.
+    task_ops: Rates,
     /// Jobs the host runs.
     running: usize,
     next_job: u64,
@@ -134,7 +143,9 @@ impl Engine {
             out: Vec::new(),
             connections: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            queue: Queue::default(),
+            keyed: KeyedCalls::default(),
+            task_ops: Rates::default(),
             running: 0,
             next_job: 1,
             parked: park::Parked::default(),
@@ -216,6 +227,12 @@ impl Engine {
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         self.connections.get_mut(&conn).map(|connection| &mut connection.outbox)
+    }
+
+    /// Who asked for a job that is not gone yet.
+    #[must_use]
+    pub fn owner(&self, job: JobId) -> Option<&Identity> {
+        self.jobs.get(&job).map(|job| &job.owner)
     }
 
     /// What was counted so far.
@@ -357,6 +374,11 @@ impl Engine {
 
     fn dialect(&self, conn: ConnId) -> &'static Dialect {
         self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
+    }
+
+    /// Who is at the other end of a connection.
+    fn identity_of(&self, conn: ConnId) -> Identity {
+        self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone())
     }
 
     /// A text of a peer, fit for a log and a status message: no control characters, capped

@@ -49,6 +49,11 @@ impl Inbox {
         Self { partial: Vec::new(), frame_bytes_max: limits.frame_bytes_max, stage: Stage::Fresh }
     }
 
+    /// Takes frames of another length from now on.
+    pub const fn set_limits(&mut self, limits: FrameLimits) {
+        self.frame_bytes_max = limits.frame_bytes_max;
+    }
+
     /// True while a frame has begun and not ended.
     #[must_use]
     pub fn is_partial(&self) -> bool {

@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     /// What it asked a peer and has not been told the answer of.
     pub(crate) asks: BTreeMap<AskId, Asked>,
+    /// When it is stopped if nobody asks for it again.
+    pub(crate) orphan_timer: Option<Instant>,
     /// Who wished it to stop, first.
     pub(crate) cancel: Option<Cancel>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
@@ -64,6 +66,8 @@ pub(crate) enum Purpose {
     Task,
     /// Whoever comes back with what it asked for and this state (MOD-07).
     Retry(RequestState),
+    /// Nobody now: its connection is gone, and it goes on for a time in case somebody asks again.
+    Orphan,
     /// Nobody any more: its request was cancelled, its connection or its task is gone.
     Nobody,
 }

@@ -54,6 +54,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod access;
 pub mod acp;
 pub mod action;
 pub mod call;
@@ -66,6 +67,7 @@ pub mod engine;
 pub mod event;
 pub mod frame;
 pub mod id;
+pub mod idempotency;
 mod job;
 mod journal;
 pub mod limits;
@@ -73,6 +75,8 @@ pub mod message;
 mod meta;
 mod params;
 mod plain;
+mod queue;
+mod rate;
 mod recall;
 pub mod remote_task;
 pub mod role;

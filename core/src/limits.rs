@@ -1,5 +1,6 @@
 //! Every bound of the engine, in one place, with its default and its reason.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,19 @@ pub struct Limits {
     pub running_max: usize,
     /// Jobs that wait to run; beyond that a call is refused.
     pub queued_max: usize,
+    /// Jobs of one identity that wait to run, so that others have room to.
+    #[serde(default = "no_bound")]
+    pub queued_per_identity_max: usize,
+    /// Task requests of one identity a second, on average; a second's worth may come at once.
+    /// `None`: as many as it likes. Those that cancel are never refused (TSK-37).
+    #[serde(default)]
+    pub task_ops_per_second: Option<NonZeroU32>,
+    /// Calls of one identity with an idempotency key that are remembered.
+    #[serde(default = "keys_max")]
+    pub keys_max: usize,
+    /// How long the answer to such a call is remembered once there is one.
+    #[serde(default = "keys_for")]
+    pub keys_for: Duration,
     /// Tasks of one identity that are not terminal yet.
     pub live_tasks_max: usize,
     /// Terminal tasks of one identity kept until their ttl.
@@ -97,6 +111,10 @@ impl Default for Limits {
             batch_max: 1024,
             running_max: 64,
             queued_max: 1024,
+            queued_per_identity_max: no_bound(),
+            task_ops_per_second: None,
+            keys_max: keys_max(),
+            keys_for: keys_for(),
             live_tasks_max: 256,
             stored_tasks_max: 10_000,
             stored_bytes_max: 256 * 1024 * 1024,
@@ -108,6 +126,19 @@ impl Default for Limits {
             suspicion: SuspicionPolicy::default(),
         }
     }
+}
+
+/// What recordings go by that were made before there was the limit.
+const fn no_bound() -> usize {
+    usize::MAX
+}
+
+const fn keys_max() -> usize {
+    1024
+}
+
+const fn keys_for() -> Duration {
+    Duration::from_secs(600)
 }
 
 /// How tasks are kept (TSK-34, TSK-35, TSK-40).

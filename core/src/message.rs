@@ -46,6 +46,11 @@ pub mod code {
     pub const STORE_UNAVAILABLE: i64 = -31006;
     /// The daemon went down while the task ran; what its `tasks/result` answers (DUR-01). Ours.
     pub const INTERRUPTED: i64 = -31007;
+    /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
+    /// host, before it opens a connection.
+    pub const UNAUTHENTICATED: i64 = -31010;
+    /// The peer may not do this (TSK-39). Ours; sent by the host.
+    pub const FORBIDDEN: i64 = -31011;
 }
 
 /// A JSON-RPC error object.

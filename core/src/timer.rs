@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 
 use crate::id::{CallId, ConnId, JobId, RequestState, TaskId};
+use crate::idempotency::KeyedId;
 use crate::time::Instant;
 
 /// What is due.
@@ -20,6 +21,10 @@ pub enum Timer {
     Linger(ConnId),
     /// A call has waited long enough for what it asked for.
     Parked(RequestState),
+    /// A call whose connection is gone has gone on for long enough.
+    Orphan(JobId),
+    /// What came of a call with an idempotency key was remembered for long enough.
+    Keyed(KeyedId),
     /// An answer we wait for.
     Call(ConnId, CallId),
     /// A task at a peer that is to be asked about.

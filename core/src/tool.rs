@@ -1,5 +1,6 @@
 //! Tools: what a peer may call, and how the work behind a call is stopped.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -10,7 +11,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Allow;
 use crate::dialect::ToolMembers;
+use crate::event::Identity;
 use crate::write::Writer;
 use alloc::vec::Vec;
 
@@ -44,6 +47,21 @@ impl TaskSupport {
             Self::Required => "required",
         }
     }
+}
+
+/// What becomes of a plain call when the connection it came by is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDisconnect {
+    /// It is stopped.
+    #[default]
+    Cancel,
+    /// It goes on for so long, and is stopped then. Who asks for the same with the same idempotency
+    /// key meanwhile is answered by it.
+    Grace(Duration),
+    /// It becomes a task of its requestor, who finds it in `tasks/list`; it is stopped where there
+    /// is no room for one, or no identity to own it.
+    Detach,
 }
 
 /// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
@@ -147,6 +165,10 @@ pub struct Tool {
     pub timeout: Option<Duration>,
     /// How it is stopped.
     pub ladder: Ladder,
+    /// What becomes of a plain call when its connection is gone.
+    pub on_disconnect: OnDisconnect,
+    /// Who may use it.
+    pub allow: Allow,
     /// What its arguments must satisfy.
     pub check: Option<Box<dyn ArgumentCheck>>,
     /// What the host needs to run it. The engine only hands it back with the job.
@@ -190,9 +212,9 @@ impl Catalog {
                 catalog.tools.push(tool);
             }
         }
-        catalog.plain = catalog.render(ToolMembers::Plain);
-        catalog.titled = catalog.render(ToolMembers::Titled);
-        catalog.execution = catalog.render(ToolMembers::Execution);
+        catalog.plain = render(catalog.iter(), ToolMembers::Plain);
+        catalog.titled = render(catalog.iter(), ToolMembers::Titled);
+        catalog.execution = render(catalog.iter(), ToolMembers::Execution);
         catalog
     }
 
@@ -202,47 +224,64 @@ impl Catalog {
         self.by_name.get(name)
     }
 
+    /// The tool called `name`, if this peer may use it.
+    #[must_use]
+    pub fn offered(&self, name: &str, peer: &Identity) -> Option<&Arc<Tool>> {
+        self.get(name).filter(|tool| tool.allow.permits(peer))
+    }
+
+    /// Whether every peer is offered the same.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.tools.iter().all(|tool| tool.allow == Allow::Everyone)
+    }
+
     /// Every tool, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.tools.iter()
     }
 
-    /// The members of the result of `tools/list` as JSON text, and the closing brace.
-    pub(crate) fn list(&self, members: ToolMembers) -> &[u8] {
-        match members {
+    /// The members of the result of `tools/list` as JSON text, and the closing brace; for this
+    /// peer.
+    pub(crate) fn list(&self, members: ToolMembers, peer: &Identity) -> Cow<'_, [u8]> {
+        if self.tools.iter().any(|tool| !tool.allow.permits(peer)) {
+            let offered = self.tools.iter().filter(|tool| tool.allow.permits(peer));
+            return Cow::Owned(render(offered, members));
+        }
+        Cow::Borrowed(match members {
             ToolMembers::Plain => &self.plain,
             ToolMembers::Titled => &self.titled,
             ToolMembers::Execution => &self.execution,
-        }
+        })
     }
+}
 
-    fn render(&self, members: ToolMembers) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut json = Writer::new(&mut bytes);
-        json.raw("\"tools\":[");
-        for (position, tool) in self.tools.iter().enumerate() {
-            json.raw(if position == 0 { "{" } else { ",{" }).member("name", &tool.name);
-            if let Some(description) = &tool.description {
-                json.raw(",").member("description", description);
+fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut json = Writer::new(&mut bytes);
+    json.raw("\"tools\":[");
+    for (position, tool) in tools.enumerate() {
+        json.raw(if position == 0 { "{" } else { ",{" }).member("name", &tool.name);
+        if let Some(description) = &tool.description {
+            json.raw(",").member("description", description);
+        }
+        json.raw(",\"inputSchema\":").raw(&tool.input_schema);
+        if members >= ToolMembers::Titled {
+            if let Some(title) = &tool.title {
+                json.raw(",").member("title", title);
             }
-            json.raw(",\"inputSchema\":").raw(&tool.input_schema);
-            if members >= ToolMembers::Titled {
-                if let Some(title) = &tool.title {
-                    json.raw(",").member("title", title);
-                }
-                if let Some(schema) = &tool.output_schema {
-                    json.raw(",\"outputSchema\":").raw(schema);
-                }
+            if let Some(schema) = &tool.output_schema {
+                json.raw(",\"outputSchema\":").raw(schema);
             }
-            if members >= ToolMembers::Execution {
-                json.raw(",\"execution\":{").member("taskSupport", tool.task_support.as_str());
-                json.raw("}");
-            }
+        }
+        if members >= ToolMembers::Execution {
+            json.raw(",\"execution\":{").member("taskSupport", tool.task_support.as_str());
             json.raw("}");
         }
-        json.raw("]}");
-        bytes
+        json.raw("}");
     }
+    json.raw("]}");
+    bytes
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ceased_transports::Address;
 
 use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
-use crate::config::{Config, ConfigError, Keeping, Level, Notice};
+use crate::config::{Config, ConfigError, Keeping, Level};
 use crate::daemon::{Daemon, Running, StartError, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
@@ -84,7 +84,7 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) | StartError::Inherited(_) => Exit::Usage,
+            StartError::Listen(_) | StartError::Inherited(_) | StartError::Tokens(_) => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
@@ -102,12 +102,6 @@ impl From<RunError> for Failure {
             RunError::Store(_) => Exit::Store,
         };
         Self::new(exit, error.to_string())
-    }
-}
-
-fn warn(notices: &[Notice]) {
-    for notice in notices {
-        say(format_args!("warning: {notice}"));
     }
 }
 
@@ -133,7 +127,6 @@ enum Listens {
 fn serve(found: Found, daemon: Daemon, service: Service, listens: Listens) -> Result<(), Failure> {
     let Found { config, path } = found;
     let logging = logging::start(config.log.level);
-    warn(&config.not_yet);
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
@@ -187,9 +180,6 @@ impl Backend for InThisProcess {
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
         match find(config) {
             Ok(Found { config, path }) => {
-                for notice in &config.not_yet {
-                    let _ = writeln!(err, "ceased: warning: {notice}");
-                }
                 let name = path.as_deref().map_or_else(
                     || "no configuration file: the defaults".into(),
                     |path| path.display().to_string(),
@@ -223,7 +213,6 @@ impl Backend for InThisProcess {
             return Ok(None);
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
-        warn(&config.not_yet);
         let running = daemon(&config)?.keep_in_memory().listen_nowhere().start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));

@@ -1,6 +1,8 @@
 //! A daemon as a value: built from a configuration, from tools of the embedding program, or both;
 //! run on this thread or on one of its own.
 
+mod configured;
+
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,25 +11,24 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ceased_core::event::Identity;
-use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
+use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::suspicion::SuspicionPolicy;
 use ceased_core::tool::{Catalog, Tool};
-use ceased_transports::{Address, ListenError, SocketMode, Transport};
-use rustix::process::getuid;
+use ceased_transports::{Address, ListenError, Transport};
 
+pub(crate) use self::configured::reload;
+use self::configured::{entrance, guards, keep, limits, on_disk, operators, task_policy};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
-use crate::logging::SetLevel;
 use crate::metrics::Thresholds;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans};
 use crate::record;
-use crate::server::{Guards, Options, Reload, Reloaded, Remote, RunError, Server};
+use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
 use crate::service::InheritedSockets;
 use crate::store::kept::{Keep, OnDisk};
 use crate::store::{StateDirError, Store, StoreError};
+use crate::tokens::TokenFileError;
 use crate::tools;
 
 /// What a daemon is made of.
@@ -44,12 +45,13 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
-    listen: Vec<Address>,
+    listen: Vec<Door>,
     containment: Option<Containment>,
     guard: Option<Program>,
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    authenticate_within: Duration,
     guards: Guards,
     inherited: InheritedSockets,
     idle_exit: Option<Duration>,
@@ -58,6 +60,14 @@ pub struct Daemon {
     metrics: Option<Address>,
     thresholds: Thresholds,
     keep: Keep,
+}
+
+/// Where peers come in.
+enum Door {
+    /// Everybody who can.
+    Address(Address),
+    /// Whom the configuration wants.
+    Configured(Listen),
 }
 
 impl Default for Daemon {
@@ -71,6 +81,8 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// A token file cannot be used.
+    Tokens(TokenFileError),
     /// The service manager handed something over that nothing is to be done with.
     Inherited(String),
     /// Something the system did not give.
@@ -85,6 +97,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::StateDir(error) => error.fmt(f),
@@ -98,6 +111,12 @@ impl std::error::Error for StartError {}
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<TokenFileError> for StartError {
+    fn from(error: TokenFileError) -> Self {
+        Self::Tokens(error)
     }
 }
 
@@ -133,6 +152,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            authenticate_within: config::Limits::default().authenticate_within,
             guards: Guards::default(),
             inherited: InheritedSockets::default(),
             idle_exit: None,
@@ -152,12 +172,13 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(tools::configured).collect(),
-            listen: config.listen.iter().map(address).collect(),
+            listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
             guard: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
+            authenticate_within: config.limits.authenticate_within,
             guards: guards(config),
             inherited: InheritedSockets::default(),
             idle_exit: None,
@@ -183,7 +204,7 @@ impl Daemon {
     /// One more address to listen on.
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
-        self.listen.push(address);
+        self.listen.push(Door::Address(address));
         self
     }
 
@@ -321,6 +342,7 @@ impl Daemon {
             orphans: self.orphans,
             shutdown_grace: self.shutdown_grace,
             eof_grace: self.eof_grace,
+            authenticate_within: self.authenticate_within,
             guards: self.guards,
             record: self.record.as_deref().map(record::create).transpose()?,
             audit: Audit::start(self.audit)?,
@@ -328,13 +350,19 @@ impl Daemon {
             metrics: self.metrics,
             kept,
         })?;
-        for address in &self.listen {
-            match address {
+        for door in &self.listen {
+            let entrance = match door {
+                Door::Address(address) => Entrance::open(address.clone()),
+                Door::Configured(listen) => entrance(listen)?,
+            };
+            match &entrance.address {
                 Address::Stdio => server.serve_peer(stdio()?, true)?,
-                Address::Unix { .. } | Address::Tcp(_) => match self.inherited.claim(address) {
-                    Some(listener) => server.listen_on(address, listener),
-                    None => drop(server.listen(address)?),
-                },
+                address @ (Address::Unix { .. } | Address::Tcp(_)) => {
+                    match self.inherited.claim(address) {
+                        Some(listener) => server.listen_on(entrance, listener),
+                        None => drop(server.listen_for(entrance)?),
+                    }
+                }
             }
         }
         if let Some(why) = self.inherited.left() {
@@ -402,135 +430,9 @@ impl Drop for Running {
     }
 }
 
-/// What a configuration file holds now; for a reload of a daemon started with `started`, which
-/// listens where the configuration says only if `listens`.
-pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
-    Box::new(move || {
-        let config = Config::load(&path).map_err(|error| error.to_string())?;
-        let listen = listens.then(|| config.listen.iter().map(address).collect());
-        set_level(config.log.level);
-        Ok(Reloaded {
-            settings: Arc::new(Settings {
-                server: ServerInfo::default(),
-                limits: limits(&config),
-                tasks: task_policy(&config),
-                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
-                operators: operators(),
-                ..Settings::default()
-            }),
-            listen,
-            shutdown_grace: config.daemon.shutdown_grace,
-            eof_grace: config.daemon.eof_grace,
-            guards: guards(&config),
-            needs_restart: needs_restart(&started, &config),
-        })
-    })
-}
-
-/// Who may see and stop everything: the administrator, and the user this runs as.
-fn operators() -> Vec<Identity> {
-    vec![Identity::User(0), Identity::User(getuid().as_raw())]
-}
-
-/// The keys that are read at the start only and have another value now.
-fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
-    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
-    let (was, is) = (&started.daemon, &now.daemon);
-    let keys = [
-        ("daemon.state_dir", was.state_dir != is.state_dir),
-        ("daemon.store", was.store != is.store),
-        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
-        ("daemon.store_retry", was.store_retry != is.store_retry),
-        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
-        ("log.audit", started.log.audit != now.log.audit),
-        ("metrics.listen", started.metrics != now.metrics),
-        ("alerts.high_water", started.alerts.high_water != now.alerts.high_water),
-        ("alerts.slow_stop", started.alerts.slow_stop != now.alerts.slow_stop),
-        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
-    ];
-    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-}
-
-fn guards(config: &Config) -> Guards {
-    let limits = &config.limits;
-    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
-}
-
 fn stdio() -> io::Result<Box<dyn Transport>> {
     let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
-}
-
-fn address(listen: &Listen) -> Address {
-    match listen {
-        Listen::Unix { path, mode } => Address::Unix {
-            path: path.clone(),
-            mode: SocketMode::from_bits(*mode).unwrap_or_default(),
-        },
-        Listen::Tcp { address } => Address::Tcp(*address),
-        Listen::Stdio => Address::Stdio,
-    }
-}
-
-/// Where a configured daemon keeps its tasks.
-fn keep(daemon: &config::Daemon) -> Keep {
-    match daemon.store {
-        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
-        config::Keeping::Memory => Keep::Memory,
-    }
-}
-
-fn on_disk(daemon: &config::Daemon) -> OnDisk {
-    OnDisk {
-        dir: daemon.state_dir.clone(),
-        reserve: daemon.store_reserve as u64,
-        damaged: daemon.damaged_store,
-    }
-}
-
-fn limits(config: &Config) -> Limits {
-    let limits = &config.limits;
-    Limits {
-        frames: FrameLimits { frame_bytes_max: limits.message_bytes },
-        connections_max: limits.connections,
-        inflight_max: limits.inflight_per_connection,
-        running_max: config.daemon.workers,
-        queued_max: config.daemon.queue,
-        live_tasks_max: limits.tasks_per_identity,
-        stored_tasks_max: limits.stored_tasks_per_identity,
-        stored_bytes_max: limits.stored_bytes_per_identity,
-        resident_result_bytes: limits.resident_result_bytes,
-        write_buffer_bytes: limits.write_buffer_bytes,
-        write_stall: limits.write_stall,
-        suspicion: SuspicionPolicy {
-            window: config.alerts.window,
-            unknown_tasks: config.alerts.unknown_tasks,
-            fast_polls: config.alerts.fast_polls,
-        },
-        asks_max: limits.asks_per_job,
-        parked_max: limits.parked_per_identity,
-        parked_for: limits.parked_for,
-        subscriptions_max: limits.subscriptions_per_connection,
-        subscribed_tasks_max: limits.tasks_per_subscription,
-        ..Limits::default()
-    }
-}
-
-fn task_policy(config: &Config) -> TaskPolicy {
-    let tasks = &config.tasks;
-    TaskPolicy {
-        // A server has a store or not; see [`Daemon::build`].
-        durable: false,
-        store_retry: config.daemon.store_retry,
-        default_ttl: tasks.default_ttl,
-        max_ttl: tasks.max_ttl,
-        anonymous_ttl: tasks.anonymous_ttl,
-        on_ttl: tasks.on_ttl,
-        late_result: tasks.late_result,
-        poll_interval: tasks.poll_interval,
-        page_size: tasks.page_size,
-        status_notifications: tasks.status_notifications,
-    }
 }
 
 /// One line for whoever watches standard error; a standard error nobody reads must not end us.

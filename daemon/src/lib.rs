@@ -10,6 +10,8 @@
 
 #![deny(unsafe_code)]
 
+mod access;
+mod accounts;
 pub mod arguments;
 mod audit;
 mod backend;
@@ -31,6 +33,7 @@ mod signals;
 pub mod store;
 mod sys;
 mod token;
+mod tokens;
 mod tools;
 
 pub use backend::InThisProcess;
@@ -39,12 +42,13 @@ pub use daemon::{Daemon, Running, StartError};
 pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
 pub use server::{Remote, RunError, Server};
 pub use token::{CancelToken, Cancelled};
+pub use tokens::TokenFileError;
 pub use tools::{BadTool, HandlerTool, PATIENCE};
 
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::{
     event::LogLevel, id::JobId, id::TaskId, limits::Limits, limits::TaskPolicy,
-    message::ErrorObject, tool::TaskSupport, tool::Tool,
+    message::ErrorObject, tool::OnDisconnect, tool::TaskSupport, tool::Tool,
 };
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};

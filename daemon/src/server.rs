@@ -7,9 +7,12 @@
 mod act;
 mod doors;
 mod frames;
+mod gate;
 mod links;
+mod run_as;
 mod runs;
 mod stored;
+mod strangers;
 mod trail;
 mod upkeep;
 
@@ -24,6 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
+use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
@@ -33,6 +37,10 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+pub(crate) use self::doors::Entrance;
+pub(crate) use self::gate::AUTHENTICATE;
+use self::strangers::Stage;
+pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
 use crate::audit::Audit;
 use crate::daemon::StartError;
 use crate::metrics::{Endpoint, Thresholds};
@@ -66,8 +74,6 @@ const LAST_KILL: Duration = Duration::from_secs(5);
 /// How long the store may take to write what it was told, at the very end.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-pub(crate) use upkeep::{Guards, Reload, Reloaded};
-
 /// What a server needs to start.
 pub(crate) struct Options {
     /// What it offers and allows. Every tool's payload must come from [`crate::tools`].
@@ -80,6 +86,8 @@ pub(crate) struct Options {
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
+    /// How long a peer may take to say who it is, where it has to.
+    pub authenticate_within: Duration,
     /// What peers that never end a line may take.
     pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
@@ -129,6 +137,8 @@ pub struct Server {
     clock: Clock,
     doors: Vec<doors::Door>,
     links: BTreeMap<ConnId, Peer>,
+    /// Peers the engine does not know, and when they go.
+    strangers: BTreeSet<(Instant, ConnId)>,
     next_conn: u64,
     /// Connections with something left to read that no event will announce.
     ready: BTreeSet<ConnId>,
@@ -152,6 +162,7 @@ pub struct Server {
     scratch: Box<[u8]>,
     shutdown_grace: Duration,
     eof_grace: Duration,
+    authenticate_within: Duration,
     guards: Guards,
     /// Messages that have begun and not ended.
     unended: frames::Unended,
@@ -183,6 +194,9 @@ enum Stopping {
 /// A connection as the loop sees it.
 struct Peer {
     link: Link,
+    stage: Stage,
+    /// What is said to it before the engine has a say.
+    greeting: Outbox,
     /// When it closes its input, the server's work is done.
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
@@ -241,6 +255,7 @@ impl Server {
             clock: Clock::new(),
             doors: Vec::new(),
             links: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
             unsent: Vec::new(),
@@ -258,6 +273,7 @@ impl Server {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             shutdown_grace: options.shutdown_grace,
             eof_grace: options.eof_grace,
+            authenticate_within: options.authenticate_within,
             guards: options.guards,
             unended: frames::Unended::default(),
             upkeep: upkeep::Upkeep::default(),
@@ -366,8 +382,9 @@ impl Server {
             Stopping::Flushing(at) => Some(at),
             Stopping::No | Stopping::Draining => None,
         };
+        let stranger = self.strangers.first().map(|(at, _)| *at);
         let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
-        let first = [again, engine, end].into_iter().chain(own).flatten().min();
+        let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         let first = first.map(|at| at - self.clock.now().at);
         let store = self.store.as_ref().and_then(StoreThread::slow_in);
@@ -379,6 +396,7 @@ impl Server {
             let message = "no thread could be started for the tool; the system gives no more";
             self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
         }
+        self.dismiss_overdue(now);
         self.end_slow_frames(now);
         if let Some(store) = &mut self.store {
             store.watch();
@@ -441,11 +459,6 @@ impl Server {
             tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
-}
-
-/// A Unix socket that is connected already, as a transport.
-fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
-    Ok(Box::new(ceased_transports::Socket::from_unix(stream)?))
 }
 
 /// The clocks of this machine.

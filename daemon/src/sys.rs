@@ -34,12 +34,25 @@ pub(crate) struct Exec<'a> {
     pub(crate) env: &'a [CString],
     /// The working directory; the caller's when `None`.
     pub(crate) cwd: Option<&'a CStr>,
+    /// Whose process it becomes; the caller's when `None`.
+    pub(crate) credentials: Option<&'a Credentials>,
     /// What the child has as descriptors 0, 1, 2 and 3. It gets no others.
     pub(crate) descriptors: [BorrowedFd<'a>; 4],
     /// The control group it is born in, as an open directory.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     /// Whether the kernel kills it when the calling thread ends.
     pub(crate) dies_with_caller: bool,
+}
+
+/// The user and the groups a process has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    /// The user, real, effective and saved.
+    pub(crate) uid: u32,
+    /// The primary group, real, effective and saved.
+    pub(crate) gid: u32,
+    /// All supplementary groups.
+    pub(crate) groups: Vec<u32>,
 }
 
 /// A child process just started.
@@ -72,6 +85,8 @@ pub(crate) enum Step {
     Descriptors,
     /// Starting a session of its own.
     Session,
+    /// Becoming another user.
+    Credentials,
     /// Entering the working directory.
     Cwd,
     /// Executing the program.
@@ -79,7 +94,8 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 5] = [Self::Cgroup, Self::Descriptors, Self::Session, Self::Cwd, Self::Exec];
+    const ALL: [Self; 6] =
+        [Self::Cgroup, Self::Descriptors, Self::Session, Self::Credentials, Self::Cwd, Self::Exec];
 }
 
 impl Fault {
@@ -364,18 +380,48 @@ unsafe fn prepare(exec: &Exec<'_>, parent: Pid, in_cgroup: bool) -> Result<(), F
         if libc::setsid() < 0 {
             return Err(at(Step::Session)(last_errno()));
         }
+        if let Some(credentials) = exec.credentials {
+            assume(credentials).map_err(at(Step::Credentials))?;
+        }
+        // As the user it is by now: what that one cannot enter is none's to give.
         if let Some(cwd) = exec.cwd
             && libc::chdir(cwd.as_ptr()) < 0
         {
             return Err(at(Step::Cwd)(last_errno()));
         }
         if exec.dies_with_caller {
+            // Becoming another user would have taken it back.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() != parent.as_raw_nonzero().get() {
                 libc::_exit(127);
             }
         }
         reset_signals();
+    }
+    Ok(())
+}
+
+/// Gives up what the process may do for what another user may do, for good: groups first, while
+/// that is still allowed, then the primary group, then the user.
+///
+/// # Safety
+///
+/// Only in the child of a fork.
+unsafe fn assume(credentials: &Credentials) -> Result<(), c_int> {
+    let Credentials { uid, gid, groups } = credentials;
+    // SAFETY: plain system calls on integers and a live slice. The C library's functions would
+    // signal all threads of a process that it believes to have the parent's.
+    unsafe {
+        if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0
+            || libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid) < 0
+            || libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid) < 0
+        {
+            return Err(last_errno());
+        }
+        // What was given up must not come back.
+        if *uid != 0 && libc::syscall(libc::SYS_setresuid, -1, 0, -1) == 0 {
+            return Err(libc::EPERM);
+        }
     }
     Ok(())
 }
@@ -434,7 +480,7 @@ mod tests {
             assert_eq!(Fault::decode(&fault.encode()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[5, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[6, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
     }
 }

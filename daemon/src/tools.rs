@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ceased_core::tool::{ArgumentCheck, Ladder, TaskSupport, Tool};
+use ceased_core::access::Allow;
+use ceased_core::tool::{ArgumentCheck, Ladder, OnDisconnect, TaskSupport, Tool};
 
 use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
@@ -121,6 +122,7 @@ pub struct HandlerTool {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     patience: Duration,
+    on_disconnect: OnDisconnect,
     inline: bool,
     handler: Arc<dyn Handler>,
 }
@@ -136,6 +138,7 @@ impl HandlerTool {
             task_support: TaskSupport::Forbidden,
             timeout: None,
             patience: PATIENCE,
+            on_disconnect: OnDisconnect::Cancel,
             inline: false,
             handler: Arc::new(handler),
         }
@@ -184,6 +187,13 @@ impl HandlerTool {
         self
     }
 
+    /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
+    #[must_use]
+    pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
+        self.on_disconnect = policy;
+        self
+    }
+
     /// Runs it on the loop's own thread instead of a worker thread, for work of a microsecond:
     /// handing a call to another thread and its result back costs more than that. Every
     /// connection waits while it runs, nothing can cancel it once it has begun, and it must not
@@ -210,6 +220,8 @@ impl HandlerTool {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
+            on_disconnect: self.on_disconnect,
+            allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler, self.inline)), None),
         })
@@ -245,6 +257,8 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
         ladder,
+        on_disconnect: tool.on_disconnect,
+        allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         payload: payload(
             run,

@@ -247,6 +247,7 @@ fn the_supervisor_panics() {
             cwd: None,
             env: Vec::new(),
             stdin: None,
+            user: None,
             output_bytes_max: 0,
             task: None,
         };

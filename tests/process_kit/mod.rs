@@ -75,6 +75,7 @@ impl Rig {
             cwd: None,
             env: Vec::new(),
             stdin: None,
+            user: None,
             output_bytes_max: 64 * 1024,
             task: None,
         }

@@ -219,6 +219,15 @@ impl Daemon {
         }
     }
 
+    /// Waits until it has no job, whoever is connected.
+    pub fn wait_until_no_job(&self) {
+        let mut peer = self.peer();
+        wait_until("every job is gone", || {
+            let status = peer.result("ceased/status", "{}");
+            status["running"] == 0 && status["queued"] == 0 && status["cancelling"] == 0
+        });
+    }
+
     /// Where its socket is.
     #[must_use]
     pub fn socket(&self) -> PathBuf {

@@ -50,6 +50,8 @@ pub fn tool(name: &str) -> Tool {
         timeout: None,
         ladder: Ladder::Handler { patience: PATIENCE },
         check: None,
+        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
+        allow: ceased_core::access::Allow::Everyone,
         payload: None,
     }
 }

@@ -106,6 +106,11 @@ impl Link {
         }
     }
 
+    /// Takes frames of another length from now on, such as once the peer has said who it is.
+    pub const fn set_frame_limits(&mut self, frames: FrameLimits) {
+        self.inbox.set_limits(frames);
+    }
+
     /// Asks for events under `token`.
     ///
     /// # Errors

@@ -79,9 +79,18 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]; [`ListenError::AlreadyRunning`] when another process holds the lock.
     pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        Self::bind_for(address, None)
+    }
+
+    /// As [`Listener::bind`]; the file of a Unix socket is given to `group` before anybody can
+    /// connect.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`], and when the file cannot be given away.
+    pub fn bind_for(address: &Address, group: Option<u32>) -> Result<Self, ListenError> {
         match address {
             Address::Unix { path, mode } => {
-                let (socket, file, path) = unix::listen(path, *mode)?;
+                let (socket, file, path) = unix::listen(path, *mode, group)?;
                 let address = Address::Unix { path, mode: *mode };
                 Ok(Self::new(Some(file), socket, Family::Unix, address))
             }
@@ -139,19 +148,17 @@ impl Listener {
         &self.address
     }
 
-    /// Changes who may connect to a Unix socket that this listener has made; does nothing for any
-    /// other.
+    /// Changes who may connect to a Unix socket that this listener has made, by the mode and the
+    /// group of its file (without one, the group of this process); does nothing for any other.
     ///
     /// # Errors
     /// [`ListenError::Os`].
-    pub fn set_mode(&mut self, wanted: SocketMode) -> Result<(), ListenError> {
+    pub fn set_file(&mut self, wanted: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
         let (Some(file), Address::Unix { mode, .. }) = (&self.file, &mut self.address) else {
             return Ok(());
         };
-        if *mode != wanted {
-            file.set_mode(wanted)?;
-            *mode = wanted;
-        }
+        file.set(wanted, group)?;
+        *mode = wanted;
         Ok(())
     }
 

@@ -47,12 +47,28 @@ impl SocketFile {
     }
 
     /// Changes who may connect, unless somebody has put another file in its place.
-    pub(crate) fn set_mode(&self, mode: SocketMode) -> Result<(), ListenError> {
-        if !self.is_ours() {
+    pub(crate) fn set(&self, mode: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
+        let path = &self.path;
+        let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+        if (found.dev(), found.ino()) != (self.device, self.inode) {
             return Ok(());
         }
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(mode.bits()))
-            .map_err(failed("set the mode of", &self.path))
+        let set_mode = |bits| {
+            fs::set_permissions(path, fs::Permissions::from_mode(bits))
+                .map_err(failed("set the mode of", path))
+        };
+        let gid = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
+        if found.gid() != gid {
+            // Open to neither group while it changes hands.
+            set_mode(found.mode() & mode.bits() & 0o700)?;
+            if let Err(error) = std::os::unix::fs::lchown(path, None, Some(gid)) {
+                set_mode(found.mode() & 0o777)?;
+                return Err(failed("set the group of", path)(error));
+            }
+        } else if found.mode() & 0o777 == mode.bits() {
+            return Ok(());
+        }
+        set_mode(mode.bits())
     }
 }
 
@@ -69,6 +85,7 @@ impl Drop for SocketFile {
 pub(crate) fn listen(
     path: &Path,
     mode: SocketMode,
+    group: Option<u32>,
 ) -> Result<(OwnedFd, SocketFile, PathBuf), ListenError> {
     let (path, address) = checked(path)?;
     if let Some(parent) = path.parent() {
@@ -84,12 +101,18 @@ pub(crate) fn listen(
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(failed("make socket", &path))?;
-    // The file is born with the mode of the socket, less the umask: never wider than wanted.
-    fchmod(&fd, Mode::from_raw_mode(mode.bits())).map_err(failed("set the mode of", &path))?;
+    // The file is born with the mode of the socket, less the umask: never wider than wanted, and
+    // open to no group before it is the right one.
+    let born_with = if group.is_some() { mode.bits() & 0o700 } else { mode.bits() };
+    fchmod(&fd, Mode::from_raw_mode(born_with)).map_err(failed("set the mode of", &path))?;
     net::bind(&fd, &address).map_err(failed("bind", &path))?;
     let born = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
     let file =
         SocketFile { path: path.clone(), device: born.dev(), inode: born.ino(), _lock: lock };
+    if let Some(gid) = group {
+        std::os::unix::fs::lchown(&path, None, Some(gid))
+            .map_err(failed("set the group of", &path))?;
+    }
     if born.mode() & 0o777 != mode.bits() {
         // What the umask took away is given back before anybody can connect.
         fs::set_permissions(&path, fs::Permissions::from_mode(mode.bits()))

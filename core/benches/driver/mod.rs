@@ -73,6 +73,7 @@ impl Driver {
             live_tasks_max: most,
             stored_tasks_max: most,
             stored_bytes_max: most,
+            task_ops_per_second: None,
             ..Limits::default()
         };
         let echo = Tool {
@@ -85,6 +86,8 @@ impl Driver {
             timeout: Some(Duration::from_secs(600)),
             ladder: Ladder::Handler { patience: Duration::from_secs(10) },
             check: None,
+            on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
+            allow: ceased_core::access::Allow::Everyone,
             payload: None,
         };
         let catalog = Catalog::new([echo]);

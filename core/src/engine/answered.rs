@@ -68,7 +68,7 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match &connection.requests.get(request)?.work {
             Work::Job(id) => *id,
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
+            Work::Repeat(_) | Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
         };
         let job = self.jobs.get(&id)?;
         // ACP-04
@@ -93,7 +93,7 @@ impl Engine {
             // The host has not heard of it.
             JobState::Held(_) => self.counters.late_reports += 1,
             JobState::Queued(_) => {
-                self.queue.remove(&id);
+                self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
                     self.hand_in(id, &job, Outcome::Stopped, Some(why));

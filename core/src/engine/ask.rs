@@ -35,7 +35,7 @@ impl Engine {
             return self.refuse_call(caller, Refusal::NoJob);
         };
         let runs = matches!(job.state, JobState::Running | JobState::Lingering);
-        let wanted = runs && job.purpose != Purpose::Nobody;
+        let wanted = runs && !matches!(job.purpose, Purpose::Nobody | Purpose::Orphan);
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
         let by_claim = to.is_none() && matches!(job.terms, Terms::Claim(_));

@@ -13,11 +13,13 @@ use serde_json::value::RawValue;
 use super::Engine;
 use super::modern::missing_tasks;
 use super::park::Retry;
+use super::retry::{Known, Request, read_key};
 use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Progress, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given};
@@ -45,6 +47,8 @@ struct CallParams<'a> {
 struct CallMeta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "ceased/idempotencyKey")]
+    idempotency_key: Given<'a>,
 }
 
 #[derive(Deserialize, Default)]
@@ -96,11 +100,15 @@ impl Engine {
             let retry = Retry { state, responses, progress_token };
             return self.retry_call(reply, &params.name, claim, &retry);
         }
-        let admitted = match self.admit(&reply, &params, claim) {
-            Ok(admitted) => admitted,
-            Err(error) => return self.fail(reply, &error),
-        };
-        self.accept(reply, admitted);
+        let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
+            let key = params.meta.as_ref().map_or(Ok(None), |m| read_key(m.idempotency_key))?;
+            Ok((admitted, key))
+        });
+        match admitted {
+            Ok((admitted, None)) => self.accept(reply, admitted),
+            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
+            Err(error) => self.fail(reply, &error),
+        }
     }
 
     /// A server asks for a service of ours; with `tasks` it may be as a task (TSK-44).
@@ -150,9 +158,42 @@ impl Engine {
                 "that many calls wait already: try again later",
             );
         }
+        let owner = self.identity_of(reply.conn);
+        let share = limits.queued_per_identity_max;
+        let can_start = limits.running_max.saturating_sub(self.running);
+        if self.queue.len_of(&owner) >= share.saturating_add(can_start) {
+            let what = "calls of yours wait already: try again later";
+            return self.refuse(reply, "queue_per_identity", share, what);
+        }
         match admitted.task {
             None => self.call_plainly(reply, admitted),
             Some(ttl) => self.create_task(reply, admitted, ttl),
+        }
+    }
+
+    /// As [`Engine::accept`], unless the same was asked for before.
+    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
+        let mut request = Request {
+            key,
+            wish: Wish {
+                tool: admitted.tool.name.clone(),
+                arguments: admitted.arguments.clone(),
+                as_task: admitted.task.is_some(),
+                claims: matches!(admitted.terms, Terms::Claim(_)),
+            },
+            waiter: Waiter {
+                terms: admitted.terms,
+                token: admitted.progress_token.map(|token| token.get().into()),
+            },
+        };
+        match self.look_for_first(reply, &mut request) {
+            Known::Dealt => {}
+            Known::New(reply) => {
+                let job = JobId::new(self.next_job);
+                self.accept(reply, admitted);
+                // It is not there when it was refused.
+                self.remember(job, request);
+            }
         }
     }
 
@@ -163,7 +204,9 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let Some(tool) = self.settings.catalog.get(&params.name) else {
+        let peer = self.identity_of(reply.conn);
+        // TSK-39: what a peer may not use is for it as if it were not there.
+        let Some(tool) = self.settings.catalog.offered(&params.name, &peer) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
@@ -245,6 +288,7 @@ impl Engine {
     }
 
     fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
+        let Some(reply) = self.rated(reply) else { return };
         let Some(connection) = self.connections.get(&reply.conn) else { return };
         let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
@@ -268,7 +312,7 @@ impl Engine {
         let creator = match &mut admitted.terms {
             Terms::Session(_) => Some(conn),
             Terms::Claim(claim) => {
-                // EXT-02: with the handle the request is over, and tasks tell nothing by themselves.
+                // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
                 None
@@ -285,7 +329,7 @@ impl Engine {
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
-    fn fresh_task_id(&mut self) -> Option<TaskId> {
+    pub(super) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
             if !self.tasks.contains(id) && !self.journal.owed.contains(&id) {
@@ -316,14 +360,14 @@ impl Engine {
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let owner = self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone());
+        let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         // The job of a task waits until that is on disk.
         let state = match task {
             Some(_) => JobState::Held(admitted.arguments),
             None => {
-                self.queue.insert(id);
+                self.queue.push(&owner, id);
                 JobState::Queued(admitted.arguments)
             }
         };
@@ -343,6 +387,7 @@ impl Engine {
                     ..Progress::default()
                 },
                 asks: BTreeMap::new(),
+                orphan_timer: None,
                 cancel: None,
                 timer: None,
             },

@@ -55,6 +55,12 @@ impl Engine {
                 });
                 (Some(id), tool.unwrap_or_default())
             }
+            // The job goes on for those who asked before.
+            Work::Repeat(id) => {
+                self.stop_waiting(conn, &request, id);
+                let tool = self.jobs.get(&id).map(|job| job.tool.name.clone());
+                (None, tool.unwrap_or_default())
+            }
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
@@ -88,7 +94,11 @@ impl Engine {
 
     /// Stops a job whose outcome nobody wants any more.
     pub(super) fn disown(&mut self, id: crate::id::JobId, why: Why) {
+        if self.adopt(id) {
+            return;
+        }
         if let Some(job) = self.jobs.get_mut(&id) {
+            self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
             let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);
             if let Some(connection) = self.connections.get_mut(&job.conn) {
                 connection.held_progress.remove(&id);

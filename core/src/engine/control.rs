@@ -105,9 +105,16 @@ impl Engine {
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
     fn cancel_requests(&mut self, conn: ConnId, requests: BTreeMap<RequestId, Pending>) {
+        // First, so that no job goes on for a request that ends as well.
+        for (id, pending) in &requests {
+            if let Work::Repeat(job) = pending.work {
+                self.stop_waiting(conn, id, job);
+            }
+        }
         for (id, pending) in requests {
             match pending.work {
-                Work::Job(job) => self.disown(job, Why::Disconnected),
+                Work::Job(job) => self.requestor_gone(job),
+                Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.waiters.remove(&(conn, id));
@@ -173,6 +180,7 @@ impl Engine {
         self.abandon_creations(&work::shutting_down());
         self.interrupt_tasks();
         self.answer_everybody();
+        self.forget_keys();
         let ids: alloc::vec::Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.disown(id, Why::Shutdown);
@@ -212,7 +220,7 @@ impl Engine {
                             task.waiters.remove(&(conn, pending.reply.id.clone()));
                         }
                     }
-                    Work::Listen(_) | Work::Survey(_) => {}
+                    Work::Repeat(_) | Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,
@@ -255,6 +263,8 @@ impl Engine {
                 Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Parked(state) => self.on_parked_timer(state),
+                Timer::Orphan(id) => self.on_orphan_timer(id),
+                Timer::Keyed(id) => self.on_keyed_timer(id),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
                 Timer::Store => self.on_store_timer(),

@@ -14,6 +14,8 @@ use crate::message::{ErrorObject, code};
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.
 pub(super) const CACHEABLE: &str = "\"ttlMs\":60000,\"cacheScope\":\"public\"";
+/// The same for an answer that is not the same for everybody.
+pub(super) const CACHEABLE_BY_ONE: &str = "\"ttlMs\":60000,\"cacheScope\":\"private\"";
 
 impl Engine {
     /// A request that makes a claim; an error when the claim cannot be served.

@@ -60,7 +60,7 @@ impl Engine {
             (Purpose::Task, Some(task)) => self.cancel_live_task(conn, task, reason),
             // It is being stopped already.
             (Purpose::Nobody, _) => {}
-            (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Task, _) => {
+            (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
                 }

@@ -215,6 +215,13 @@ impl Engine {
         self.parked.asking.insert(id);
     }
 
+    /// A job is heard by another request now, which is answered with what it wants to know.
+    pub(super) fn ask_again(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(|job| matches!(job.terms, Terms::Claim(_))) {
+            self.parked.asking.insert(id);
+        }
+    }
+
     /// A parked job has ended: what came of it waits for the retry in its place.
     pub(super) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
         if let Some(call) = self.parked.calls.get_mut(&state) {

@@ -5,7 +5,7 @@ use alloc::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Engine, modern, typed};
+use super::{Engine, modern, rate, typed};
 use crate::action::{Closing, Note};
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
@@ -77,6 +77,8 @@ impl Engine {
             let declared = side.declared;
             return self.on_request_of_server(reply, method, params, declared);
         }
+        let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
+        let Some(reply) = reply else { return };
         match self.claims.read(params) {
             None => self.on_session_request(reply, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
@@ -231,14 +233,17 @@ impl Engine {
             let message = "unknown cursor: tools/list has one page";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let dialect = reply.dialect;
+        let (dialect, peer) = (reply.dialect, self.identity_of(reply.conn));
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             match dialect.results {
                 Results::Bare => json.raw("{"),
-                Results::Typed => json.raw("{").raw(modern::CACHEABLE).raw(","),
+                Results::Typed if settings.catalog.is_public() => {
+                    json.raw("{").raw(modern::CACHEABLE).raw(",")
+                }
+                Results::Typed => json.raw("{").raw(modern::CACHEABLE_BY_ONE).raw(","),
             };
-            json.bytes(settings.catalog.list(dialect.tool_members));
+            json.bytes(&settings.catalog.list(dialect.tool_members, &peer));
         });
     }
 

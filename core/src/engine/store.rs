@@ -74,6 +74,14 @@ impl Engine {
         }
     }
 
+    /// A call has become a task because its peer is gone. Nobody waits to be told of it, so it
+    /// exists at once; the store learns of it like of every other.
+    pub(super) fn store_detached(&mut self, id: TaskId) {
+        if self.journal.is_on() {
+            self.hand_over(id);
+        }
+    }
+
     /// A task has ended. Whoever waits for that is told once the store has it; without a store,
     /// now.
     pub(super) fn store_end(&mut self, id: TaskId, before: Told) {

@@ -39,7 +39,7 @@ impl Engine {
     pub(super) fn on_turn(&mut self) {
         self.park_who_asks();
         while self.running < self.settings.limits.running_max {
-            let Some(id) = self.queue.pop_first() else { break };
+            let Some(id) = self.queue.pop() else { break };
             self.start(id);
         }
     }
@@ -52,7 +52,7 @@ impl Engine {
             unreachable!("the job of a task is held until that is on disk");
         };
         job.state = JobState::Queued(arguments);
-        self.queue.insert(id);
+        self.queue.push(&job.owner, id);
     }
 
     fn start(&mut self, id: JobId) {
@@ -80,7 +80,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         match &mut job.state {
             JobState::Held(_) | JobState::Queued(_) => {
-                self.queue.remove(&id);
+                self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
                     self.note(receipt(id, &job, why, None, self.now.at));
@@ -201,8 +201,10 @@ impl Engine {
 
     /// Gives what came of a job to whoever wants it.
     pub(super) fn hand_in(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
+        self.remember_outcome(id, || into_answer(outcome.clone(), why, job.tool.timeout));
         match &job.purpose {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
+            Purpose::Orphan => {}
             Purpose::Nobody => match outcome {
                 Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
                 Outcome::Stopped => {}
@@ -245,6 +247,7 @@ impl Engine {
         self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
+        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         if let Some(connection) = self.connections.get_mut(&job.conn) {
             connection.held_progress.remove(&id);
         }
@@ -267,7 +270,7 @@ impl Engine {
     /// since both leave it without a purpose.
     fn audience(&self, job: &Job) -> Option<Audience> {
         match &job.purpose {
-            Purpose::Nobody | Purpose::Retry(_) => None,
+            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
             Purpose::Answer(request) => {
                 let mark = match job.terms.dialect().after_cancel {

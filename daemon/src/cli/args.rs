@@ -102,9 +102,12 @@ pub(super) struct DaemonArgs {
     /// $XDG_RUNTIME_DIR/ceased/ceased.sock, /run/ceased/ceased.sock]
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     pub(super) socket: Option<PathBuf>,
-    /// TCP address of the daemon; its token is taken from $CEASED_TOKEN
+    /// TCP address of the daemon
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) tcp: Option<String>,
+    /// File with the token for --tcp, alone or as `name token` [default: $CEASED_TOKEN]
+    #[arg(long, value_name = "FILE", requires = "tcp")]
+    pub(super) token_file: Option<PathBuf>,
     /// Config file whose first Unix listener is the daemon's
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

@@ -26,6 +26,7 @@ pub(super) fn connect(
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
     let endpoints = reach::endpoints(&args.daemon, io, backend)?;
+    let token = reach::token(&args.daemon, io)?;
     let site = backend.site(args.daemon.config.as_deref());
     // A config that is wrong was said to be so where the daemon was looked for.
     let configured = site.as_ref().map_or(Site::default().eof_grace, |site| site.eof_grace);
@@ -35,6 +36,10 @@ pub(super) fn connect(
         Reached::Yes(socket) => socket,
         Reached::Absent | Reached::Broken(_) => reach::first_reachable(&endpoints)?.0,
     };
+    // There is a token with `--tcp` alone, which is the one endpoint then.
+    if let Some(endpoint) = endpoints.first() {
+        reach::introduce(daemon.as_fd(), endpoint, token)?;
+    }
     match bridge(io.input, io.output, daemon.as_fd(), grace) {
         Ok(Ended::Input) => Ok(Exit::Done),
         Ok(Ended::Daemon) => Err(Failure::new(

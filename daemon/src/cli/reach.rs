@@ -1,8 +1,10 @@
 //! Finding the daemon, or doing without.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use ceased_core::message::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
@@ -112,7 +114,8 @@ pub(super) fn daemon(
     backend: &dyn Backend,
 ) -> Result<Session, Failure> {
     let endpoints = endpoints(args, io, backend)?;
-    Ok(reach(&endpoints, io)??)
+    let token = token(args, io)?;
+    Ok(reach(&endpoints, token, io)??)
 }
 
 /// A session with the daemon, or with a server in this process when there is none.
@@ -124,7 +127,8 @@ pub(super) fn daemon_or_embedded(
     backend: &dyn Backend,
 ) -> Result<Session, Failure> {
     let endpoints = endpoints(args, io, backend)?;
-    let unreachable = match reach(&endpoints, io)? {
+    let token = token(args, io)?;
+    let unreachable = match reach(&endpoints, token, io)? {
         Ok(session) => return Ok(session),
         Err(unreachable) => unreachable,
     };
@@ -151,19 +155,45 @@ pub(super) fn daemon_or_embedded(
     Ok(Session { client, _server: Some(embedded.server) })
 }
 
-fn reach(endpoints: &[Endpoint], io: &mut Io<'_>) -> Result<Result<Session, Unreachable>, Failure> {
-    let (socket, endpoint) = match first_reachable(endpoints) {
-        Ok(reached) => reached,
-        Err(unreachable) => return Ok(Err(unreachable)),
-    };
-    let token = match endpoint {
-        // A Unix socket knows its peer by itself.
-        Endpoint::Unix(_) => None,
-        Endpoint::Tcp(_) => io.env.token.clone(),
-    };
-    let options = options(io, token)?;
-    let client = Client::on(socket, options).map_err(|error| match error {
+/// The token to present over TCP. A Unix socket knows its peer by itself.
+pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Failure> {
+    if args.tcp.is_none() {
+        return Ok(None);
+    }
+    let Some(path) = &args.token_file else { return Ok(io.env.token.clone()) };
+    let fail = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path)
+        .map_err(|why| fail(format!("the token file cannot be read: {why}")))?;
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    match (lines.next().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>()), lines.next())
+    {
+        (Some(words), None) if matches!(words.len(), 1 | 2) => {
+            Ok(words.last().map(|token| (*token).to_owned()))
+        }
+        _ => Err(fail("one line with the token, or `name token`, has to be in it".into())),
+    }
+}
+
+/// Presents the token on a connection that is to be used by somebody else.
+pub(super) fn introduce(
+    daemon: BorrowedFd<'_>,
+    endpoint: &Endpoint,
+    token: Option<String>,
+) -> Result<(), Failure> {
+    if token.is_none() {
+        return Ok(());
+    }
+    let options = Options { token, timeout: CONNECT, ..Options::default() };
+    Client::introduce(daemon, options).map_err(|error| no_handshake(endpoint, error))
+}
+
+fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
+    match error {
         Error::Interrupted => Failure::from(error),
+        Error::Rpc(rpc) if rpc.code == code::UNAUTHENTICATED || rpc.code == code::FORBIDDEN => {
+            Failure::new(Exit::Failed, format!("not let in at {endpoint}: {rpc}"))
+        }
         Error::Unreachable { .. }
         | Error::Protocol(_)
         | Error::Rpc(_)
@@ -174,7 +204,20 @@ fn reach(endpoints: &[Endpoint], io: &mut Io<'_>) -> Result<Result<Session, Unre
             Exit::Unreachable,
             format!("no daemon reachable; what is at {endpoint} did not shake hands: {error}"),
         ),
-    })?;
+    }
+}
+
+fn reach(
+    endpoints: &[Endpoint],
+    token: Option<String>,
+    io: &mut Io<'_>,
+) -> Result<Result<Session, Unreachable>, Failure> {
+    let (socket, endpoint) = match first_reachable(endpoints) {
+        Ok(reached) => reached,
+        Err(unreachable) => return Ok(Err(unreachable)),
+    };
+    let options = options(io, token)?;
+    let client = Client::on(socket, options).map_err(|error| no_handshake(endpoint, error))?;
     Ok(Ok(Session { client, _server: None }))
 }
 

@@ -36,7 +36,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -54,6 +54,7 @@ pub use wire::LINE_BYTES_MAX;
 pub(crate) use wait::poll;
 pub(crate) use wire::{Nozzle, is_gone, read};
 
+use crate::server::AUTHENTICATE;
 use message::Message;
 use wire::Wire;
 
@@ -92,7 +93,8 @@ pub struct Options {
     pub timeout: Duration,
     /// What ends every wait early. Default nothing.
     pub interrupts: Option<Interrupts>,
-    /// Who we are, to a listener that asks: sent as `_meta."ceased/token"` of `initialize`.
+    /// Who we are, to a listener that asks: presented by `ceased/authenticate` before anything
+    /// else is said.
     pub token: Option<String>,
 }
 
@@ -169,27 +171,48 @@ impl Client {
         output: impl Into<OwnedFd>,
         options: Options,
     ) -> Result<Self, Error> {
-        let wire = Wire::new(input.into(), output.into()).map_err(Error::Io)?;
+        let mut client = Self::silent(input.into(), output.into(), options)?;
+        client.authenticate()?;
+        client.handshake()?;
+        Ok(client)
+    }
+
+    /// Presents the token of `options` on a socket that somebody else will use.
+    ///
+    /// # Errors
+    /// As [`Client::over`].
+    pub(crate) fn introduce(socket: BorrowedFd<'_>, options: Options) -> Result<(), Error> {
+        let dup = || socket.try_clone_to_owned().map_err(Error::Io);
+        Self::silent(dup()?, dup()?, options)?.authenticate()
+    }
+
+    /// A client that has said nothing yet.
+    fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
+        let wire = Wire::new(input, output).map_err(Error::Io)?;
         let server = Server {
             protocol_version: String::new(),
             info: Value::Null,
             capabilities: Value::Null,
         };
         let calls = BTreeMap::new();
-        let mut client = Self { wire, options, last_call: 0, calls, server, late_answers: 0 };
-        client.handshake()?;
-        Ok(client)
+        Ok(Self { wire, options, last_call: 0, calls, server, late_answers: 0 })
+    }
+
+    /// Says who we are, if we are to.
+    fn authenticate(&mut self) -> Result<(), Error> {
+        let Some(token) = &self.options.token else { return Ok(()) };
+        let params = json!({"token": token});
+        let timeout = Some(self.options.timeout);
+        let id = self.request(AUTHENTICATE, Kind::Plain, |_| params)?;
+        self.wait(id, timeout, &mut |_| {}).map(drop)
     }
 
     fn handshake(&mut self) -> Result<(), Error> {
-        let mut params = json!({
+        let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
             "capabilities": {},
             "clientInfo": {"name": "ceased", "version": env!("CARGO_PKG_VERSION")},
         });
-        if let Some(token) = &self.options.token {
-            params["_meta"] = json!({"ceased/token": token});
-        }
         let id = self.request("initialize", Kind::Plain, |_| params)?;
         let timeout = Some(self.options.timeout);
         let answer = self.wait(id, timeout, &mut |_| {})?;

@@ -55,12 +55,14 @@ fn the_handshake_is_what_the_revision_asks_for() {
     drop(client);
     server.join().unwrap();
     let all = received.all();
-    assert_eq!(all[0]["id"], 1);
+    assert_eq!(all[0]["method"], "ceased/authenticate");
+    assert_eq!(all[0]["params"]["token"], "s3cret");
+    let all = &all[1..];
+    assert_eq!(all[0]["id"], 2);
     assert_eq!(all[0]["params"]["protocolVersion"], "2025-11-25");
     assert_eq!(all[0]["params"]["clientInfo"]["name"], "ceased");
-    assert_eq!(all[0]["params"]["_meta"]["ceased/token"], "s3cret");
     assert_eq!(all[1], json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-    assert_eq!(all[2]["id"], 2);
+    assert_eq!(all[2]["id"], 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::error::{Notice, Problem, did_you_mean, line_of};
+use super::error::{Problem, did_you_mean, line_of};
 use super::find::Environment;
 use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
@@ -32,8 +32,6 @@ pub(super) struct Checker<'a> {
     pub(super) environment: &'a Environment,
     /// What is wrong so far.
     pub(super) problems: Vec<Problem>,
-    /// What has no effect yet.
-    pub(super) notices: Vec<Notice>,
 }
 
 impl Checker<'_> {
@@ -53,12 +51,6 @@ impl Checker<'_> {
         hint: impl Into<String>,
     ) {
         self.problem(at, format!("`{}` in {} is {written}", key.name, key.table), hint);
-    }
-
-    /// Notes that a key has no effect yet, and what happens instead.
-    pub(super) fn not_yet(&mut self, key: &str, at: usize, what: &str) {
-        let (file, line) = (self.file.to_owned(), line_of(self.text, at));
-        self.notices.push(Notice { file, line, key: key.into(), what: what.into() });
     }
 
     /// A number within `range`.

@@ -3,15 +3,34 @@
 use std::fmt::Write as _;
 
 use super::units::{show_duration, show_size};
-use super::{CommandTool, Config, Keeping, Level, Listen, OnTtl, Run, Tool};
+use super::{
+    Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
+    Users,
+};
 
 impl Listen {
     /// One line: the transport and its address.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Unix { path, mode } => format!("unix {} mode {mode:04o}", path.display()),
-            Self::Tcp { address } => format!("tcp {address}, open to everyone on this machine"),
+            Self::Unix { path, mode, group, allow } => {
+                let mut line = format!("unix {} mode {mode:04o}", path.display());
+                if let Some(gid) = group {
+                    // Writing to a String cannot fail.
+                    let _ = write!(line, " group {gid}");
+                }
+                if let Some(Users { users, groups }) = allow {
+                    let _ = write!(line, ", for uids {users:?} and gids {groups:?} only");
+                }
+                line
+            }
+            Self::Tcp { address, token_file: None, .. } => {
+                format!("tcp {address}, open to everyone on this machine")
+            }
+            Self::Tcp { address, token_file: Some(path), anonymous } => {
+                let others = if *anonymous { ", and to everyone on this machine" } else { "" };
+                format!("tcp {address}, open to the tokens of {}{others}", path.display())
+            }
             Self::Stdio => "stdio".into(),
         }
     }
@@ -34,7 +53,7 @@ impl Level {
 
 impl Config {
     /// What would run: listeners, limits, and every tool with its command line; ends with a line
-    /// end. Warnings about keys without effect are in [`Self::not_yet`].
+    /// end.
     #[must_use]
     pub fn describe(&self) -> String {
         let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);
@@ -54,14 +73,22 @@ impl Config {
         );
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
+        row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("inflight_per_connection", limits.inflight_per_connection.to_string());
         row("tasks_per_identity", limits.tasks_per_identity.to_string());
         row("stored_tasks_per_identity", limits.stored_tasks_per_identity.to_string());
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
+        row("task_ops_per_second", limits.task_ops_per_second.to_string());
+        if let Some(share) = limits.queue_per_identity {
+            row("queue_per_identity", share.to_string());
+        }
+        let (keys, ttl) = (limits.idempotency_keys_per_identity, limits.idempotency_ttl);
+        row("idempotency_keys", format!("{keys}, their answers for {}", show_duration(ttl)));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
+        row("authenticate_within", show_duration(limits.authenticate_within));
         row("frame_time", show_duration(limits.frame_time));
         row("partial_bytes", size(limits.partial_bytes));
         row("asks_per_job", limits.asks_per_job.to_string());
@@ -101,7 +128,7 @@ impl Config {
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         for tool in &self.tools {
-            rows.extend(describe_tool(tool));
+            rows.extend(describe_tool(tool, daemon.on_disconnect));
         }
         if self.tools.is_empty() {
             rows.push(("tools".into(), "none: there is nothing to call".into()));
@@ -117,7 +144,7 @@ impl Config {
 }
 
 /// The rows of one tool: its name with what it runs, then the rest.
-fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
+fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
     let bounds =
@@ -135,9 +162,24 @@ fn describe_tool(tool: &Tool) -> Vec<(String, String)> {
             argv(command)
         }
     };
+    if tool.on_disconnect != daemon {
+        more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
+    }
+    if let Allow::Only(who) = &tool.allow {
+        let who: Vec<String> = who.iter().map(ToString::to_string).collect();
+        more(format!("allow {}", who.join(", ")));
+    }
     more(format!("input {}", tool.arguments.schema().get()));
     rows.insert(0, (format!("tool {}", tool.name), runs));
     rows
+}
+
+fn on_disconnect(policy: OnDisconnect) -> String {
+    match policy {
+        OnDisconnect::Cancel => "cancel".into(),
+        OnDisconnect::Detach => "detach".into(),
+        OnDisconnect::Grace(time) => show_duration(time),
+    }
 }
 
 /// Where and with what a program runs, where that is said.
@@ -145,6 +187,12 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
         more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    match command.run_as {
+        None => {}
+        Some(RunAs::Daemon) => more("run_as daemon".into()),
+        Some(RunAs::Peer) => more("run_as peer".into()),
+        Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
     }
     for (name, value) in &template.env {
         more(format!("env {name}={:?}", value.to_string()));

@@ -76,26 +76,6 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A key that was read and checked, but whose feature this version does not have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// The file, as it was named on the command line or found.
-    pub file: PathBuf,
-    /// The line of the value, counted from 1.
-    pub line: usize,
-    /// The key with its table, such as `limits.task_ops_per_second`.
-    pub key: String,
-    /// What happens instead.
-    pub what: String,
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (file, line) = (self.file.display(), self.line);
-        write!(f, "`{}` at {file}:{line} has no effect yet: {}", self.key, self.what)
-    }
-}
-
 /// The line of the byte at `offset`, counted from 1; an offset past the text is on its last line.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::check::{Checker, Key};
 use super::error::line_of;
 use super::find::Environment;
-use super::{Listen, raw};
+use super::{Listen, raw, who};
 
 /// Bytes of a socket's path: what fits the kernel's structure beside the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -17,7 +17,7 @@ const MODE_DEFAULT: u32 = 0o600;
 impl Listen {
     /// The listener of a file that has none.
     pub(super) fn default_in(environment: &Environment) -> Self {
-        Self::Unix { path: environment.socket(), mode: MODE_DEFAULT }
+        Self::Unix { path: environment.socket(), mode: MODE_DEFAULT, group: None, allow: None }
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn listeners(raw: &[(usize, raw::Listen)], check: &mut Checker<'_>) -
 fn collide(one: &Listen, other: &Listen) -> bool {
     match (one, other) {
         (Listen::Unix { path: one, .. }, Listen::Unix { path: other, .. }) => one == other,
-        (Listen::Tcp { address: one }, Listen::Tcp { address: other }) => {
+        (Listen::Tcp { address: one, .. }, Listen::Tcp { address: other, .. }) => {
             one == other && one.port() != 0
         }
         (Listen::Stdio, Listen::Stdio) => true,
@@ -92,6 +92,9 @@ fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Lis
     for (name, written, allowed, owner) in [
         ("path", place(&raw.path), unix, "unix"),
         ("mode", raw.mode.as_ref().map(|mode| mode.span().start), unix, "unix"),
+        ("group", raw.group.as_ref().map(|it| it.span().start), unix, "unix"),
+        ("allow_users", raw.allow_users.as_ref().map(|it| it.span().start), unix, "unix"),
+        ("allow_groups", raw.allow_groups.as_ref().map(|it| it.span().start), unix, "unix"),
         ("address", place(&raw.address), tcp, "tcp"),
         ("token_file", place(&raw.token_file), tcp, "tcp"),
         ("anonymous", place(&raw.anonymous), tcp, "tcp"),
@@ -131,7 +134,12 @@ fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         check.bad_value(key("mode"), mode.span().start, &format!("{text:?}"), hint);
         None
     })?;
-    Some(Listen::Unix { path, mode })
+    let group = match &raw.group {
+        None => None,
+        Some(written) => Some(who::group(key("group"), written, check)?),
+    };
+    let allow = who::users(raw.allow_users.as_ref(), raw.allow_groups.as_ref(), check);
+    Some(Listen::Unix { path, mode, group, allow })
 }
 
 /// Notes a path that no socket can have.
@@ -149,47 +157,52 @@ fn fits(path: &Path, at: usize, check: &mut Checker<'_>) {
 }
 
 fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let address = address(at, raw, check);
     let before = check.problems.len();
-    let allowed = check.choice(
+    let anonymous = check.choice(
         key("anonymous"),
         raw.anonymous.as_ref(),
         false,
         &[("refuse", false), ("allow", true)],
     );
-    let allowed = (check.problems.len() == before).then_some(allowed);
-    if let Some(written) = &raw.token_file {
-        let what = format!("`token_file` in [[listen]] is {}", written_text(Some(written)));
-        let hint = "tokens are not checked in this version, so everyone would get in; remove it, \
-                    and use a unix listener where not everyone on this machine may call tools";
-        check.problem(written.span().start, what, hint);
-        return None;
-    }
-    let (address, allowed) = (address?, allowed?);
-    if !allowed {
+    let is_said = check.problems.len() == before;
+    let token_file = match &raw.token_file {
+        None => None,
+        Some(written) => Some(check.path(key("token_file"), written)?),
+    };
+    let address = address(at, raw, token_file.is_some() && !anonymous, check);
+    let address = address.filter(|_| is_said)?;
+    if !anonymous && token_file.is_none() {
         let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
-        let what = "this tcp [[listen]] would accept nobody: there are no tokens, and `anonymous` \
-                    is \"refuse\"";
-        let hint = "set anonymous = \"allow\" to serve everyone on this machine, or use a unix \
-                    listener";
+        let what = "this tcp [[listen]] would accept nobody: there is no `token_file`, and \
+                    `anonymous` is \"refuse\"";
+        let hint = "name a token_file, set anonymous = \"allow\" to serve everyone on this \
+                    machine, or use a unix listener";
         check.problem(at, what, hint);
         return None;
     }
-    Some(Listen::Tcp { address })
+    Some(Listen::Tcp { address, token_file, anonymous })
 }
 
-/// The address of a TCP listener, which must be one of this machine only.
-fn address(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<SocketAddr> {
+/// The address of a TCP listener: one of this machine only, unless all peers have to say who they
+/// are.
+fn address(
+    at: usize,
+    raw: &raw::Listen,
+    all_are_known: bool,
+    check: &mut Checker<'_>,
+) -> Option<SocketAddr> {
     let Some(written) = &raw.address else {
         let hint = "write address = \"127.0.0.1:7411\"";
         check.problem(at, "this tcp [[listen]] has no `address`", hint);
         return None;
     };
     let hint = match written.get_ref().parse::<SocketAddr>() {
-        Ok(address) if address.ip().to_canonical().is_loopback() => return Some(address),
+        Ok(address) if all_are_known || address.ip().to_canonical().is_loopback() => {
+            return Some(address);
+        }
         Ok(_) => {
-            "the network could call tools without a token; use a loopback address, 127.0.0.1 or \
-             [::1], and a tunnel such as ssh's"
+            "the network could call tools without a token; name a token_file and leave \
+             `anonymous` at \"refuse\", or use a loopback address, 127.0.0.1 or [::1]"
         }
         Err(_) => "it takes an IP address and a port, such as \"127.0.0.1:7411\" or \"[::1]:7411\"",
     };

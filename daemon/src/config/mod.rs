@@ -15,21 +15,24 @@ mod raw;
 mod sections;
 mod tool;
 mod units;
+mod who;
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ceased_core::access::Allow;
 use ceased_core::limits::OnTtl;
-use ceased_core::tool::TaskSupport;
+use ceased_core::tool::{OnDisconnect, TaskSupport};
 use ceased_transports::Address;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
 use crate::store::Damaged;
 
-pub use error::{ConfigError, Notice, Problem};
+pub use crate::access::Users;
+pub use error::{ConfigError, Problem};
 pub use find::Environment;
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
@@ -54,8 +57,6 @@ pub struct Config {
     pub alerts: Alerts,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
-    /// Keys that are set and have no effect in this version; to be shown as warnings.
-    pub not_yet: Vec<Notice>,
 }
 
 /// `[daemon]`
@@ -77,6 +78,8 @@ pub struct Daemon {
     pub queue: usize,
     /// From SIGTERM to the end, for everything.
     pub shutdown_grace: Duration,
+    /// What becomes of a plain call whose peer is gone, if its tool does not say.
+    pub on_disconnect: OnDisconnect,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -101,11 +104,19 @@ pub enum Listen {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+        /// The group its file belongs to; that of the daemon when `None`.
+        group: Option<u32>,
+        /// Who may come in of those who can open it; all of them when `None`.
+        allow: Option<Users>,
     },
-    /// A TCP port on a loopback address. Whoever can reach it is served, as an anonymous peer.
+    /// A TCP port: on a loopback address unless there are tokens and no anonymous peers.
     Tcp {
         /// The address; port 0 lets the system choose.
         address: SocketAddr,
+        /// Names and tokens; not read here.
+        token_file: Option<PathBuf>,
+        /// Whether peers without a token are served, as anonymous ones.
+        anonymous: bool,
     },
     /// The standard input and output of the daemon.
     Stdio,
@@ -128,12 +139,20 @@ pub struct Limits {
     pub stored_bytes_per_identity: usize,
     /// Bytes of the largest result that is kept in memory as well as in the store.
     pub resident_result_bytes: usize,
-    /// Task requests of one identity a second. Not enforced yet.
-    pub task_ops_per_second: usize,
+    /// Task requests of one identity a second.
+    pub task_ops_per_second: u32,
+    /// Jobs of one identity that wait for a worker at most; seven eighths of the queue if `None`.
+    pub queue_per_identity: Option<usize>,
+    /// Calls of one identity with an idempotency key that are remembered.
+    pub idempotency_keys_per_identity: usize,
+    /// How long the answer to such a call is remembered.
+    pub idempotency_ttl: Duration,
     /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
     pub write_stall: Duration,
+    /// How long a peer may take to present its token where one is wanted.
+    pub authenticate_within: Duration,
     /// How long a TCP peer may take for one message.
     pub frame_time: Duration,
     /// Bytes of messages that have begun and not ended, of all peers together.
@@ -240,6 +259,10 @@ pub struct Tool {
     pub arguments: Arguments,
     /// What its requestor is asked before it runs.
     pub confirm: Option<Template>,
+    /// What becomes of a plain call whose peer is gone.
+    pub on_disconnect: OnDisconnect,
+    /// Who may use it.
+    pub allow: Allow,
 }
 
 /// What a tool does when it is called.
@@ -260,6 +283,19 @@ pub struct CommandTool {
     pub kill_grace: Duration,
     /// Bytes of output that are kept of each stream: its head and its tail.
     pub max_output: usize,
+    /// As which user it runs; `None` where nothing is said.
+    pub run_as: Option<RunAs>,
+}
+
+/// As which user a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunAs {
+    /// The daemon's own, whoever calls.
+    Daemon,
+    /// The one who calls.
+    Peer,
+    /// This one, whoever calls.
+    User(u32),
 }
 
 impl Default for Daemon {
@@ -288,7 +324,6 @@ impl Config {
             metrics: Metrics::default(),
             alerts: Alerts::default(),
             tools: Vec::new(),
-            not_yet: Vec::new(),
         }
     }
 
@@ -375,28 +410,21 @@ impl Config {
             dir: absolute.parent().unwrap_or(Path::new("/")),
             environment,
             problems: Vec::new(),
-            notices: Vec::new(),
         };
         let raw = raw::read(&mut check);
         let limits = sections::limits(&raw.limits, &mut check);
+        let daemon = sections::daemon(&raw.daemon, &mut check);
         let config = Self {
-            daemon: sections::daemon(&raw.daemon, &mut check),
             listen: listen::listeners(&raw.listen, &mut check),
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
             metrics: monitoring::metrics(&raw.metrics, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
-            tools: tool::tools(raw.tools, &limits, &mut check),
+            tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
+            daemon,
             limits,
-            not_yet: Vec::new(),
         };
-        let mut not_yet = check.notices;
-        not_yet.sort_by_key(|notice| notice.line);
-        if check.problems.is_empty() {
-            Ok(Self { not_yet, ..config })
-        } else {
-            Err(ConfigError::new(check.problems))
-        }
+        if check.problems.is_empty() { Ok(config) } else { Err(ConfigError::new(check.problems)) }
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) struct Daemon {
     pub(super) queue: Option<Whole>,
     pub(super) shutdown_grace: Option<Spanned<Span>>,
     pub(super) eof_grace: Option<Spanned<Span>>,
+    pub(super) on_disconnect: Option<Text>,
 }
 
 /// `[[listen]]`
@@ -54,6 +55,9 @@ pub(super) struct Listen {
     pub(super) transport: Option<Text>,
     pub(super) path: Option<Text>,
     pub(super) mode: Option<Spanned<Mode>>,
+    pub(super) group: Option<Spanned<Account>>,
+    pub(super) allow_users: Option<Spanned<Vec<Spanned<Account>>>>,
+    pub(super) allow_groups: Option<Spanned<Vec<Spanned<Account>>>>,
     pub(super) address: Option<Text>,
     pub(super) token_file: Option<Text>,
     pub(super) anonymous: Option<Text>,
@@ -71,8 +75,12 @@ pub(super) struct Limits {
     pub(super) stored_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) resident_result_bytes: Option<Spanned<Size>>,
     pub(super) task_ops_per_second: Option<Whole>,
+    pub(super) queue_per_identity: Option<Whole>,
+    pub(super) idempotency_keys_per_identity: Option<Whole>,
+    pub(super) idempotency_ttl: Option<Spanned<Span>>,
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
+    pub(super) authenticate_within: Option<Spanned<Span>>,
     pub(super) frame_time: Option<Spanned<Span>>,
     pub(super) partial_bytes: Option<Spanned<Size>>,
     pub(super) asks_per_job: Option<Whole>,
@@ -140,6 +148,9 @@ pub(super) struct Tool {
     pub(super) env: Option<Spanned<Ordered<Text>>>,
     pub(super) stdin: Option<Text>,
     pub(super) confirm: Option<Text>,
+    pub(super) run_as: Option<Text>,
+    pub(super) on_disconnect: Option<Text>,
+    pub(super) allow: Option<Spanned<Vec<Text>>>,
     pub(super) input: Option<Spanned<Ordered<Input>>>,
     pub(super) input_schema: Option<Spanned<Json>>,
 }
@@ -173,6 +184,10 @@ pub(super) enum Size {
     /// A number of bytes.
     Bytes(u64),
 }
+
+/// A user or a group as written: its name, or its number as text.
+#[derive(Debug)]
+pub(super) struct Account(pub(super) String);
 
 /// Takes a string, and says what kind of string when it gets something else.
 struct Wording<T>(&'static str, fn(String) -> T);
@@ -220,6 +235,30 @@ impl<'de> Deserialize<'de> for Size {
                 u64::try_from(number)
                     .map(Size::Bytes)
                     .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl<'de> Deserialize<'de> for Account {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = Account;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name such as \"alice\", or a number")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Account, E> {
+                Ok(Account(text.to_owned()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Account, E> {
+                Ok(Account(number.to_string()))
             }
         }
 

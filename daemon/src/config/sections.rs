@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::find::Environment;
-use super::units::show_duration;
-use super::{Daemon, Keeping, Level, Limits, Log, OnTtl, Tasks, raw};
+use super::units::{parse_duration, show_duration};
+use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
 use crate::store::Damaged;
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,6 +30,7 @@ impl Daemon {
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
+            on_disconnect: OnDisconnect::Cancel,
         }
     }
 }
@@ -45,8 +46,12 @@ impl Default for Limits {
             stored_bytes_per_identity: 256 << 20,
             resident_result_bytes: 16 << 10,
             task_ops_per_second: 1000,
+            queue_per_identity: None,
+            idempotency_keys_per_identity: 1024,
+            idempotency_ttl: Duration::from_secs(600),
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
+            authenticate_within: Duration::from_secs(10),
             frame_time: Duration::from_secs(30),
             partial_bytes: 256 << 20,
             asks_per_job: 64,
@@ -126,19 +131,40 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             default.eof_grace,
             Duration::ZERO..=HOUR,
         ),
+        on_disconnect: raw
+            .on_disconnect
+            .as_ref()
+            .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
+            .unwrap_or(default.on_disconnect),
     }
+}
+
+/// What becomes of a plain call whose peer is gone.
+pub(super) fn on_disconnect(
+    key: Key,
+    written: &raw::Text,
+    check: &mut Checker<'_>,
+) -> Option<OnDisconnect> {
+    let text = written.get_ref();
+    match text.as_str() {
+        "cancel" => return Some(OnDisconnect::Cancel),
+        "detach" => return Some(OnDisconnect::Detach),
+        _ => {}
+    }
+    if let Ok(grace) = parse_duration(text)
+        && (MS..=HOUR).contains(&grace)
+    {
+        return Some(OnDisconnect::Grace(grace));
+    }
+    let hint = "it takes \"cancel\", \"detach\", or how long the call goes on, such as \"30s\", \
+                up to 1h";
+    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+    None
 }
 
 pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let key = |name| Key { table: "[limits]", name };
     let default = Limits::default();
-    if let Some(written) = &raw.task_ops_per_second {
-        check.not_yet(
-            "limits.task_ops_per_second",
-            written.span().start,
-            "task requests are bounded by `inflight_per_connection` only",
-        );
-    }
     let mut count = |name, raw: &Option<raw::Whole>, default, most| {
         check.whole(key(name), raw.as_ref(), default, 1..=most)
     };
@@ -157,12 +183,22 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         default.stored_tasks_per_identity,
         10_000_000,
     );
+    let idempotency_keys_per_identity = count(
+        "idempotency_keys_per_identity",
+        &raw.idempotency_keys_per_identity,
+        default.idempotency_keys_per_identity,
+        1_000_000,
+    );
     let task_ops_per_second = count(
         "task_ops_per_second",
         &raw.task_ops_per_second,
-        default.task_ops_per_second,
+        default.task_ops_per_second as usize,
         1_000_000,
     );
+    let queue_per_identity = raw
+        .queue_per_identity
+        .as_ref()
+        .map(|written| check.whole(key("queue_per_identity"), Some(written), 0, 0..=1_000_000));
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
     // Smaller, and not even an `initialize` fits.
@@ -194,7 +230,9 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             default.resident_result_bytes,
             0..=GIB,
         ),
-        task_ops_per_second,
+        task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
+        queue_per_identity,
+        idempotency_keys_per_identity,
         write_buffer_bytes: size(
             "write_buffer_bytes",
             &raw.write_buffer_bytes,
@@ -205,6 +243,18 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
             key("write_stall"),
             raw.write_stall.as_ref(),
             default.write_stall,
+            MS..=HOUR,
+        ),
+        idempotency_ttl: check.duration(
+            key("idempotency_ttl"),
+            raw.idempotency_ttl.as_ref(),
+            default.idempotency_ttl,
+            MS..=YEAR,
+        ),
+        authenticate_within: check.duration(
+            key("authenticate_within"),
+            raw.authenticate_within.as_ref(),
+            default.authenticate_within,
             MS..=HOUR,
         ),
         frame_time: check.duration(

@@ -50,7 +50,8 @@ fn an_empty_file_is_the_default() {
     assert_eq!(Config::parse("", Path::new("c.toml")), Ok(Config::default()));
     assert_eq!(good("").socket(), Some(Path::new("/run/ceased/ceased.sock")));
     let listen = Config::default().listen;
-    assert_eq!(listen, [Listen::Unix { path: Config::default_socket(), mode: 0o600 }]);
+    let path = Config::default_socket();
+    assert_eq!(listen, [Listen::Unix { path, mode: 0o600, group: None, allow: None }]);
 }
 
 /// What depends on another key follows it, as long as it is not set itself.
@@ -84,6 +85,7 @@ fn every_key_is_taken() {
         queue = 0
         shutdown_grace = "1h"
         eof_grace = "0s"
+        on_disconnect = "5s"
         [limits]
         connections = 2
         message_bytes = 4096
@@ -93,8 +95,12 @@ fn every_key_is_taken() {
         stored_bytes_per_identity = "1MiB"
         resident_result_bytes = 0
         task_ops_per_second = 6
+        queue_per_identity = 2
+        idempotency_keys_per_identity = 8
+        idempotency_ttl = "9s"
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
+        authenticate_within = "3s"
         frame_time = "2s"
         partial_bytes = "8KiB"
         asks_per_job = 7
@@ -137,6 +143,7 @@ fn every_key_is_taken() {
             queue: 0,
             shutdown_grace: secs(3600),
             eof_grace: Duration::ZERO,
+            on_disconnect: OnDisconnect::Grace(secs(5)),
         }
     );
     assert_eq!(
@@ -150,8 +157,12 @@ fn every_key_is_taken() {
             stored_bytes_per_identity: 1 << 20,
             resident_result_bytes: 0,
             task_ops_per_second: 6,
+            queue_per_identity: Some(2),
+            idempotency_keys_per_identity: 8,
+            idempotency_ttl: secs(9),
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
+            authenticate_within: secs(3),
             frame_time: secs(2),
             partial_bytes: 8192,
             asks_per_job: 7,
@@ -188,12 +199,6 @@ fn every_key_is_taken() {
             fast_polls: 8,
         }
     );
-    let notices: Vec<String> = config.not_yet.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        notices,
-        ["`limits.task_ops_per_second` at /etc/ceased/config.toml:20 has no effect yet: task \
-             requests are bounded by `inflight_per_connection` only",]
-    );
 }
 
 #[test]
@@ -219,14 +224,20 @@ fn listeners_are_taken_in_order() {
         anonymous = "allow"
         "#,
     );
-    let tcp = Listen::Tcp { address: "[::1]:0".parse().expect("an address") };
+    let tcp = Listen::Tcp {
+        address: "[::1]:0".parse().expect("an address"),
+        token_file: None,
+        anonymous: true,
+    };
+    let unix =
+        |path: &str, mode| Listen::Unix { path: path.into(), mode, group: None, allow: None };
     assert_eq!(
         config.listen,
         [
             Listen::Stdio,
             tcp.clone(),
-            Listen::Unix { path: "/home/u/a.sock".into(), mode: 0o660 },
-            Listen::Unix { path: "/etc/ceased/b.sock".into(), mode: 0o600 },
+            unix("/home/u/a.sock", 0o660),
+            unix("/etc/ceased/b.sock", 0o600),
             tcp,
         ]
     );

@@ -8,9 +8,11 @@ use toml::Spanned;
 use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
-use super::sections::YEAR;
+use super::sections::{YEAR, on_disconnect};
 use super::units::show_size;
-use super::{Builtin, CommandTool, Limits, Run, TaskSupport, Tool, input, raw};
+use super::{
+    Builtin, CommandTool, Daemon, Limits, OnDisconnect, Run, TaskSupport, Tool, input, raw, who,
+};
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 
 /// Characters of a tool's name (MCP 2025-11-25).
@@ -33,6 +35,7 @@ const fn key(name: &'static str) -> Key {
 pub(super) fn tools(
     raw: Vec<(usize, raw::Tool)>,
     limits: &Limits,
+    daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Vec<Tool> {
     let mut tools = Vec::new();
@@ -47,7 +50,12 @@ pub(super) fn tools(
             }
             names.push((name.get_ref().clone(), at));
         }
-        tools.extend(tool(at, raw, limits, check));
+        let said = raw
+            .on_disconnect
+            .as_ref()
+            .and_then(|written| on_disconnect(key("on_disconnect"), written, check));
+        let on_disconnect = said.unwrap_or(daemon.on_disconnect);
+        tools.extend(tool(at, raw, limits, check).map(|tool| Tool { on_disconnect, ..tool }));
     }
     tools
 }
@@ -96,8 +104,21 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
     });
     let confirm = confirm.transpose().ok()?;
+    let allow = who::allow(raw.allow.as_ref(), check);
     let (name, title) = (name?, raw.title);
-    Some(Tool { name, title, description, run, inline, task_support, timeout, arguments, confirm })
+    Some(Tool {
+        name,
+        title,
+        description,
+        run,
+        inline,
+        task_support,
+        timeout,
+        arguments,
+        confirm,
+        allow,
+        on_disconnect: OnDisconnect::default(),
+    })
 }
 
 /// Whether the tool runs on the loop's own thread, which only a tool that never waits may.
@@ -142,6 +163,7 @@ fn builtin(
         ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
         ("cwd", place(&raw.cwd)),
+        ("run_as", place(&raw.run_as)),
         ("env", raw.env.as_ref().map(|it| it.span().start)),
         ("stdin", place(&raw.stdin)),
         ("input", raw.input.as_ref().map(|it| it.span().start)),
@@ -208,7 +230,8 @@ fn command_tool(
         env: env.ok()?,
         stdin: stdin.ok()?,
     };
-    Some((CommandTool { template, kill_grace, max_output }, arguments?))
+    let run_as = who::run_as(raw.run_as.as_ref(), check);
+    Some((CommandTool { template, kill_grace, max_output, run_as }, arguments?))
 }
 
 /// The schema of a command's arguments.

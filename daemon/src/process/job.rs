@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ceased_core::id::JobId;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -104,6 +105,18 @@ pub(super) struct Job {
     told_lingering: bool,
 }
 
+/// Gives the tool's ends of its pipes to another user, so that it can open them by name, as
+/// `/dev/stderr` does. It can use them without that.
+fn give_pipes(theirs: &[OwnedFd; 4], uid: u32) {
+    for fd in theirs {
+        let is_pipe =
+            fstat(fd).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+        if is_pipe {
+            let _ = fchown(fd, Some(Uid::from_raw(uid)), None);
+        }
+    }
+}
+
 enum Failure {
     Fault(Fault),
     Text(String),
@@ -135,6 +148,9 @@ impl Job {
             &world.null,
         )
         .map_err(|error| explain_resources("make the command's pipes", &error))?;
+        if let Some(uid) = prepared.owner() {
+            give_pipes(&theirs, uid);
+        }
         let started = Instant::now();
         match Body::start(&launch, &prepared, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use ceased_core::id::{JobId, TaskId};
 
 use super::guard;
+use crate::accounts::Account;
 use crate::service;
-use crate::sys::{Exec, Fault, Step};
+use crate::sys::{Credentials, Exec, Fault, Step};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -32,6 +33,8 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// What the tool reads from its standard input; `/dev/null` when `None`.
     pub stdin: Option<Vec<u8>>,
+    /// The user it runs as; the one of this process when `None`.
+    pub user: Option<u32>,
     /// How much of each of standard output and standard error is kept, in bytes.
     pub output_bytes_max: usize,
     /// The task the job is the work of, if it is one's.
@@ -45,6 +48,7 @@ pub(super) struct Prepared {
     argv: Vec<CString>,
     env: Vec<CString>,
     cwd: Option<CString>,
+    credentials: Option<Credentials>,
 }
 
 impl Prepared {
@@ -58,7 +62,8 @@ impl Prepared {
             .first()
             .filter(|program| !program.is_empty())
             .ok_or("cannot run an empty command: name a program as its first element")?;
-        let env = environment(launch, inherited);
+        let account = launch.user.map(Account::of).transpose()?;
+        let env = environment(launch, inherited, account.as_ref());
         let argv = (1..)
             .zip(&launch.argv)
             .map(|(n, arg)| {
@@ -69,9 +74,12 @@ impl Prepared {
             .iter()
             .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
             .collect::<Result<_, _>>()?;
-        let cwd = launch
-            .cwd
-            .as_ref()
+        let cwd = match (&launch.cwd, &account) {
+            (Some(cwd), _) => Some(cwd.as_path()),
+            (None, Some(account)) => Some(home(account)),
+            (None, None) => None,
+        };
+        let cwd = cwd
             .map(|cwd| c_string(cwd.as_os_str()).ok_or_else(|| nul("the working directory")))
             .transpose()?;
         let env = env
@@ -82,7 +90,16 @@ impl Prepared {
                 CString::new(pair).map_err(|_| named())
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { programs, argv, env, cwd })
+        let credentials = account
+            .map(|Account { uid, gid, groups, .. }| Credentials { uid, gid, groups })
+            // Who is that user already need not, and may not, become it.
+            .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
+        Ok(Self { programs, argv, env, cwd, credentials })
+    }
+
+    /// Whose the command's pipes have to be, for it to open them by name.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.credentials.as_ref().map(|credentials| credentials.uid)
     }
 
     /// How to start it.
@@ -97,6 +114,7 @@ impl Prepared {
             argv: &self.argv,
             env: &self.env,
             cwd: self.cwd.as_deref(),
+            credentials: self.credentials.as_ref(),
             descriptors,
             cgroup,
             dies_with_caller,
@@ -104,7 +122,7 @@ impl Prepared {
     }
 
     /// The launch as bytes for a guard: four lists, each a count and its strings with their
-    /// lengths.
+    /// lengths; then a count and that many numbers, the user and its groups.
     pub(super) fn encode(&self) -> Vec<u8> {
         let cwd: Vec<CString> = self.cwd.iter().cloned().collect();
         let mut bytes = Vec::new();
@@ -116,6 +134,12 @@ impl Prepared {
                 bytes.extend_from_slice(string.as_bytes());
             }
         }
+        let ids = self.credentials.iter().flat_map(|Credentials { uid, gid, groups }| {
+            [uid, gid].into_iter().chain(groups).copied()
+        });
+        let ids: Vec<u32> = ids.collect();
+        number(&mut bytes, ids.len());
+        bytes.extend(ids.into_iter().flat_map(u32::to_le_bytes));
         bytes
     }
 
@@ -123,17 +147,38 @@ impl Prepared {
     pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let bytes = &mut bytes;
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
-        Ok(Self { programs, argv, env, cwd: list(bytes)?.pop() })
+        let cwd = list(bytes)?.pop();
+        Ok(Self { programs, argv, env, cwd, credentials: credentials(bytes)? })
     }
 }
 
-fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
-    let cut = || io::Error::new(io::ErrorKind::InvalidData, "a launch that was cut off");
-    let number = |bytes: &mut &[u8]| -> io::Result<usize> {
-        let (n, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+fn credentials(bytes: &mut &[u8]) -> io::Result<Option<Credentials>> {
+    let mut ids = Vec::new();
+    for _ in 0..number(bytes)? {
+        let (id, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         *bytes = rest;
-        usize::try_from(u64::from_le_bytes(*n)).map_err(|_| cut())
-    };
+        ids.push(u32::from_le_bytes(*id));
+    }
+    match ids.as_slice() {
+        [] => Ok(None),
+        [_] => Err(cut()),
+        [uid, gid, groups @ ..] => {
+            Ok(Some(Credentials { uid: *uid, gid: *gid, groups: groups.to_vec() }))
+        }
+    }
+}
+
+fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a launch that was cut off")
+}
+
+fn number(bytes: &mut &[u8]) -> io::Result<usize> {
+    let (n, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+    *bytes = rest;
+    usize::try_from(u64::from_le_bytes(*n)).map_err(|_| cut())
+}
+
+fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
     let count = number(bytes)?;
     let mut strings = Vec::new();
     for _ in 0..count {
@@ -151,15 +196,41 @@ pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
 }
 
 fn is_private(name: &OsStr) -> bool {
-    let own = [guard::MARK, "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS"];
+    let own = [guard::MARK, "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
     own.iter().any(|private| name == *private) || service::is_private(name)
+}
+
+/// What says whose session this process belongs to, and has no meaning for another user.
+const OF_THE_USER: [&str; 9] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "MAIL",
+    "SSH_AUTH_SOCK",
+    "XAUTHORITY",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+];
+
+/// Where a user's command starts if nothing else is said.
+fn home(account: &Account) -> &Path {
+    if account.home.is_dir() { &account.home } else { Path::new("/") }
 }
 
 fn environment(
     launch: &Launch,
     inherited: &BTreeMap<OsString, OsString>,
+    account: Option<&Account>,
 ) -> BTreeMap<OsString, OsString> {
     let mut env = inherited.clone();
+    if let Some(account) = account {
+        env.retain(|name, _| !OF_THE_USER.iter().any(|of_the_user| name == of_the_user));
+        env.insert("HOME".into(), account.home.clone().into());
+        env.insert("SHELL".into(), account.shell.clone().into());
+        env.insert("USER".into(), account.name.clone().into());
+        env.insert("LOGNAME".into(), account.name.clone().into());
+    }
     env.extend(launch.env.iter().cloned());
     env.insert("CEASED_JOB".into(), launch.job.to_string().into());
     env.insert("CEASED_PROGRESS".into(), "3".into());
@@ -211,6 +282,13 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
         Step::Cgroup => format!("cannot put the command into its control group: {error}"),
         Step::Descriptors => format!("cannot connect the command's descriptors: {error}"),
         Step::Session => format!("cannot start a session for the command: {error}"),
+        Step::Credentials => {
+            let uid = launch.user.unwrap_or_default();
+            format!(
+                "cannot run the command as uid {uid}: {error}; only a daemon that runs as root can \
+                 become another user"
+            )
+        }
         Step::Cwd => {
             let cwd = launch.cwd.as_deref().unwrap_or(Path::new("."));
             format!("cannot enter the working directory {}: {error}", shown(cwd))
@@ -263,6 +341,7 @@ mod tests {
             cwd: None,
             env: vec![("A".into(), "mine".into()), ("CEASED_JOB".into(), "forged".into())],
             stdin: None,
+            user: None,
             output_bytes_max: 0,
             task: None,
         }
@@ -275,8 +354,8 @@ mod tests {
     #[test]
     fn a_launch_survives_the_way_to_a_guard() {
         let mut launch = launch(&["true", "", "two words"]);
-        for cwd in [None, Some("/tmp".into())] {
-            launch.cwd = cwd;
+        for (cwd, user) in [(None, None), (Some("/tmp".into()), Some(1)), (None, Some(0))] {
+            (launch.cwd, launch.user) = (cwd, user);
             let prepared = Prepared::new(&launch, &env(&[("PATH", "/a::/b")])).unwrap();
             let bytes = prepared.encode();
             assert_eq!(Prepared::decode(&bytes).unwrap(), prepared);
@@ -297,7 +376,7 @@ mod tests {
     #[test]
     fn the_environment_is_ours_where_it_matters() {
         let inherited = env(&[("A", "theirs"), ("B", "kept"), ("CEASED_TASK", "outer")]);
-        let env = environment(&launch(&["t"]), &inherited);
+        let env = environment(&launch(&["t"]), &inherited, None);
         let get = |name: &str| env.get(OsStr::new(name)).and_then(|value| value.to_str());
         assert_eq!(get("A"), Some("mine"));
         assert_eq!(get("B"), Some("kept"));

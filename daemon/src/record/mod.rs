@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::action::Action;
 use ceased_core::engine::{Engine, Sizes};
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Outbox;
-use ceased_core::id::{ConnId, Mint};
+use ceased_core::id::{ConnId, JobId, Mint};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 use ceased_core::timer::Timer;
@@ -77,6 +77,11 @@ impl Recorded {
     /// See [`Engine::deadline`].
     pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
         self.engine.deadline()
+    }
+
+    /// See [`Engine::owner`].
+    pub(crate) fn owner(&self, job: JobId) -> Option<&Identity> {
+        self.engine.owner(job)
     }
 
     /// See [`Engine::wants_turn`].

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use ceased_core::access::Allow;
 use ceased_core::acp::{Offer, Offers};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::parts::Who;
@@ -57,6 +58,11 @@ struct ToolRecipe {
     timeout: Option<Duration>,
     ladder: Ladder,
     checked: bool,
+    #[serde(default)]
+    on_disconnect: OnDisconnect,
+    /// Who may use it; everybody if it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allow: Option<Vec<Who>>,
 }
 
 impl Recipe {
@@ -112,6 +118,11 @@ impl ToolRecipe {
             timeout: tool.timeout,
             ladder: tool.ladder,
             checked: tool.check.is_some(),
+            on_disconnect: tool.on_disconnect,
+            allow: match &tool.allow {
+                Allow::Everyone => None,
+                Allow::Only(who) => Some(who.iter().map(Who::new).collect()),
+            },
         }
     }
 
@@ -129,6 +140,11 @@ impl ToolRecipe {
             timeout: self.timeout,
             ladder: self.ladder,
             check,
+            on_disconnect: self.on_disconnect,
+            allow: self
+                .allow
+                .as_ref()
+                .map_or(Allow::Everyone, |who| Allow::Only(who.iter().map(Who::get).collect())),
             payload: None,
         })
     }

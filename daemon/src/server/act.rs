@@ -1,11 +1,15 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
+use std::io;
+use std::os::unix::net::UnixStream;
+
 use ceased_core::action::{Action, Note, Receipt};
 use ceased_core::call::Caller;
 use ceased_core::event::Event;
 use ceased_core::time::Now;
+use ceased_transports::{Socket, Transport};
 
-use super::{LAST_FLUSH, Server, Stopping, adopted};
+use super::{LAST_FLUSH, Server, Stopping};
 use crate::process;
 use crate::reports::Report;
 use crate::store::thread::Order;
@@ -201,4 +205,9 @@ impl Server {
             | Note::TaskExpired { .. } => {}
         }
     }
+}
+
+/// A Unix socket that is connected already, as a transport.
+fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
+    Ok(Box::new(Socket::from_unix(stream)?))
 }

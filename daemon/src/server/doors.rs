@@ -1,20 +1,21 @@
 //! Doors: the listeners, which a reload may open and close while the server runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use ceased_core::time::Instant;
-use ceased_transports::{Address, ListenError, Listener, SocketMode};
+use ceased_core::time::{Instant, Now};
+use ceased_transports::{Address, ListenError, Listener};
 use mio::Token;
 
 use super::{FIRST_CONN, FIRST_LISTENER, Server};
+use crate::access::Access;
 use crate::daemon::say;
 
 /// A listener and when to try it again, if it needs that.
 pub(super) struct Door {
     pub(super) token: Token,
     pub(super) listener: Listener,
-    pub(super) identity: ForPeers,
+    pub(super) access: Access,
     /// Somebody may be waiting whom no event announces.
     pub(super) again: Option<Instant>,
     /// As it was asked for: with port 0 where the system chose.
@@ -22,13 +23,24 @@ pub(super) struct Door {
     owner: Owner,
 }
 
-/// Who the peers of a listener are.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ForPeers {
-    /// What the system says of them.
-    Credentials,
-    /// Nobody vouches for them.
-    Anonymous,
+/// Where peers come in, and who may.
+pub(crate) struct Entrance {
+    pub(crate) address: Address,
+    /// Whose the file of a Unix socket is; the group of this process when not said.
+    pub(crate) group: Option<u32>,
+    pub(crate) access: Access,
+}
+
+impl Entrance {
+    /// For everybody who can connect. Peers on a Unix socket are the users the system says they
+    /// are (TSK-39); peers on TCP are anonymous (TSK-40).
+    pub(crate) const fn open(address: Address) -> Self {
+        let access = match address {
+            Address::Unix { .. } | Address::Stdio => Access::Users(None),
+            Address::Tcp(_) => Access::Anonymous,
+        };
+        Self { address, group: None, access }
+    }
 }
 
 /// Who made a listening socket.
@@ -48,27 +60,28 @@ impl Server {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
-        let listener = Listener::bind(address)?;
-        Ok(self.install(address, listener, Owner::Us))
+        self.listen_for(Entrance::open(address.clone()))
     }
 
-    /// Accepts peers of a socket that the service manager made for `address`.
-    pub(crate) fn listen_on(&mut self, address: &Address, listener: Listener) {
-        self.install(address, listener, Owner::Manager);
+    /// As [`Server::listen`], for these peers only.
+    pub(crate) fn listen_for(&mut self, entrance: Entrance) -> Result<Address, ListenError> {
+        let listener = Listener::bind_for(&entrance.address, entrance.group)?;
+        Ok(self.install(entrance, listener, Owner::Us))
     }
 
-    fn install(&mut self, place: &Address, listener: Listener, owner: Owner) -> Address {
-        let identity = match listener.address() {
-            Address::Unix { .. } | Address::Stdio => ForPeers::Credentials,
-            Address::Tcp(_) => ForPeers::Anonymous,
-        };
+    /// Accepts peers of a socket that the service manager made for this address.
+    pub(crate) fn listen_on(&mut self, entrance: Entrance, listener: Listener) {
+        self.install(entrance, listener, Owner::Manager);
+    }
+
+    fn install(&mut self, entrance: Entrance, listener: Listener, owner: Owner) -> Address {
+        let Entrance { address: place, group: _, access } = entrance;
         let address = listener.address().clone();
         let taken: BTreeSet<Token> = self.doors.iter().map(|door| door.token).collect();
         let mut numbers = (FIRST_LISTENER..FIRST_CONN as usize).map(Token);
         // With so many doors the last ones are heard by each other's events, which costs a look.
         let token = numbers.find(|token| !taken.contains(token)).unwrap_or(Token(FIRST_LISTENER));
-        let place = place.clone();
-        self.doors.push(Door { token, listener, identity, again: None, place, owner });
+        self.doors.push(Door { token, listener, access, again: None, place, owner });
         address
     }
 
@@ -85,38 +98,44 @@ impl Server {
     }
 
     /// Listens on exactly `wanted` from now on. Nothing is changed when one of them cannot be had.
-    /// Peers stay, wherever they came in.
+    /// Peers stay, wherever they came in, unless their token is in none of the new ones.
     ///
     /// # Errors
     /// What cannot be listened on, and why.
-    pub(super) fn change_doors(&mut self, wanted: &[Address]) -> Result<(), String> {
-        let mut stays = BTreeSet::new();
-        let mut modes: Vec<(usize, SocketMode)> = Vec::new();
-        let mut opened: Vec<(&Address, Listener)> = Vec::new();
-        for address in wanted.iter().filter(|address| **address != Address::Stdio) {
+    pub(super) fn change_doors(&mut self, now: Now, wanted: Vec<Entrance>) -> Result<(), String> {
+        let mut stays: BTreeMap<usize, Entrance> = BTreeMap::new();
+        let mut opened: Vec<(Entrance, Listener)> = Vec::new();
+        for entrance in wanted.into_iter().filter(|it| it.address != Address::Stdio) {
             let mut doors = self.doors.iter().enumerate();
-            match doors.find(|(at, door)| !stays.contains(at) && is_same(&door.place, address)) {
-                Some((at, door)) => {
-                    stays.insert(at);
-                    if let (Address::Unix { mode, .. }, Owner::Us) = (address, door.owner) {
-                        modes.push((at, *mode));
-                    }
-                }
-                None => {
-                    let listener = Listener::bind(address).map_err(|error| error.to_string())?;
-                    opened.push((address, listener));
-                }
+            let is_this = |(at, door): &(usize, &Door)| {
+                !stays.contains_key(at) && is_same(&door.place, &entrance.address)
+            };
+            if let Some((at, _)) = doors.find(is_this) {
+                stays.insert(at, entrance);
+            } else {
+                let listener = Listener::bind_for(&entrance.address, entrance.group);
+                opened.push((entrance, listener.map_err(|error| error.to_string())?));
             }
         }
-        for (at, mode) in modes {
-            let Some(door) = self.doors.get_mut(at) else { continue };
-            door.listener.set_mode(mode).map_err(|error| error.to_string())?;
+        for (at, Entrance { address, group, .. }) in &stays {
+            let Some(door) = self.doors.get_mut(*at) else { continue };
+            if let (Address::Unix { mode, .. }, Owner::Us) = (address, door.owner) {
+                door.listener.set_file(*mode, *group).map_err(|error| error.to_string())?;
+            }
         }
-        self.close_doors(&stays);
+        self.close_doors(&stays.keys().copied().collect());
+        // Those of the service manager may be left between them, so by address.
+        for entrance in stays.into_values() {
+            let mut doors = self.doors.iter_mut();
+            if let Some(door) = doors.find(|door| is_same(&door.place, &entrance.address)) {
+                door.access = entrance.access;
+            }
+        }
         let first = self.doors.len();
-        for (address, listener) in opened {
-            self.install(address, listener, Owner::Us);
+        for (entrance, listener) in opened {
+            self.install(entrance, listener, Owner::Us);
         }
+        self.drop_revoked(now);
         self.open_doors(first).map_err(|error| error.to_string())
     }
 

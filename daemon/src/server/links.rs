@@ -3,15 +3,14 @@
 use std::io;
 
 use ceased_core::event::{AfterInput, Event, Identity};
-use ceased_core::frame::Frame;
+use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
 use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Transport};
 use mio::Token;
 
-use super::doors::ForPeers;
-use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server};
+use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server, Stage};
 
 impl Server {
     /// Lets in who waits at the listeners.
@@ -24,16 +23,8 @@ impl Server {
                 }
                 match door.listener.accept() {
                     Accept::Peer(transport) => {
-                        let identity = match (door.identity, transport.peer()) {
-                            (
-                                ForPeers::Credentials,
-                                Origin::Unix { uid, .. } | Origin::Stdio { uid },
-                            ) => Identity::User(*uid),
-                            (ForPeers::Anonymous, _) | (_, Origin::Tcp { .. }) => {
-                                Identity::Anonymous
-                            }
-                        };
-                        if let Err(error) = self.admit(now, transport, identity, false) {
+                        let entry = door.access.judge(transport.peer());
+                        if let Err(error) = self.let_in(now, transport, entry) {
                             tracing::warn!(%error, "a peer could not be watched and was let go");
                         }
                     }
@@ -59,28 +50,50 @@ impl Server {
         identity: Identity,
         sole: bool,
     ) -> io::Result<()> {
+        let link = Link::new(transport, self.settings.limits.frames);
+        let conn = self.watch(now, link, sole, Stage::Open(None), &identity)?;
+        self.open(now, conn, identity);
+        Ok(())
+    }
+
+    /// Watches a new peer, at whatever stage it is.
+    pub(super) fn watch(
+        &mut self,
+        now: Now,
+        mut link: Link,
+        sole: bool,
+        stage: Stage,
+        identity: &Identity,
+    ) -> io::Result<ConnId> {
         let conn = ConnId::new(self.next_conn);
-        let mut link = Link::new(transport, self.settings.limits.frames);
         link.register(
             self.poll.registry(),
             Token(usize::try_from(conn.get()).unwrap_or(usize::MAX)),
         )?;
         self.next_conn += 1;
-        tracing::debug!(%conn, peer = %link.peer(), %identity, "connected");
-        self.record_connect(now, conn, &identity, link.peer());
-        self.links.insert(conn, Peer { link, sole, closing: false, blocked: None });
-        let opened = Event::Opened { conn, identity, role: Role::Server };
-        self.engine.handle(now, opened, &mut self.actions);
+        self.record_connect(now, conn, identity, link.peer());
+        let greeting = Outbox::new();
+        let peer = Peer { link, stage, greeting, sole, closing: false, blocked: None };
+        self.links.insert(conn, peer);
         // A new link counts as readable until it was tried.
         self.ready.insert(conn);
-        Ok(())
+        Ok(conn)
+    }
+
+    /// Tells the engine of a peer.
+    pub(super) fn open(&mut self, now: Now, conn: ConnId, identity: Identity) {
+        if let Some(peer) = self.links.get(&conn) {
+            tracing::debug!(%conn, peer = %peer.link.peer(), %identity, "connected");
+        }
+        let opened = Event::Opened { conn, identity, role: Role::Server };
+        self.engine.handle(now, opened, &mut self.actions);
     }
 
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
             self.ready.insert(conn);
-            if peer.blocked.is_some() {
+            if peer.blocked.is_some() || !peer.greeting.is_empty() {
                 self.unsent.push(conn);
             }
         }
@@ -89,7 +102,12 @@ impl Server {
     /// Reads what has arrived, from everybody a little.
     pub(super) fn take_bytes(&mut self, now: Now) {
         for conn in std::mem::take(&mut self.ready) {
+            self.take_words(now, conn);
             let Some(peer) = self.links.get_mut(&conn) else { continue };
+            if !matches!(peer.stage, Stage::Open(_)) {
+                self.note_partial(now, conn);
+                continue;
+            }
             let (engine, actions) = (&mut self.engine, &mut self.actions);
             let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut |frame| {
                 let event = match frame {
@@ -104,15 +122,7 @@ impl Server {
                 Ok(Flow::More) => {
                     self.ready.insert(conn);
                 }
-                Ok(Flow::Finished) => {
-                    let then = match peer.link.peer() {
-                        _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
-                        // A peer that is gone looks the same as one that has only finished.
-                        Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
-                        Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
-                    };
-                    self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
-                }
+                Ok(Flow::Finished) => self.finished(now, conn),
                 Err(lost) => {
                     tracing::debug!(%conn, %lost, "lost");
                     if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
@@ -125,9 +135,24 @@ impl Server {
         }
     }
 
+    /// A peer has closed its side.
+    pub(super) fn finished(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.links.get(&conn) else { return };
+        let then = match peer.link.peer() {
+            _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
+            // A peer that is gone looks the same as one that has only finished.
+            Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
+            Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
+        };
+        self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
+    }
+
     /// Sends what the engine wants said.
     pub(super) fn send(&mut self, now: Now) {
         for conn in std::mem::take(&mut self.unsent) {
+            if !self.send_greeting(conn) {
+                continue;
+            }
             let Some(peer) = self.links.get_mut(&conn) else { continue };
             let Some(outbox) = self.engine.outbox(conn) else { continue };
             match peer.link.send(outbox) {
@@ -168,7 +193,9 @@ impl Server {
         self.unended.forget(conn);
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
         self.record_close(now, conn, &peer.link);
-        self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
+        if matches!(peer.stage, Stage::Open(_)) {
+            self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
+        }
         if peer.sole && self.stopping == super::Stopping::No {
             self.shut_down(now);
         }

@@ -10,11 +10,12 @@ use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Now;
 use ceased_core::tool::{Step, Tool};
+use rustix::process::geteuid;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::Server;
+use super::{Server, run_as};
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
 use crate::handler::{Call, Content, Job, ToolError, ToolResult, outcome};
@@ -162,6 +163,9 @@ impl Server {
             .template
             .fill(rules, Some(arguments.get()))
             .map_err(ErrorObject::invalid_params)?;
+        let owner = self.engine.owner(job);
+        let user = run_as::user(command.run_as, owner, geteuid().as_raw())
+            .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
         self.runs.insert(job, Run::Command(None));
         let launch = Launch {
             job,
@@ -169,6 +173,7 @@ impl Server {
             cwd: filled.cwd,
             env: filled.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             stdin: filled.stdin,
+            user,
             output_bytes_max: command.max_output,
             task,
         };

@@ -97,6 +97,17 @@ impl Server {
         peer: &Origin,
     ) {
         self.trail.metrics.note_connection();
+        self.record_identity(now, conn, identity, peer);
+    }
+
+    /// Who a connection is: when it comes in, and again once it has said so.
+    pub(super) fn record_identity(
+        &self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        peer: &Origin,
+    ) {
         let (identity, peer) = (identity.to_string(), peer.to_string());
         self.audit(now, Happening::Connect { identity, connection: conn.to_string(), peer });
     }

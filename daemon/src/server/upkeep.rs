@@ -6,9 +6,8 @@ use std::time::Duration;
 use ceased_core::event::Event;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
-use ceased_transports::Address;
 
-use super::{LAST_KILL, Server, Stopping};
+use super::{Entrance, LAST_KILL, Server, Stopping};
 use crate::service::{Due, Notifier, Watchdog};
 
 /// Reads again what is to hold from now on.
@@ -19,11 +18,13 @@ pub(crate) struct Reloaded {
     /// What the server offers and allows.
     pub(crate) settings: Arc<Settings>,
     /// Where it listens; `None` when that is not the configuration's to say.
-    pub(crate) listen: Option<Vec<Address>>,
+    pub(crate) listen: Option<Vec<Entrance>>,
     /// See [`super::Options`].
     pub(crate) shutdown_grace: Duration,
     /// See [`super::Options`].
     pub(crate) eof_grace: Duration,
+    /// See [`super::Options`].
+    pub(crate) authenticate_within: Duration,
     /// See [`super::Options`].
     pub(crate) guards: Guards,
     /// Keys whose new value holds after a restart only.
@@ -153,12 +154,13 @@ impl Server {
     }
 
     fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
-        let Reloaded { settings, listen, shutdown_grace, eof_grace, guards, needs_restart } =
-            reloaded;
+        let Reloaded { settings, listen, guards, needs_restart, .. } = reloaded;
         if let Some(listen) = listen {
-            self.change_doors(&listen)?;
+            self.change_doors(now, listen)?;
         }
-        (self.shutdown_grace, self.eof_grace) = (shutdown_grace, eof_grace);
+        self.shutdown_grace = reloaded.shutdown_grace;
+        self.eof_grace = reloaded.eof_grace;
+        self.authenticate_within = reloaded.authenticate_within;
         self.guards = guards;
         tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
         for key in needs_restart {

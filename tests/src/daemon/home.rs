@@ -26,6 +26,7 @@ task_support = "optional"
 [[tool]]
 name = "hang"
 max_output = "64KiB"
+run_as = "daemon"
 command = ["sleep", "{t}"]
 task_support = "optional"
 [tool.input.t]
@@ -36,6 +37,7 @@ required = true
 [[tool]]
 name = "family"
 max_output = "64KiB"
+run_as = "daemon"
 command = [
   "sh",
   "-c",
@@ -61,6 +63,7 @@ required = true
 [[tool]]
 name = "count"
 max_output = "64KiB"
+run_as = "daemon"
 command = [
   "sh",
   "-c",
@@ -78,6 +81,7 @@ default = 3
 [[tool]]
 name = "fail"
 max_output = "64KiB"
+run_as = "daemon"
 command = ["sh", "-c", "echo out; echo err >&2; exit 7"]
 task_support = "optional"
 "#;

@@ -465,11 +465,7 @@ impl Judge {
         }
         let Sizes { requests, jobs, .. } = self.engine.sizes();
         let listen = self.oracle.as_ref().map_or(requests, Oracle::subscriptions);
-        assert_eq!(
-            (requests, jobs),
-            (listen, 0),
-            "requests and jobs left after {rounds} turns (RPC-03)"
-        );
+        assert_eq!((requests, jobs), (listen, 0), "left after {rounds} turns (RPC-03)");
         let conns: Vec<u64> = self.links.keys().copied().collect();
         conns.into_iter().for_each(|conn| self.lose(conn));
         let Sizes { tasks, timers, .. } = self.engine.sizes();

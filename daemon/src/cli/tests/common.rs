@@ -277,7 +277,7 @@ fn the_token_goes_to_tcp_and_nowhere_else() {
     one.env.token = Some("s3cret".to_owned());
     let ran = one.run_with(&["tools", "--tcp", &address], &ClientOnly);
     assert_eq!(ran.exit, Exit::Unreachable);
-    assert_eq!(server.join().unwrap()["params"]["_meta"]["ceased/token"], "s3cret");
+    assert_eq!(server.join().unwrap()["params"]["token"], "s3cret");
 
     let mut one = stage(lists_tools);
     one.env.token = Some("s3cret".to_owned());

@@ -26,7 +26,7 @@ fn documented() -> Vec<&'static str> {
 }
 
 fn without_tools(config: Config) -> Config {
-    Config { tools: Vec::new(), not_yet: Vec::new(), ..config }
+    Config { tools: Vec::new(), ..config }
 }
 
 #[test]
@@ -34,7 +34,6 @@ fn as_it_is_it_gives_the_defaults_and_tools() {
     let config = good(FILE);
     let names: Vec<&str> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["echo", "sleep", "count", "tree"]);
-    assert_eq!(config.not_yet, []);
     assert_eq!(without_tools(config), Config::default_in(&environment()));
     // For the user who runs the test, too: a fresh clone works.
     let config = Config::parse(FILE, Path::new("config.toml")).expect("good");
@@ -44,8 +43,6 @@ fn as_it_is_it_gives_the_defaults_and_tools() {
 #[test]
 fn every_commented_default_is_the_default() {
     let config = good(&with_defaults());
-    let keys: Vec<&str> = config.not_yet.iter().map(|notice| notice.key.as_str()).collect();
-    assert_eq!(keys, ["limits.task_ops_per_second"]);
     assert_eq!(without_tools(config), Config::default_in(&environment()));
 }
 
@@ -64,10 +61,11 @@ fn every_commented_default_counts() {
 fn every_key_is_documented() {
     let known = [
         "state_dir store store_reserve store_retry damaged_store workers queue shutdown_grace",
-        "eof_grace path mode connections message_bytes",
+        "eof_grace on_disconnect path mode connections message_bytes",
         "inflight_per_connection tasks_per_identity stored_tasks_per_identity",
-        "stored_bytes_per_identity resident_result_bytes task_ops_per_second write_buffer_bytes",
-        "write_stall frame_time partial_bytes",
+        "stored_bytes_per_identity resident_result_bytes task_ops_per_second",
+        "idempotency_keys_per_identity idempotency_ttl write_buffer_bytes write_stall",
+        "authenticate_within frame_time partial_bytes",
         "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
         "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
@@ -97,7 +95,8 @@ fn the_example_of_a_tcp_listener_works() {
         .collect();
     let config = good(&example.join("\n"));
     let address = "127.0.0.1:7411".parse().expect("an address");
-    assert_eq!(config.listen, [Listen::Tcp { address }]);
+    let token_file = Some("/etc/ceased/tokens".into());
+    assert_eq!(config.listen, [Listen::Tcp { address, token_file, anonymous: false }]);
 }
 
 /// The further keys of a tool, with the defaults the text gives them.

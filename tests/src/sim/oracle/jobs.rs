@@ -19,16 +19,35 @@ impl Oracle {
         self.jobs.iter_mut().find(|job| job.nonce == nonce)
     }
 
-    /// First come, first served.
+    /// Whose job is next: everybody has a turn, users by their numbers first, then tokens by their
+    /// names, then who is nobody.
+    fn whose_turn(&self) -> Option<String> {
+        let rank = |owner: &String| match owner.split_once(':') {
+            Some(("uid", uid)) => (0, uid.parse::<u64>().unwrap_or(0), String::new()),
+            Some((_, name)) => (1, 0, name.to_owned()),
+            None => (2, 0, String::new()),
+        };
+        let mut waiting: Vec<&String> =
+            self.jobs.iter().filter(|job| !job.runs()).map(|job| &job.owner).collect();
+        waiting.sort_by_key(|owner| rank(owner));
+        let last = self.last_turn.as_ref().map(rank);
+        let later = waiting.iter().find(|owner| Some(rank(owner)) > last);
+        later.or_else(|| waiting.first()).map(|owner| (*owner).clone())
+    }
+
+    /// By turns; of one's own first come, first served.
     pub(super) fn turn(&mut self) {
         self.park_who_asks();
         loop {
             let running = self.jobs.iter().filter(|job| job.runs()).count();
             let now = self.now;
-            let next = self.jobs.iter_mut().find(|job| !job.runs());
-            let Some(job) = next.filter(|_| running < self.settings.limits.running_max) else {
+            if running >= self.settings.limits.running_max {
                 break;
-            };
+            }
+            let Some(owner) = self.whose_turn() else { break };
+            let next = self.jobs.iter_mut().find(|job| !job.runs() && job.owner == owner);
+            let Some(job) = next else { break };
+            self.last_turn = Some(owner);
             job.stage = Stage::Running;
             job.timer = job.timeout.map(|timeout| now.saturating_add(timeout));
             let nonce = job.nonce;

@@ -72,6 +72,8 @@ pub struct Oracle {
     host_calls: BTreeMap<u64, u64>,
     next_out: u64,
     drain: Option<Drain>,
+    /// Whose job was started last.
+    last_turn: Option<String>,
     expected: Expected,
     /// Interesting things that happened.
     pub marks: BTreeSet<Mark>,
@@ -95,6 +97,7 @@ impl Oracle {
             host_calls: BTreeMap::new(),
             next_out: 1,
             drain: None,
+            last_turn: None,
             expected: Expected::default(),
             marks: BTreeSet::new(),
         }

@@ -1,0 +1,179 @@
+//! Calls by the key their requestor gave them, so that one asked for twice runs once.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use crate::claim::Terms;
+use crate::durable::TaskOutcome;
+use crate::event::Identity;
+use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::time::Instant;
+
+/// Longest idempotency key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 128;
+
+/// A keyed call, by a number that no other has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyedId(u64);
+
+/// What a call asks for: the same key must not mean another thing.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) tool: Box<str>,
+    /// JSON text of an object.
+    pub(crate) arguments: Box<RawValue>,
+    pub(crate) as_task: bool,
+    /// Whether it makes a claim, or belongs to a session.
+    pub(crate) claims: bool,
+}
+
+impl Wish {
+    /// Whether both ask for the same; members may be in another order.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+        self.tool == other.tool
+            && self.as_task == other.as_task
+            && self.claims == other.claims
+            && (self.arguments.get() == other.arguments.get()
+                || value(&self.arguments) == value(&other.arguments))
+    }
+}
+
+/// How far a keyed call is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Its job is not gone yet.
+    Running(JobId),
+    /// It is a task, which has a life of its own.
+    Task(TaskId),
+    /// It is over, and this came of it.
+    Done(TaskOutcome),
+}
+
+/// How a request that waits for another's job would be answered.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) terms: Terms,
+    /// The token for its progress, as JSON, if it becomes the one the job works for.
+    pub(crate) token: Option<Box<str>>,
+}
+
+/// One keyed call.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    pub(crate) owner: Identity,
+    pub(crate) key: Box<str>,
+    pub(crate) wish: Wish,
+    pub(crate) progress: Progress,
+    /// Requests that asked for the same while it ran, but for the one it runs for.
+    pub(crate) waiters: BTreeMap<(ConnId, RequestId), Waiter>,
+    /// When what came of it is forgotten.
+    pub(crate) timer: Option<Instant>,
+}
+
+impl Keyed {
+    fn bytes(&self) -> usize {
+        let outcome = match &self.progress {
+            Progress::Running(_) | Progress::Task(_) => 0,
+            Progress::Done(Ok(result)) => result.get().len(),
+            Progress::Done(Err(error)) => error.message.len(),
+        };
+        outcome + self.key.len() + self.wish.arguments.get().len()
+    }
+}
+
+/// The keyed calls of everybody.
+#[derive(Debug, Default)]
+pub(crate) struct KeyedCalls {
+    calls: BTreeMap<KeyedId, Keyed>,
+    by_key: BTreeMap<Identity, BTreeMap<Box<str>, KeyedId>>,
+    by_job: BTreeMap<JobId, KeyedId>,
+    next: u64,
+}
+
+impl KeyedCalls {
+    /// The call an identity gave this key.
+    pub(crate) fn find(&self, owner: &Identity, key: &str) -> Option<KeyedId> {
+        self.by_key.get(owner)?.get(key).copied()
+    }
+
+    /// The call a job runs for.
+    pub(crate) fn of_job(&self, job: JobId) -> Option<KeyedId> {
+        self.by_job.get(&job).copied()
+    }
+
+    pub(crate) fn get(&self, id: KeyedId) -> Option<&Keyed> {
+        self.calls.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: KeyedId) -> Option<&mut Keyed> {
+        self.calls.get_mut(&id)
+    }
+
+    /// How many calls an identity has here, and how many bytes they take.
+    pub(crate) fn held_by(&self, owner: &Identity) -> (usize, usize) {
+        let ids = self.by_key.get(owner).into_iter().flat_map(BTreeMap::values);
+        let calls = ids.filter_map(|id| self.calls.get(id));
+        calls.fold((0, 0), |(count, bytes), call| (count + 1, bytes + call.bytes()))
+    }
+
+    /// Every call of an identity.
+    pub(crate) fn of(&self, owner: &Identity) -> impl Iterator<Item = (KeyedId, &Keyed)> {
+        let ids = self.by_key.get(owner).into_iter().flat_map(BTreeMap::values);
+        ids.filter_map(|id| self.calls.get(id).map(|call| (*id, call)))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyedId, &Keyed)> {
+        self.calls.iter().map(|(id, call)| (*id, call))
+    }
+
+    /// Takes in a call whose key is free.
+    pub(crate) fn insert(&mut self, call: Keyed) {
+        let id = KeyedId(self.next);
+        self.next += 1;
+        if let Progress::Running(job) = call.progress {
+            self.by_job.insert(job, id);
+        }
+        self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
+        self.calls.insert(id, call);
+    }
+
+    /// The job of a call has ended with this.
+    pub(crate) fn finish(&mut self, id: KeyedId, outcome: TaskOutcome) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if let Progress::Running(job) = call.progress {
+            self.by_job.remove(&job);
+        }
+        call.progress = Progress::Done(outcome);
+    }
+
+    /// Forgets a call; its timer is the caller's to disarm.
+    pub(crate) fn remove(&mut self, id: KeyedId) -> Option<Keyed> {
+        let call = self.calls.remove(&id)?;
+        if let Progress::Running(job) = call.progress {
+            self.by_job.remove(&job);
+        }
+        if let Some(keys) = self.by_key.get_mut(&call.owner) {
+            keys.remove(&call.key);
+            if keys.is_empty() {
+                self.by_key.remove(&call.owner);
+            }
+        }
+        Some(call)
+    }
+
+    /// Its own agreements, for tests.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub(crate) fn check(&self) {
+        let named: usize = self.by_key.values().map(BTreeMap::len).sum();
+        assert_eq!(named, self.calls.len(), "every keyed call has its key");
+        for (job, id) in &self.by_job {
+            let call = self.calls.get(id).expect("a job's call exists");
+            assert!(matches!(call.progress, Progress::Running(of) if of == *job));
+        }
+    }
+}

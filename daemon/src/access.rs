@@ -1,0 +1,139 @@
+//! Access: who may come in at a listener, and as whom (TSK-39, TSK-40).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ceased_core::event::Identity;
+use ceased_transports::Peer as Origin;
+
+use crate::accounts::{self, OVERFLOW_UID};
+use crate::config::Listen;
+use crate::tokens::{Token, TokenFileError, Tokens};
+
+/// Who may come in at a listener.
+#[derive(Debug, Clone)]
+pub(crate) enum Access {
+    /// Whom the system vouches for: these users, or all who can open the socket.
+    Users(Option<Arc<Users>>),
+    /// Everybody, as nobody in particular.
+    Anonymous,
+    /// Whoever has a token.
+    Tokens(TokenAccess),
+}
+
+/// The users and groups of a Unix listener.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Users {
+    /// Users by number.
+    pub users: BTreeSet<u32>,
+    /// Groups by number: of the peer's process, or of its user by the account database.
+    pub groups: BTreeSet<u32>,
+}
+
+/// The tokens of a TCP listener.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenAccess {
+    pub(crate) tokens: Arc<Tokens>,
+    /// Whether one without a token is served as well, as nobody in particular.
+    pub(crate) anonymous: bool,
+}
+
+/// What becomes of a new peer.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// It is served.
+    As(Identity),
+    /// It has to say who it is.
+    Ask(TokenAccess),
+    /// It is turned away, with these words.
+    Refuse(String),
+}
+
+impl Access {
+    /// Who may come in at a listener of a configuration.
+    ///
+    /// # Errors
+    /// When its token file cannot be used.
+    pub(crate) fn of(listen: &Listen) -> Result<Self, TokenFileError> {
+        Ok(match listen {
+            Listen::Unix { allow: Some(allow), .. } => {
+                let members = allow.groups.iter().flat_map(|gid| accounts::members(*gid));
+                let users = allow.users.iter().copied().chain(members).collect();
+                Self::Users(Some(Arc::new(Users { users, groups: allow.groups.clone() })))
+            }
+            Listen::Unix { allow: None, .. } | Listen::Stdio => Self::Users(None),
+            Listen::Tcp { token_file: None, .. } => Self::Anonymous,
+            Listen::Tcp { token_file: Some(path), anonymous, .. } => Self::Tokens(TokenAccess {
+                tokens: Arc::new(Tokens::load(path)?),
+                anonymous: *anonymous,
+            }),
+        })
+    }
+
+    /// What becomes of this peer.
+    pub(crate) fn judge(&self, peer: &Origin) -> Entry {
+        match (self, peer) {
+            (Self::Users(_), Origin::Unix { uid: OVERFLOW_UID, .. }) => Entry::Refuse(format!(
+                "uid {OVERFLOW_UID} is not served: users that a namespace does not map all read as \
+                 this one"
+            )),
+            (Self::Users(allow), Origin::Unix { uid, gid, .. }) => {
+                let is_in =
+                    |allow: &Arc<Users>| allow.users.contains(uid) || allow.groups.contains(gid);
+                if allow.as_ref().is_none_or(is_in) {
+                    Entry::As(Identity::User(*uid))
+                } else {
+                    Entry::Refuse(format!(
+                        "uid {uid} may not use this socket: it is not in allow_users or \
+                         allow_groups"
+                    ))
+                }
+            }
+            (Self::Users(_), Origin::Stdio { uid }) => Entry::As(Identity::User(*uid)),
+            (Self::Tokens(access), _) => Entry::Ask(access.clone()),
+            (Self::Anonymous, _) | (Self::Users(_), Origin::Tcp { .. }) => {
+                Entry::As(Identity::Anonymous)
+            }
+        }
+    }
+
+    /// Whether a peer that came in with this token would still be let in.
+    pub(crate) fn keeps(&self, token: &Token) -> bool {
+        match self {
+            Self::Tokens(access) => access.tokens.keeps(token),
+            Self::Users(_) | Self::Anonymous => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(allow: Option<(&[u32], &[u32])>, uid: u32, gid: u32) -> Result<u32, String> {
+        let users = |(users, groups): (&[u32], &[u32])| {
+            Arc::new(Users {
+                users: users.iter().copied().collect(),
+                groups: groups.iter().copied().collect(),
+            })
+        };
+        match Access::Users(allow.map(users)).judge(&Origin::Unix { uid, gid, pid: None }) {
+            Entry::As(Identity::User(uid)) => Ok(uid),
+            Entry::Refuse(why) => Err(why),
+            other @ (Entry::As(_) | Entry::Ask(_)) => panic!("{other:?}"),
+        }
+    }
+
+    /// TSK-39
+    #[test]
+    fn users_of_a_socket() {
+        assert_eq!(entry(None, 7, 7), Ok(7));
+        assert_eq!(entry(Some((&[7], &[])), 7, 1), Ok(7));
+        assert_eq!(entry(Some((&[], &[9])), 7, 9), Ok(7));
+        let refused = entry(Some((&[1], &[9])), 7, 7).unwrap_err();
+        assert!(refused.contains("uid 7") && refused.contains("allow_users"), "{refused}");
+        // The user that everybody may be is never one.
+        assert!(entry(None, OVERFLOW_UID, 7).unwrap_err().contains("65534"));
+        assert!(entry(Some((&[OVERFLOW_UID], &[])), OVERFLOW_UID, 7).is_err());
+    }
+}

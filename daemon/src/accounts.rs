@@ -1,0 +1,125 @@
+//! Accounts: users and groups of this machine, by name and by number.
+//!
+//! Looking one up may read files or ask a service, so it is done when a configuration is read or on
+//! the thread that starts processes, never on the loop's.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// What every user reads as that the kernel cannot map into a user namespace. Whoever it is
+/// authorised for is everybody, so it never is.
+pub(crate) const OVERFLOW_UID: u32 = 65_534;
+
+/// A user with everything a process of theirs needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Every group, the primary one included.
+    pub(crate) groups: Vec<u32>,
+    pub(crate) home: PathBuf,
+    pub(crate) shell: PathBuf,
+}
+
+impl Account {
+    /// The account of a user.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none.
+    pub(crate) fn of(uid: u32) -> Result<Self, String> {
+        let cannot = |why| format!("the account of uid {uid} cannot be looked up: {why}");
+        let user = User::from_uid(Uid::from_raw(uid)).map_err(cannot)?.ok_or_else(|| {
+            format!("uid {uid} has no account on this machine, so its groups are not known")
+        })?;
+        let name = std::ffi::CString::new(user.name.as_str())
+            .map_err(|_| format!("the name of uid {uid} holds a NUL byte"))?;
+        let groups = getgrouplist(&name, user.gid).map_err(cannot)?;
+        Ok(Self {
+            name: user.name,
+            uid,
+            gid: user.gid.as_raw(),
+            groups: groups.into_iter().map(Gid::as_raw).collect(),
+            home: user.dir,
+            shell: user.shell,
+        })
+    }
+}
+
+/// The number of a user, given by name or number.
+///
+/// # Errors
+/// A hint that says why there is none.
+pub(crate) fn user(written: &str) -> Result<u32, String> {
+    let uid = match written.parse::<u32>() {
+        Ok(uid) => uid,
+        Err(_) => match User::from_name(written) {
+            Ok(Some(user)) => user.uid.as_raw(),
+            Ok(None) => return Err("there is no such user on this machine".into()),
+            Err(why) => return Err(format!("the user cannot be looked up: {why}")),
+        },
+    };
+    if uid == OVERFLOW_UID {
+        return Err(format!(
+            "every user that a namespace does not map reads as uid {OVERFLOW_UID}, so it would let \
+             in all of them"
+        ));
+    }
+    Ok(uid)
+}
+
+/// The number of a group, given by name or number.
+///
+/// # Errors
+/// A hint that says why there is none.
+pub(crate) fn group(written: &str) -> Result<u32, String> {
+    if let Ok(gid) = written.parse::<u32>() {
+        return Ok(gid);
+    }
+    match Group::from_name(written) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err("there is no such group on this machine".into()),
+        Err(why) => Err(format!("the group cannot be looked up: {why}")),
+    }
+}
+
+/// The users of a group: who is listed in it, and who of `/etc/passwd` has it as the primary one.
+pub(crate) fn members(gid: u32) -> BTreeSet<u32> {
+    let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
+    let listed = group.into_iter().flat_map(|group| group.mem).filter_map(|name| user(&name).ok());
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let primary = passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let (uid, primary) = (fields.next()?.parse().ok()?, fields.next()?.parse::<u32>().ok()?);
+        (primary == gid && uid != OVERFLOW_UID).then_some(uid)
+    });
+    listed.chain(primary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_of_this_machine() {
+        let root = Account::of(0).unwrap();
+        assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
+        assert!(root.groups.contains(&0) && root.home.is_absolute());
+        assert_eq!(user("root"), Ok(0));
+        assert_eq!(user("1234"), Ok(1234));
+        assert_eq!(group("root"), Ok(0));
+        assert!(members(0).contains(&0));
+        assert!(user("no such user").unwrap_err().contains("no such user"));
+        assert!(group("no such group").unwrap_err().contains("no such group"));
+        assert!(Account::of(3_999_999_999).unwrap_err().contains("no account"));
+    }
+
+    #[test]
+    fn the_overflow_user_is_nobody() {
+        assert!(user("65534").unwrap_err().contains("65534"));
+        assert!((0..100).all(|gid| !members(gid).contains(&OVERFLOW_UID)));
+    }
+}

@@ -1,0 +1,144 @@
+//! Users, groups and tokens in a configuration: by name or number, looked up once.
+
+use std::collections::BTreeSet;
+
+use ceased_core::access::Allow;
+use ceased_core::event::Identity;
+use toml::Spanned;
+
+use super::check::{Checker, Key};
+use super::{RunAs, Users, raw};
+use crate::{accounts, tokens};
+
+const fn tool_key(name: &'static str) -> Key {
+    Key { table: "[[tool]]", name }
+}
+
+const fn listen_key(name: &'static str) -> Key {
+    Key { table: "[[listen]]", name }
+}
+
+/// A group.
+pub(super) fn group(
+    key: Key,
+    written: &Spanned<raw::Account>,
+    check: &mut Checker<'_>,
+) -> Option<u32> {
+    found(key, written, accounts::group, check)
+}
+
+fn found(
+    key: Key,
+    written: &Spanned<raw::Account>,
+    look_up: fn(&str) -> Result<u32, String>,
+    check: &mut Checker<'_>,
+) -> Option<u32> {
+    let text = &written.get_ref().0;
+    match look_up(text) {
+        Ok(number) => Some(number),
+        Err(hint) => {
+            check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+            None
+        }
+    }
+}
+
+type Accounts = Spanned<Vec<Spanned<raw::Account>>>;
+
+/// Who may come in at a Unix listener; `None` when nothing is said.
+pub(super) fn users(
+    users: Option<&Accounts>,
+    groups: Option<&Accounts>,
+    check: &mut Checker<'_>,
+) -> Option<Users> {
+    if let (Some(only), None) | (None, Some(only)) = (users, groups)
+        && only.get_ref().is_empty()
+    {
+        let hint = "name somebody, or leave the key out to let in all who can open the socket";
+        check.problem(only.span().start, "this unix [[listen]] would accept nobody", hint);
+    }
+    if users.is_none() && groups.is_none() {
+        return None;
+    }
+    let mut all = |name, list: Option<&Accounts>, look_up: fn(&str) -> _| {
+        let list = list.into_iter().flat_map(|list| list.get_ref());
+        list.filter_map(|written| found(listen_key(name), written, look_up, check)).collect()
+    };
+    Some(Users {
+        users: all("allow_users", users, accounts::user),
+        groups: all("allow_groups", groups, accounts::group),
+    })
+}
+
+/// As which user a tool runs.
+pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<RunAs> {
+    let written = written?;
+    match written.get_ref().as_str() {
+        "daemon" => Some(RunAs::Daemon),
+        "peer" => Some(RunAs::Peer),
+        name => match accounts::user(name) {
+            Ok(uid) => Some(RunAs::User(uid)),
+            Err(why) => {
+                let hint = format!("it takes \"daemon\", \"peer\" or a user: {why}");
+                let key = tool_key("run_as");
+                check.bad_value(key, written.span().start, &format!("{name:?}"), hint);
+                None
+            }
+        },
+    }
+}
+
+/// Who may use a tool.
+pub(super) fn allow(written: Option<&Spanned<Vec<raw::Text>>>, check: &mut Checker<'_>) -> Allow {
+    let Some(list) = written else { return Allow::Everyone };
+    let mut who = BTreeSet::new();
+    for text in list.get_ref() {
+        match identities(text.get_ref()) {
+            Ok(identities) => who.extend(identities),
+            Err(hint) => {
+                let key = tool_key("allow");
+                check.bad_value(key, text.span().start, &format!("{:?}", text.get_ref()), hint);
+            }
+        }
+    }
+    Allow::Only(who)
+}
+
+/// Whom one element of `allow` means.
+fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
+    let one = |identity| BTreeSet::from([identity]);
+    match text.split_once(':') {
+        None if text == "anonymous" => Ok(one(Identity::Anonymous)),
+        Some(("uid", number)) if number.parse::<u32>().is_err() => {
+            Err("what follows `uid:` is a number; a name follows `user:`".into())
+        }
+        Some(("uid" | "user", name)) => Ok(one(Identity::User(accounts::user(name)?))),
+        Some(("group", name)) => {
+            Ok(accounts::members(accounts::group(name)?).into_iter().map(Identity::User).collect())
+        }
+        Some(("token", name)) if tokens::is_name(name) => Ok(one(Identity::Token(name.into()))),
+        Some(("token", _)) => Err("this cannot be the name of a token".into()),
+        None | Some(_) => Err("it takes \"user:NAME\", \"uid:NUMBER\", \"group:NAME\", \
+                               \"token:NAME\" or \"anonymous\""
+            .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TSK-39: every way to name a peer, and none of the ways that would name everybody.
+    #[test]
+    fn who_is_meant() {
+        let one = |identity| Ok(BTreeSet::from([identity]));
+        assert_eq!(identities("uid:7"), one(Identity::User(7)));
+        assert_eq!(identities("user:root"), one(Identity::User(0)));
+        assert_eq!(identities("token:ci"), one(Identity::Token("ci".into())));
+        assert_eq!(identities("anonymous"), one(Identity::Anonymous));
+        assert!(identities("group:root").unwrap().contains(&Identity::User(0)));
+        for wrong in ["", "root", "uid:root", "user:no such", "uid:65534", "token:", "any:x"] {
+            assert!(identities(wrong).is_err(), "{wrong}");
+        }
+    }
+}

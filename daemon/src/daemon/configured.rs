@@ -1,0 +1,164 @@
+//! What a configuration means for a daemon, at its start and at a reload.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ceased_core::event::Identity;
+use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
+use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::suspicion::SuspicionPolicy;
+use ceased_core::tool::Catalog;
+use ceased_transports::{Address, SocketMode};
+use rustix::process::getuid;
+
+use crate::access::Access;
+use crate::config::{self, Config, Listen};
+use crate::logging::SetLevel;
+use crate::server::{Entrance, Guards, Reload, Reloaded};
+use crate::store::kept::{Keep, OnDisk};
+use crate::tokens::TokenFileError;
+use crate::tools;
+
+/// What a configuration file holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`.
+pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
+    Box::new(move || {
+        let config = Config::load(&path).map_err(|error| error.to_string())?;
+        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
+        set_level(config.log.level);
+        Ok(Reloaded {
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: limits(&config),
+                tasks: task_policy(&config),
+                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                operators: operators(),
+                ..Settings::default()
+            }),
+            listen,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+            authenticate_within: config.limits.authenticate_within,
+            guards: guards(&config),
+            needs_restart: needs_restart(&started, &config),
+        })
+    })
+}
+
+/// Who may see and stop everything: the administrator, and the user this runs as.
+pub(super) fn operators() -> Vec<Identity> {
+    vec![Identity::User(0), Identity::User(getuid().as_raw())]
+}
+
+/// The keys that are read at the start only and have another value now.
+pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let (was, is) = (&started.daemon, &now.daemon);
+    let keys = [
+        ("daemon.state_dir", was.state_dir != is.state_dir),
+        ("daemon.store", was.store != is.store),
+        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
+        ("daemon.store_retry", was.store_retry != is.store_retry),
+        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
+        ("log.audit", started.log.audit != now.log.audit),
+        ("metrics.listen", started.metrics != now.metrics),
+        ("alerts.high_water", started.alerts.high_water != now.alerts.high_water),
+        ("alerts.slow_stop", started.alerts.slow_stop != now.alerts.slow_stop),
+        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+pub(super) fn guards(config: &Config) -> Guards {
+    let limits = &config.limits;
+    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
+}
+
+pub(super) fn address(listen: &Listen) -> Address {
+    match listen {
+        Listen::Unix { path, mode, .. } => Address::Unix {
+            path: path.clone(),
+            mode: SocketMode::from_bits(*mode).unwrap_or_default(),
+        },
+        Listen::Tcp { address, .. } => Address::Tcp(*address),
+        Listen::Stdio => Address::Stdio,
+    }
+}
+
+/// Where peers come in, and who may.
+pub(super) fn entrance(listen: &Listen) -> Result<Entrance, TokenFileError> {
+    let group = match listen {
+        Listen::Unix { group, .. } => *group,
+        Listen::Tcp { .. } | Listen::Stdio => None,
+    };
+    Ok(Entrance { address: address(listen), group, access: Access::of(listen)? })
+}
+
+/// Where a configured daemon keeps its tasks.
+pub(super) fn keep(daemon: &config::Daemon) -> Keep {
+    match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
+        config::Keeping::Memory => Keep::Memory,
+    }
+}
+
+pub(super) fn on_disk(daemon: &config::Daemon) -> OnDisk {
+    OnDisk {
+        dir: daemon.state_dir.clone(),
+        reserve: daemon.store_reserve as u64,
+        damaged: daemon.damaged_store,
+    }
+}
+
+pub(super) fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        frames: FrameLimits { frame_bytes_max: limits.message_bytes },
+        connections_max: limits.connections,
+        inflight_max: limits.inflight_per_connection,
+        running_max: config.daemon.workers,
+        queued_max: config.daemon.queue,
+        queued_per_identity_max: limits
+            .queue_per_identity
+            .unwrap_or(config.daemon.queue - config.daemon.queue / 8),
+        keys_max: limits.idempotency_keys_per_identity,
+        keys_for: limits.idempotency_ttl,
+        task_ops_per_second: NonZeroU32::new(limits.task_ops_per_second),
+        live_tasks_max: limits.tasks_per_identity,
+        stored_tasks_max: limits.stored_tasks_per_identity,
+        stored_bytes_max: limits.stored_bytes_per_identity,
+        resident_result_bytes: limits.resident_result_bytes,
+        write_buffer_bytes: limits.write_buffer_bytes,
+        write_stall: limits.write_stall,
+        suspicion: SuspicionPolicy {
+            window: config.alerts.window,
+            unknown_tasks: config.alerts.unknown_tasks,
+            fast_polls: config.alerts.fast_polls,
+        },
+        asks_max: limits.asks_per_job,
+        parked_max: limits.parked_per_identity,
+        parked_for: limits.parked_for,
+        subscriptions_max: limits.subscriptions_per_connection,
+        subscribed_tasks_max: limits.tasks_per_subscription,
+        ..Limits::default()
+    }
+}
+
+pub(super) fn task_policy(config: &Config) -> TaskPolicy {
+    let tasks = &config.tasks;
+    TaskPolicy {
+        // A server has a store or not; see [`Daemon::build`].
+        durable: false,
+        store_retry: config.daemon.store_retry,
+        default_ttl: tasks.default_ttl,
+        max_ttl: tasks.max_ttl,
+        anonymous_ttl: tasks.anonymous_ttl,
+        on_ttl: tasks.on_ttl,
+        late_result: tasks.late_result,
+        poll_interval: tasks.poll_interval,
+        page_size: tasks.page_size,
+        status_notifications: tasks.status_notifications,
+    }
+}

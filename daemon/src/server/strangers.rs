@@ -1,0 +1,275 @@
+//! Strangers: peers the engine does not know, because they have not said who they are or were
+//! turned away. They are few, read little of, and gone soon.
+
+use std::io;
+use std::sync::Arc;
+
+use ceased_core::event::{Event, Identity};
+use ceased_core::frame::Frame;
+use ceased_core::id::ConnId;
+use ceased_core::limits::FrameLimits;
+use ceased_core::message::{ErrorObject, code};
+use ceased_core::time::Now;
+use ceased_transports::{Flow, Link, Sent, Transport};
+
+use super::gate::{self, Gate, Verdict};
+use super::{LAST_FLUSH, Server, Stopping};
+use crate::access::{Entry, TokenAccess};
+use crate::tokens::Token;
+
+/// How far a connection is.
+pub(super) enum Stage {
+    /// It has to say who it is.
+    Gated(Gate),
+    /// The engine knows it; by which token, if by one.
+    Open(Option<Arc<Token>>),
+    /// It was turned away and is given a moment to hear why.
+    Dismissed,
+}
+
+/// Who a peer is until it has said so.
+const NOBODY: &Identity = &Identity::Anonymous;
+/// Peers turned away that may be waited for beside those served; more are closed without a word.
+const DISMISSED_MAX: usize = 64;
+
+impl Server {
+    /// Lets a peer in, asks who it is, or turns it away.
+    pub(super) fn let_in(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        entry: Entry,
+    ) -> io::Result<()> {
+        match entry {
+            Entry::As(identity) => self.admit(now, transport, identity, false),
+            Entry::Ask(access) => self.ask(now, transport, access),
+            Entry::Refuse(why) => {
+                tracing::warn!(peer = %transport.peer(), %why, "refused");
+                let error = ErrorObject::new(code::FORBIDDEN, why);
+                self.turn_away(now, transport, &error)
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        access: TokenAccess,
+    ) -> io::Result<()> {
+        let max = self.settings.limits.connections_max;
+        if self.links.len() - self.dismissed() >= max {
+            let message = format!("the daemon serves {max} connections at most");
+            let error = ErrorObject::new(code::LIMIT_REACHED, message)
+                .with_data(format!("{{\"limit\":\"connections\",\"max\":{max}}}"));
+            return self.turn_away(now, transport, &error);
+        }
+        let limits = if access.anonymous {
+            self.settings.limits.frames
+        } else {
+            FrameLimits { frame_bytes_max: gate::BYTES_MAX }
+        };
+        let until = now.at + self.authenticate_within;
+        let link = Link::new(transport, limits);
+        let conn = self.watch(now, link, false, Stage::Gated(Gate { access, until }), NOBODY)?;
+        self.strangers.insert((until, conn));
+        Ok(())
+    }
+
+    fn turn_away(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        error: &ErrorObject,
+    ) -> io::Result<()> {
+        if self.links.len() >= self.settings.limits.connections_max.saturating_add(DISMISSED_MAX) {
+            return Ok(());
+        }
+        let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
+        let conn = self.watch(now, link, false, Stage::Dismissed, NOBODY)?;
+        self.dismiss(now, conn, &gate::error_answer("null", error));
+        Ok(())
+    }
+
+    /// Peers turned away that are still there.
+    fn dismissed(&self) -> usize {
+        let stages = self.strangers.iter().filter_map(|(_, conn)| self.links.get(conn));
+        stages.filter(|peer| matches!(peer.stage, Stage::Dismissed)).count()
+    }
+
+    /// Says the last words to a peer. It has a moment to read them.
+    fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        peer.stage = Stage::Dismissed;
+        peer.greeting.line(answer);
+        self.unsent.push(conn);
+        self.strangers.insert((now.at + LAST_FLUSH, conn));
+    }
+
+    /// Reads what a stranger says; once it has said who it is, it is none any more.
+    pub(super) fn take_words(&mut self, now: Now, conn: ConnId) {
+        let depth = self.settings.limits.depth_max;
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        let (mut verdict, mut rest) = (None, Vec::new());
+        let (received, until) = match &peer.stage {
+            Stage::Open(_) => return,
+            Stage::Dismissed => {
+                (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_| {}), None)
+            }
+            Stage::Gated(gate) => {
+                let received = peer.link.receive(words(&mut self.scratch), WORDS, &mut |frame| {
+                    if verdict.is_none() {
+                        let found = gate.judge(&frame, depth);
+                        if matches!(found, Verdict::Anonymous) {
+                            rest.push(Said::new(&frame));
+                        }
+                        verdict = Some(found);
+                    } else {
+                        rest.push(Said::new(&frame));
+                    }
+                });
+                (received, Some(gate.until))
+            }
+        };
+        if let Some(verdict) = verdict {
+            if let Some(until) = until {
+                self.strangers.remove(&(until, conn));
+            }
+            self.decide(now, conn, verdict, &rest);
+        }
+        let is_known =
+            self.links.get(&conn).is_some_and(|peer| matches!(peer.stage, Stage::Open(_)));
+        match received {
+            Ok(Flow::Drained) => {}
+            Ok(Flow::More) => {
+                self.ready.insert(conn);
+            }
+            Ok(Flow::Finished) if is_known => self.finished(now, conn),
+            Ok(Flow::Finished) | Err(_) => self.drop_peer(now, conn),
+        }
+    }
+
+    /// Does what was found about a peer.
+    fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[Said]) {
+        let identity = verdict.identity();
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        match (verdict, identity) {
+            (Verdict::Known { token, answer }, Some(identity)) => {
+                peer.greeting.line(&answer);
+                peer.stage = Stage::Open(Some(token));
+                let origin = peer.link.peer().clone();
+                self.record_identity(now, conn, &identity, &origin);
+                self.unsent.push(conn);
+                self.serve(now, conn, identity, rest);
+            }
+            (Verdict::Anonymous, Some(identity)) => {
+                peer.stage = Stage::Open(None);
+                self.serve(now, conn, identity, rest);
+            }
+            (Verdict::Refused { answer, why }, _) => {
+                tracing::warn!(%conn, peer = %peer.link.peer(), why, "not authenticated");
+                self.dismiss(now, conn, &answer);
+            }
+            (Verdict::Known { .. } | Verdict::Anonymous, None) => {}
+        }
+    }
+
+    fn serve(&mut self, now: Now, conn: ConnId, identity: Identity, rest: &[Said]) {
+        if let Some(peer) = self.links.get_mut(&conn) {
+            peer.link.set_frame_limits(self.settings.limits.frames);
+        }
+        self.open(now, conn, identity);
+        for said in rest {
+            self.engine.handle(now, said.event(conn), &mut self.actions);
+        }
+    }
+
+    /// Lets those go whose time is over.
+    pub(super) fn dismiss_overdue(&mut self, now: Now) {
+        while let Some((at, conn)) = self.strangers.first().copied().filter(|(at, _)| *at <= now.at)
+        {
+            self.strangers.remove(&(at, conn));
+            let verdict = match self.links.get(&conn).map(|peer| &peer.stage) {
+                Some(Stage::Gated(gate)) => gate.expire(),
+                Some(Stage::Dismissed) => {
+                    self.drop_peer(now, conn);
+                    continue;
+                }
+                Some(Stage::Open(_)) | None => continue,
+            };
+            self.decide(now, conn, verdict, &[]);
+        }
+    }
+
+    /// Sends what is said before the engine has a say; true once all of it has gone.
+    pub(super) fn send_greeting(&mut self, conn: ConnId) -> bool {
+        let Some(peer) = self.links.get_mut(&conn) else { return false };
+        match peer.link.send(&mut peer.greeting) {
+            Sent::Everything => {}
+            Sent::Blocked => return false,
+            Sent::Lost => {
+                self.ready.insert(conn);
+                return false;
+            }
+        }
+        if matches!(peer.stage, Stage::Dismissed) {
+            // It reads our words and then the end; closing at once could lose it the words.
+            let _ = peer.link.finish();
+        }
+        true
+    }
+
+    /// Closes the connections whose token is none any more.
+    pub(super) fn drop_revoked(&mut self, now: Now) {
+        if self.stopping != Stopping::No {
+            // There are no listeners any more, and whoever is here may still be answered.
+            return;
+        }
+        let revoked: Vec<ConnId> = self
+            .links
+            .iter()
+            .filter(|(_, peer)| match &peer.stage {
+                Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
+                Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed => false,
+            })
+            .map(|(conn, _)| *conn)
+            .collect();
+        for conn in revoked {
+            tracing::warn!(%conn, "closed: its token was taken back");
+            self.drop_peer(now, conn);
+        }
+    }
+}
+
+/// Bytes read from a stranger in one turn.
+const WORDS: usize = gate::BYTES_MAX;
+
+fn words(scratch: &mut [u8]) -> &mut [u8] {
+    let end = WORDS.min(scratch.len());
+    scratch.get_mut(..end).unwrap_or_default()
+}
+
+/// A frame that came with the first one.
+enum Said {
+    Line(Vec<u8>),
+    Overlong,
+    Alien(Vec<u8>),
+}
+
+impl Said {
+    fn new(frame: &Frame<'_>) -> Self {
+        match frame {
+            Frame::Line(line) => Self::Line(line.to_vec()),
+            Frame::Overlong => Self::Overlong,
+            Frame::Alien(bytes) => Self::Alien(bytes.to_vec()),
+        }
+    }
+
+    fn event(&self, conn: ConnId) -> Event<'_> {
+        match self {
+            Self::Line(frame) => Event::Frame { conn, frame },
+            Self::Overlong => Event::Overlong { conn },
+            Self::Alien(bytes) => Event::Alien { conn, bytes },
+        }
+    }
+}

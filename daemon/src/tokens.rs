@@ -1,0 +1,297 @@
+//! Tokens: who the peers of a TCP listener are, from a file of names and secrets (TSK-39).
+//!
+//! A secret is compared in a time that depends on neither side, is never displayed, and leaves
+//! this module nowhere.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+/// Bytes of a token file: thousands of tokens.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Characters of a token: fewer can be guessed, more are no token.
+const TOKEN_BYTES_MIN: usize = 32;
+const TOKEN_BYTES_MAX: usize = 256;
+/// Characters of a token's name.
+const NAME_BYTES_MAX: usize = 64;
+/// What others than the owner may not have.
+const OTHERS: u32 = 0o077;
+
+/// A secret, padded so that every comparison looks at the same number of bytes.
+#[derive(Clone)]
+struct Secret {
+    bytes: [u8; TOKEN_BYTES_MAX],
+    length: usize,
+}
+
+impl Secret {
+    /// `None` for what is too long to be one.
+    fn new(text: &str) -> Option<Self> {
+        let mut bytes = [0; TOKEN_BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self { bytes, length: text.len() })
+    }
+
+    /// Takes the same time whatever the two are.
+    fn equals(&self, other: &Self) -> bool {
+        let mut difference = self.length ^ other.length;
+        for (ours, theirs) in self.bytes.iter().zip(&other.bytes) {
+            difference |= usize::from(black_box(ours ^ theirs));
+        }
+        black_box(difference) == 0
+    }
+}
+
+/// A name and the secret that stands for it.
+pub(crate) struct Token {
+    name: Arc<str>,
+    secret: Secret,
+}
+
+impl Token {
+    /// Whom it stands for.
+    pub(crate) const fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({})", self.name)
+    }
+}
+
+/// The tokens of one file.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    tokens: Vec<Arc<Token>>,
+}
+
+/// Why a token file cannot be used. Says where, never what a token is.
+#[derive(Debug)]
+pub struct TokenFileError {
+    path: PathBuf,
+    /// Counted from 1; `None` when it is about the whole file.
+    line: Option<usize>,
+    what: String,
+}
+
+impl fmt::Display for TokenFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for TokenFileError {}
+
+impl Tokens {
+    /// Reads a file that nobody but this process's user may read or write.
+    ///
+    /// # Errors
+    /// [`TokenFileError`].
+    pub(crate) fn load(path: &Path) -> Result<Self, TokenFileError> {
+        let fail = |what: String| TokenFileError { path: path.to_owned(), line: None, what };
+        let cannot = |why: io::Error| fail(format!("the token file cannot be read: {why}"));
+        // A fifo must not make the daemon wait for a writer.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(path)
+            .map_err(cannot)?;
+        let text = read_private(file).map_err(|why| match why {
+            Unfit::Io(why) => cannot(why),
+            Unfit::Is(what) => fail(what),
+        })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, TokenFileError> {
+        let mut tokens: Vec<Arc<Token>> = Vec::new();
+        let mut lines: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let fail = |what| TokenFileError { path: path.to_owned(), line: Some(number), what };
+            let (name, secret) = entry(line).map_err(fail)?;
+            if let Some(first) = lines.insert(Arc::clone(&name), number) {
+                let what = format!("the name {name:?} is in line {first} already; choose another");
+                return Err(fail(what));
+            }
+            if let Some(twin) = tokens.iter().find(|token| token.secret.equals(&secret)) {
+                let (twin, first) = (&twin.name, lines.get(&twin.name).copied().unwrap_or(0));
+                let what = format!("the token is that of {twin:?} in line {first}; make a new one");
+                return Err(fail(what));
+            }
+            tokens.push(Arc::new(Token { name, secret }));
+        }
+        if tokens.is_empty() {
+            let what = "no token is in this file: write one `name token` a line".to_owned();
+            return Err(TokenFileError { path: path.to_owned(), line: None, what });
+        }
+        Ok(Self { tokens })
+    }
+
+    /// Whose token this is. Looks at every token to its end whether it was found or not.
+    pub(crate) fn find(&self, presented: &str) -> Option<&Arc<Token>> {
+        let presented = Secret::new(presented)?;
+        let mut found = None;
+        for token in &self.tokens {
+            if token.secret.equals(&presented) {
+                found = Some(token);
+            }
+        }
+        found
+    }
+
+    /// Whether this token, of an earlier reading, is still one.
+    pub(crate) fn keeps(&self, token: &Token) -> bool {
+        let same =
+            |other: &&Arc<Token>| other.name == token.name && other.secret.equals(&token.secret);
+        self.tokens.iter().find(same).is_some()
+    }
+}
+
+enum Unfit {
+    Io(io::Error),
+    Is(String),
+}
+
+fn read_private(file: File) -> Result<String, Unfit> {
+    let found = file.metadata().map_err(Unfit::Io)?;
+    if !found.is_file() {
+        return Err(Unfit::Is("it is no regular file".into()));
+    }
+    if found.mode() & OTHERS != 0 {
+        let mode = found.mode() & 0o7777;
+        let what = format!("others may read or change it (mode {mode:04o}); chmod 600 it");
+        return Err(Unfit::Is(what));
+    }
+    let (owner, us) = (found.uid(), geteuid().as_raw());
+    if owner != us {
+        return Err(Unfit::Is(format!("it belongs to uid {owner}, not to ours, {us}; chown it")));
+    }
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(Unfit::Io)?;
+    if read as u64 > FILE_BYTES_MAX {
+        return Err(Unfit::Is(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+/// One line.
+fn entry(line: &str) -> Result<(Arc<str>, Secret), String> {
+    let mut words = line.split_ascii_whitespace();
+    let (Some(name), Some(token), None) = (words.next(), words.next(), words.next()) else {
+        return Err("this line is no `name token`".into());
+    };
+    if !is_name(name) {
+        return Err(format!(
+            "the name {name:.80?} is none: it takes 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ - ."
+        ));
+    }
+    if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "the token of {name:?} has to be {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable \
+             ASCII characters; make one with `openssl rand -hex 32`"
+        ));
+    }
+    let secret = Secret::new(token)
+        .ok_or_else(|| format!("the token of {name:?} is longer than {TOKEN_BYTES_MAX} bytes"))?;
+    Ok((name.into(), secret))
+}
+
+/// Whether a token can have this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(usual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const B: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+
+    fn parse(text: &str) -> Result<Tokens, String> {
+        Tokens::parse(text, Path::new("F")).map_err(|error| error.to_string())
+    }
+
+    /// TSK-39: a token stands for its name, and nothing like it does.
+    #[test]
+    fn tokens_are_found() {
+        let tokens = parse(&format!("# who\n\nci {A}\n  ed\t{B}  \n")).unwrap();
+        let name = |presented: &str| tokens.find(presented).map(|token| token.name().to_string());
+        assert_eq!(name(A).as_deref(), Some("ci"));
+        assert_eq!(name(B).as_deref(), Some("ed"));
+        let long = "a".repeat(300);
+        for wrong in ["", "ci", &A[1..], &format!("{A}a"), &format!("{A}\0"), &long] {
+            assert_eq!(name(wrong), None, "{wrong:?}");
+        }
+        let later = parse(&format!("ci {B}\nnew {A}")).unwrap();
+        assert!(tokens.tokens.iter().all(|token| tokens.keeps(token) && !later.keeps(token)));
+        let shown = format!("{tokens:?}");
+        assert!(shown.contains("ci") && !shown.contains("aaa"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_without_the_token() {
+        for (text, want) in [
+            (format!("ci {A}\nci {B}"), "F:2: the name \"ci\" is in line 1 already"),
+            (format!("ci {A}\ned {A}"), "F:2: the token is that of \"ci\" in line 1"),
+            (format!("#\nci {}", &A[1..]), "F:2: the token of \"ci\" has to be 32 to 256"),
+            (format!("ci {}", "a".repeat(257)), "F:1: the token of \"ci\" is longer than 256"),
+            (format!("ci {A}é"), "F:1: the token of \"ci\" has to be"),
+            (A.to_owned(), "F:1: this line is no `name token`"),
+            (format!("ci {A} x"), "F:1: this line is no `name token`"),
+            (format!("c/i {A}"), "F:1: the name \"c/i\" is none"),
+            (format!("{} {A}", "n".repeat(65)), "F:1: the name"),
+            ("# none\n".to_owned(), "F: no token is in this file"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.starts_with(want), "{text:?}: {error}");
+            assert!(!error.contains("aaaa"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        fs::write(&path, format!("ci {A}")).unwrap();
+        for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let loaded = Tokens::load(&path);
+            assert_eq!(loaded.is_ok(), good, "{mode:o}: {loaded:?}");
+            if let Err(error) = loaded {
+                assert!(error.to_string().contains("chmod 600"), "{error}");
+            }
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+            let error = Tokens::load(&path).unwrap_err().to_string();
+            assert!(error.contains("belongs to uid 1"), "{error}");
+        }
+        let error = Tokens::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        let error = Tokens::load(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("cannot be read"), "{error}");
+    }
+}

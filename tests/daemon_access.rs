@@ -1,0 +1,8 @@
+//! Who may come in, what they may use, and what they cannot see of each other (TSK-39, TSK-40).
+
+#[path = "daemon_access/kit.rs"]
+mod kit;
+#[path = "daemon_access/tokens.rs"]
+mod tokens;
+#[path = "daemon_access/users.rs"]
+mod users;

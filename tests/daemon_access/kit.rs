@@ -1,0 +1,140 @@
+//! Peers of other users and of tokens, and everything one of them can try on another.
+
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use ceased_tests::daemon::peer::request;
+use ceased_tests::daemon::{Daemon, Home, Peer};
+use rustix::process::{Gid, Uid};
+use serde_json::{Value, json};
+
+/// Whether this test may become other users; says so when it may not.
+pub(crate) fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root can be two users");
+    }
+    is_root
+}
+
+/// A connection of another user, who is in no other group than this.
+pub(crate) fn connect_as(home: &Home, uid: u32, gid: u32) -> Peer {
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(home.path(), open).expect("a directory of our own");
+    let path = home.socket();
+    // Credentials belong to a thread; this one keeps them to itself and ends with them.
+    let connected = std::thread::spawn(move || {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        rustix::thread::set_thread_groups(&[]).expect("root can give up groups");
+        rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root can change its group");
+        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root can change its user");
+        UnixStream::connect(path).expect("the socket is open to everybody")
+    });
+    Peer::of_socket(connected.join().expect("it connects").into())
+}
+
+/// As [`connect_as`], after the handshake.
+pub(crate) fn peer_as(home: &Home, uid: u32) -> Peer {
+    let mut peer = connect_as(home, uid, uid);
+    peer.initialize();
+    peer
+}
+
+/// A configuration with a Unix socket for everybody, these lines of it, and further tables.
+pub(crate) fn configure(home: &Home, listen: &str, more: &str) {
+    home.configure_as(&format!(
+        "[[listen]]\ntransport = \"unix\"\npath = {:?}\nmode = \"0666\"\n{listen}\n{more}\n\
+         [[tool]]\nname = \"sleep\"\nbuiltin = \"sleep\"\ntask_support = \"optional\"\n",
+        home.socket()
+    ));
+}
+
+/// A token file in the daemon's home.
+pub(crate) fn write_tokens(home: &Home, text: &str) -> PathBuf {
+    use std::io::Write as _;
+    let path = home.path().join("tokens");
+    let mut options = fs::OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&path).expect("a token file can be made");
+    file.write_all(text.as_bytes()).expect("it can be written");
+    path
+}
+
+/// What a connection by token is told first.
+pub(crate) fn authenticate(peer: &mut Peer, token: &str) -> Value {
+    let id = peer.request("ceased/authenticate", &json!({"token": token}).to_string());
+    peer.answer(id)
+}
+
+/// A TCP peer with a token, after the handshake.
+pub(crate) fn peer_with(daemon: &Daemon, token: &str) -> Peer {
+    let mut peer = daemon.connect_tcp();
+    assert_eq!(authenticate(&mut peer, token)["result"], json!({}));
+    peer.initialize();
+    peer
+}
+
+const CLAIM: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+
+/// Tries everything on somebody else's task and on one that never was: the answers are the same.
+pub(crate) fn attack(attacker: &mut Peer, task: &str) {
+    const NEVER: &str = "00000000-0000-4000-8000-000000000000";
+    let methods: [(&str, &str, &str); 6] = [
+        ("tasks/get", "", ""),
+        ("tasks/result", "", ""),
+        ("tasks/cancel", "", ""),
+        ("tasks/get", CLAIM, ""),
+        ("tasks/cancel", CLAIM, ""),
+        ("tasks/update", CLAIM, r#""inputResponses":{}"#),
+    ];
+    for (method, claim, more) in methods {
+        let mut told = [task, NEVER].map(|id| {
+            let members = [format!("\"taskId\":\"{id}\""), more.to_owned(), claim.to_owned()];
+            let members: Vec<String> = members.into_iter().filter(|m| !m.is_empty()).collect();
+            let asked = attacker.request(method, &format!("{{{}}}", members.join(",")));
+            let mut answer = attacker.answer(asked);
+            answer["id"].take();
+            answer.to_string().replace(id, "ID")
+        });
+        assert!(told[0].contains("error"), "{method} {claim}: {}", told[0]);
+        let [theirs, nobodys] = &mut told;
+        assert_eq!(theirs, nobodys, "{method} {claim}");
+    }
+    // A subscription to another's task is granted nothing, as one to a task that never was.
+    let told = [task, NEVER].map(|id| {
+        let params = format!(r#"{{"notifications":{{"taskIds":["{id}"]}},{CLAIM}}}"#);
+        let asked = attacker.next_id();
+        attacker.send(&request(asked, "subscriptions/listen", &params));
+        let mut said = attacker.message().expect("an answer");
+        said["id"].take();
+        attacker.cancel(asked);
+        let asked = format!("\"io.modelcontextprotocol/subscriptionId\":{asked}");
+        said.to_string().replace(id, "ID").replace(&asked, "ASKED")
+    });
+    assert_eq!(told[0], told[1]);
+    assert!(!attacker.result("ceased/status", "{}")["jobs"].to_string().contains(task));
+    if let Some(tasks) = attacker.result("tasks/list", "{}")["tasks"].as_array() {
+        assert!(tasks.iter().all(|seen| seen["taskId"] != task), "{tasks:?}");
+    }
+}
+
+/// Two peers, each with a task and a call; neither can see or change anything of the other.
+pub(crate) fn fight(mut one: Peer, mut other: Peer) {
+    let first = one.create_task("sleep", r#"{"ms":600000}"#);
+    let second = other.create_task("sleep", r#"{"ms":600000}"#);
+    let call = one.call("sleep", r#"{"ms":600000}"#);
+    attack(&mut other, &first);
+    attack(&mut one, &second);
+    // The ids of requests are each connection's own.
+    other.cancel(call);
+    for (peer, task) in [(&mut one, &first), (&mut other, &second)] {
+        let params = json!({"taskId": task}).to_string();
+        assert_eq!(peer.result("tasks/get", &params)["status"], "working");
+        assert_eq!(peer.result("tasks/list", "{}")["tasks"].as_array().map(Vec::len), Some(1));
+    }
+    let jobs = one.result("ceased/status", "{}")["jobs"].take();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(2), "{jobs}");
+    assert!(!one.has_answer(call));
+}

@@ -1,0 +1,269 @@
+//! Peers on TCP: tokens.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use ceased_tests::daemon::peer::request;
+use ceased_tests::daemon::{Daemon, Home, Program, Signal, wait_until};
+use serde_json::{Value, json};
+
+use super::kit::{authenticate, configure, fight, is_root, peer_as, peer_with, write_tokens};
+
+const ANN: &str = "ann-ann-ann-ann-ann-ann-ann-ann-ann";
+const BOB: &str = "bob-bob-bob-bob-bob-bob-bob-bob-bob";
+
+const ECHO: &str = "[[tool]]\nname = \"for_ann\"\nbuiltin = \"echo\"\nallow = [\"token:ann\"]\n";
+
+fn tcp(more: &str) -> String {
+    format!(
+        "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\ntoken_file = \"tokens\"\n\
+         {more}\n{ECHO}"
+    )
+}
+
+fn home(more: &str) -> Home {
+    let home = Home::new();
+    write_tokens(&home, &format!("# of this test\nann {ANN}\n\nbob {BOB}\n"));
+    configure(&home, "", &tcp(more));
+    home
+}
+
+/// TSK-39: two tokens are two peers; one token is one, whatever the connection.
+#[test]
+fn two_tokens_are_as_far_apart_as_can_be() {
+    let daemon = Daemon::start_in(home(""));
+    let mut ann = peer_with(&daemon, ANN);
+    let task = ann.create_task("sleep", r#"{"ms":600000}"#);
+    let mut again = peer_with(&daemon, ANN);
+    let params = json!({"taskId": task}).to_string();
+    assert_eq!(again.result("ceased/status", "{}")["identity"], "token:ann");
+    assert_eq!(again.result("tasks/cancel", &params)["status"], "cancelled");
+    let mut bob = peer_with(&daemon, BOB);
+    assert!(!bob.result("tools/list", "{}").to_string().contains("for_ann"));
+    assert!(ann.result("tools/list", "{}").to_string().contains("for_ann"));
+    let call = ann.call("for_ann", r#"{"text":"hi"}"#);
+    assert_eq!(ann.answer(call)["result"]["content"][0]["text"], "hi");
+    drop((ann, again));
+    // A user of this machine is no token either; the daemon's own may see every job.
+    if is_root() {
+        fight(bob, peer_as(&daemon.home, 1));
+    }
+}
+
+/// TSK-40: nothing is served without a token, and every refusal is the same.
+#[test]
+fn without_a_token_there_is_nothing() {
+    let daemon = Daemon::start_in(home(""));
+    for wrong in ["", "ann", &ANN[1..], &format!("{ANN}x")] {
+        let mut peer = daemon.connect_tcp();
+        let answer = authenticate(&mut peer, wrong);
+        assert_eq!(answer["error"]["code"], -31010, "{answer}");
+        assert_eq!(peer.message(), None);
+    }
+    let odd = "x".repeat(10_000);
+    for first in [
+        request(7, "initialize", "{}"),
+        request(7, "ping", "{}"),
+        request(7, "ceased/authenticate", "{}"),
+        request(7, "ceased/authenticate", r#"{"token":7}"#),
+        "[]".to_owned(),
+        format!("{{\"long\":\"{odd}\"}}"),
+        "no JSON".to_owned(),
+    ] {
+        let mut peer = daemon.connect_tcp();
+        // What comes with it is not looked at.
+        peer.send(&format!("{first}\n{}", request(8, "ceased/status", "{}")));
+        let said = peer.rest();
+        assert_eq!(said.len(), 1, "{first:.80}: {said:?}");
+        assert_eq!(said[0]["error"]["code"], -31010, "{first:.80}: {said:?}");
+    }
+    daemon.wait_idle();
+    wait_until("it is logged", || daemon.home.log().contains("not authenticated"));
+}
+
+/// The token may come in pieces, and with what follows it.
+#[test]
+fn a_token_is_a_frame_like_others() {
+    let daemon = Daemon::start_in(home(""));
+    let mut peer = daemon.connect_tcp();
+    let first = request(900, "ceased/authenticate", &json!({"token": BOB}).to_string());
+    let big =
+        format!("{{\"name\":\"sleep\",\"arguments\":{{\"ms\":0}},\"x\":{:?}}}", "y".repeat(99_999));
+    let then = request(901, "ping", "{}");
+    let hello = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"k","version":"0"}}"#;
+    let (head, tail) = first.split_at(30);
+    peer.try_send(head.as_bytes()).unwrap();
+    let more = [then, request(902, "initialize", hello), request(903, "tools/call", &big)];
+    peer.send(&format!("{tail}\n{}", more.join("\n")));
+    assert_eq!(peer.answer(900)["result"], json!({}));
+    assert_eq!(peer.answer(901)["result"], json!({}));
+    assert_eq!(peer.answer(902)["result"]["protocolVersion"], "2025-11-25");
+    assert!(!peer.answer(903)["result"].is_null());
+}
+
+/// A peer that says nothing is not waited for, and takes up no room for long.
+#[test]
+fn silence_is_no_token() {
+    let home = home("");
+    let text = home.config_text() + "[limits]\nauthenticate_within = \"100ms\"\nconnections = 3\n";
+    home.configure_as(&text);
+    let daemon = Daemon::start_in(home);
+    let mut silent = [daemon.connect_tcp(), daemon.connect_tcp(), daemon.connect_tcp()];
+    for peer in &mut silent {
+        let said = peer.message().expect("a reason");
+        assert!(matches!(said["error"]["code"].as_i64(), Some(-31010 | -31003)), "{said}");
+        assert_eq!(peer.message(), None);
+    }
+    // One that is through is in no hurry. On a busy machine it may take some tries.
+    let mut through = None;
+    wait_until("one gets through", || {
+        let mut peer = daemon.connect_tcp();
+        let said = request(1, "ceased/authenticate", &json!({"token": ANN}).to_string());
+        let answer =
+            peer.try_send(format!("{said}\n").as_bytes()).ok().and_then(|()| peer.message());
+        let is_through = answer.is_some_and(|answer| answer["result"].is_object());
+        through = is_through.then_some(peer);
+        is_through
+    });
+    let mut ann = through.expect("it is through");
+    ann.initialize();
+    let sleep = ann.call("sleep", r#"{"ms":300}"#);
+    assert!(!ann.answer(sleep)["result"].is_null());
+}
+
+/// TSK-36: connections are counted before they have said who they are.
+#[test]
+fn strangers_are_bounded() {
+    let home = home("");
+    home.configure_as(&(home.config_text() + "[limits]\nconnections = 2\n"));
+    let daemon = Daemon::start_in(home);
+    let _silent = [daemon.connect_tcp(), daemon.connect_tcp()];
+    let said = daemon.connect_tcp().message().expect("a reason");
+    assert_eq!(said["error"]["code"], -31003, "{said}");
+    assert_eq!(said["error"]["data"], json!({"limit": "connections", "max": 2}));
+}
+
+/// TSK-40: peers without a token are nobody in particular where that is allowed.
+#[test]
+fn anonymous_beside_tokens() {
+    let daemon = Daemon::start_in(home("anonymous = \"allow\""));
+    let mut nobody = daemon.tcp_peer();
+    assert_eq!(nobody.result("ceased/status", "{}")["identity"], "anonymous");
+    let mut ann = peer_with(&daemon, ANN);
+    assert_eq!(ann.result("ceased/status", "{}")["identity"], "token:ann");
+    let mut liar = daemon.connect_tcp();
+    assert_eq!(authenticate(&mut liar, "not a token")["error"]["code"], -31010);
+    assert_eq!(liar.message(), None);
+}
+
+/// A reload takes tokens back, and their connections with them; a broken file changes nothing.
+#[test]
+fn tokens_are_taken_back() {
+    let daemon = Daemon::start_in(home(""));
+    let (mut ann, mut bob) = (peer_with(&daemon, ANN), peer_with(&daemon, BOB));
+    let path = write_tokens(&daemon.home, "ann too short");
+    daemon.signal(Signal::HUP);
+    wait_until("the refusal", || daemon.home.log().contains("not reloaded"));
+    assert!(daemon.home.log().contains("tokens:1: "));
+    ann.result("ping", "{}");
+    let new = BOB.replace('b', "c");
+    write_tokens(&daemon.home, &format!("ann {ANN}\nbob {new}\n"));
+    daemon.signal(Signal::HUP);
+    assert!(bob.rest().iter().all(|message| message["method"].is_string()));
+    ann.result("ping", "{}");
+    peer_with(&daemon, &new);
+    let mut late = daemon.connect_tcp();
+    assert_eq!(authenticate(&mut late, BOB)["error"]["code"], -31010);
+    // Nor does it start with a file that others can read.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let home = daemon.kill();
+    let ended = home.command(&["serve"]).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("mode 0644"), "{said}");
+}
+
+/// Whatever is written down, a token is not in it.
+#[test]
+fn a_token_is_nowhere() {
+    let home = home("");
+    let tape = home.path().join("tape");
+    home.configure_as(&(home.config_text() + "[log]\nlevel = \"trace\"\n"));
+    let command = home.command(&["serve", "--record", tape.to_str().unwrap()]);
+    let mut daemon = Daemon::start_with(home, command);
+    let wrong = BOB.replace('b', "d");
+    let mut ann = peer_with(&daemon, ANN);
+    authenticate(&mut daemon.connect_tcp(), &wrong);
+    let status = ann.result("ceased/status", "{}").to_string();
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    let tape = fs::read_to_string(tape).unwrap();
+    assert!(tape.contains("ann"), "the name is no secret");
+    let log = daemon.home.log();
+    for written in [&tape, &status, &log] {
+        assert!(!written.contains(ANN) && !written.contains(&wrong), "{written}");
+    }
+    let played = ceased::record::replay(tape.as_bytes()).unwrap_or_else(|why| panic!("{why}"));
+    assert!(played.events > 0);
+}
+
+/// The commands present the token, and `connect` does for its client.
+#[test]
+fn commands_have_tokens() {
+    let daemon = Daemon::start_in(home(""));
+    let home = &daemon.home;
+    let address = daemon.tcp_address().to_string();
+    for text in [ANN.to_owned(), format!("# mine\nann {ANN}\n")] {
+        fs::write(home.path().join("mine"), text).unwrap();
+        let args = ["call", "--tcp", &address, "--token-file", "mine", "for_ann", "text=hi"];
+        let ran = Program::start(home, home.command(&args)).wait();
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), "hi\n"), "{}", ran.err);
+    }
+    let mut command = home.command(&["status", "--tcp", &address]);
+    command.env("CEASED_TOKEN", BOB);
+    let ran = Program::start(home, command).wait();
+    assert!(ran.out.contains("token:bob"), "{}{}", ran.out, ran.err);
+    for token in ["", "wrong"] {
+        let mut command = home.command(&["tools", "--tcp", &address]);
+        command.env("CEASED_TOKEN", token);
+        let ran = Program::start(home, command).wait();
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        assert!(ran.err.contains("not let in"), "{}", ran.err);
+    }
+    let mut bridge = home.command(&["connect", "--tcp", &address, "--token-file", "mine"]);
+    fs::write(home.path().join("in"), request(1, "ping", "{}")).unwrap();
+    bridge.stdin(fs::File::open(home.path().join("in")).unwrap());
+    let ran = Program::start(home, bridge).wait();
+    assert_eq!(ran.out.trim(), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "{}", ran.err);
+}
+
+/// TSK-41: the audit log names a peer twice: when it comes, as nobody, and once it has said who it
+/// is; one that is turned away stays nobody.
+#[test]
+fn the_audit_log_knows_who_said_so() {
+    let home = home("\n[log]\naudit = \"audit.jsonl\"\n");
+    let audit = home.path().join("audit.jsonl");
+    let daemon = Daemon::start_in(home);
+    drop(peer_with(&daemon, ANN));
+    let mut stranger = daemon.connect_tcp();
+    assert_eq!(authenticate(&mut stranger, "wrong")["error"]["code"], -31010);
+    drop(stranger);
+    let histories = || {
+        let text = fs::read_to_string(&audit).unwrap_or_default();
+        let mut of: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for record in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let said = format!("{} {}", record["event"], record["identity"]).replace('"', "");
+            of.entry(record["connection"].to_string()).or_default().push(said);
+        }
+        of
+    };
+    for wanted in [
+        vec!["connect anonymous", "connect token:ann", "disconnect token:ann"],
+        vec!["connect anonymous", "disconnect anonymous"],
+    ] {
+        wait_until(&format!("{wanted:?} in {:?}", histories()), || {
+            histories().values().any(|history| *history == wanted)
+        });
+    }
+}

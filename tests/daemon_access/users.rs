@@ -1,0 +1,218 @@
+//! Peers on a Unix socket: users.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use ceased_tests::daemon::peer::call;
+use ceased_tests::daemon::{Daemon, Home, Peer, Signal, wait_until};
+use serde_json::Value;
+
+use super::kit::{configure, connect_as, fight, is_root, peer_as};
+
+/// TSK-39
+#[test]
+fn two_users_are_as_far_apart_as_can_be() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    configure(&home, "", "");
+    let daemon = Daemon::start_in(home);
+    fight(peer_as(&daemon.home, 1), peer_as(&daemon.home, 2));
+    // The same user from another connection sees what is theirs.
+    let mut again = peer_as(&daemon.home, 1);
+    assert_eq!(again.result("tasks/list", "{}")["tasks"].as_array().map(Vec::len), Some(1));
+}
+
+fn refusal(peer: &mut Peer) -> Value {
+    let mut said = peer.message().expect("a reason");
+    assert_eq!(peer.message(), None, "and then the end");
+    said["error"].take()
+}
+
+/// TSK-39: who is not meant is told so and closed, also after a reload.
+#[test]
+fn a_socket_for_some() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    configure(&home, "allow_users = [0, \"daemon\"]\nallow_groups = [\"games\"]", "");
+    let daemon = Daemon::start_in(home);
+    for (uid, gid) in [(1, 1), (3_000, 60), (5, 5)] {
+        let mut peer = connect_as(&daemon.home, uid, gid);
+        peer.initialize();
+        assert_eq!(peer.result("ceased/status", "{}")["identity"], format!("uid:{uid}"));
+    }
+    for (uid, named) in [(2, "uid 2 may not use this socket"), (65_534, "uid 65534")] {
+        let mut stranger = connect_as(&daemon.home, uid, uid);
+        let error = refusal(&mut stranger);
+        assert_eq!(error["code"], -31011, "{error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(named)), "{error}");
+    }
+    wait_until("it is logged", || daemon.home.log().contains("uid 2"));
+    configure(&daemon.home, "allow_users = [0, \"bin\"]", "");
+    daemon.signal(Signal::HUP);
+    wait_until("the reload", || daemon.home.log().contains("reloaded"));
+    drop(peer_as(&daemon.home, 2));
+    refusal(&mut connect_as(&daemon.home, 1, 1));
+    daemon.wait_idle();
+}
+
+const TOOLS: &str = r#"
+[[tool]]
+name = "for_bin"
+builtin = "echo"
+allow = ["user:bin"]
+
+[[tool]]
+name = "plain"
+command = ["id", "-u"]
+
+[[tool]]
+name = "daemon"
+command = ["id", "-u"]
+run_as = "daemon"
+
+[[tool]]
+name = "games"
+command = ["id", "-u"]
+run_as = "games"
+
+[[tool]]
+name = "who"
+command = ["sh", "-c", "id -u; id -g; id -G; echo $HOME $USER $LOGNAME; pwd; echo x >/dev/stderr"]
+run_as = "peer"
+task_support = "optional"
+
+[[tool]]
+name = "back"
+command = ["setpriv", "--reuid", "0", "id", "-u"]
+run_as = "peer"
+
+[[tool]]
+name = "private"
+command = ["pwd"]
+cwd = "private"
+run_as = "peer"
+
+[[tool]]
+name = "stubborn"
+command = ["sh", "-c", "trap '' TERM; echo 1 >&3; while :; do sleep 1; done"]
+run_as = "peer"
+kill_grace = "100ms"
+"#;
+
+/// TSK-39: what a peer may not use is not listed and is as unknown as what never was.
+#[test]
+fn a_tool_for_one() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    configure(&home, "", TOOLS);
+    let daemon = Daemon::start_in(home);
+    for (uid, may) in [(1, false), (2, true)] {
+        let mut peer = peer_as(&daemon.home, uid);
+        let listed = peer.result("tools/list", "{}")["tools"].to_string();
+        assert_eq!(listed.contains("for_bin"), may, "{listed}");
+        let tried = ["for_bin", "for_bim"].map(|tool| {
+            let id = peer.call(tool, r#"{"text":"x"}"#);
+            let mut answer = peer.answer(id);
+            answer["id"].take();
+            answer.to_string().replace(tool, "TOOL")
+        });
+        assert_eq!(tried[0] == tried[1], !may, "{tried:?}");
+    }
+}
+
+fn text(peer: &mut Peer, tool: &str) -> Result<String, Value> {
+    let id = peer.next_id();
+    peer.send(&call(id, tool, "{}", ""));
+    let mut answer = peer.answer(id);
+    let text = answer["result"]["content"][0]["text"].as_str().map(str::to_owned);
+    text.ok_or_else(|| answer["error"].take())
+}
+
+/// TSK-39: nobody gets root's rights by calling a tool, and `peer` is the caller in everything.
+/// In both ways of keeping processes together.
+#[test]
+fn whose_rights_a_tool_has() {
+    if !is_root() {
+        return;
+    }
+    for containment in ["", "guard"] {
+        let home = Home::new();
+        configure(&home, "", TOOLS);
+        fs::create_dir(home.path().join("private")).unwrap();
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(home.path().join("private"), closed).unwrap();
+        let mut command = home.command(&["serve"]);
+        command.env("CEASED_CONTAINMENT", containment);
+        let daemon = Daemon::start_with(home, command);
+        let mut root = daemon.peer();
+        assert_eq!(text(&mut root, "plain").unwrap(), "0\n");
+        assert_eq!(text(&mut root, "games").unwrap(), "5\n");
+        assert!(text(&mut root, "private").unwrap().contains("private"));
+        let mut bin = peer_as(&daemon.home, 2);
+        let refused = text(&mut bin, "plain").unwrap_err();
+        assert_eq!(refused["code"], -31011, "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains("run_as"), "{refused}");
+        assert_eq!(text(&mut bin, "daemon").unwrap(), "0\n");
+        assert_eq!(text(&mut bin, "games").unwrap(), "5\n");
+        let who = text(&mut bin, "who").unwrap();
+        assert!(who.starts_with("2\n2\n2\n/bin bin bin\n/") && who.ends_with("/bin\n"), "{who}");
+        assert!(!text(&mut bin, "back").unwrap().contains('0'));
+        let refused = text(&mut bin, "private").unwrap_err();
+        assert!(refused["message"].as_str().unwrap().contains("private"), "{refused}");
+        // No account, no groups, no run.
+        let refused = text(&mut peer_as(&daemon.home, 3_999_999), "who").unwrap_err();
+        assert!(refused["message"].as_str().unwrap().contains("no account"), "{refused}");
+        // It is stopped like any other.
+        let id = bin.call("stubborn", "{}");
+        bin.wait_started(&[id]);
+        bin.cancel(id);
+        daemon.wait_until_no_job();
+    }
+}
+
+/// The socket has the mode and the group it is to have, whatever the umask.
+#[test]
+fn the_file_of_a_socket() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    let configure = |home: &Home, lines: &str| {
+        let socket = home.socket();
+        home.configure_as(&format!(
+            "[[listen]]\ntransport = \"unix\"\npath = {socket:?}\nmode = \"0660\"\n{lines}\n"
+        ));
+    };
+    configure(&home, "group = \"games\"");
+    let command = home.command_after("umask 077", &["serve"]);
+    let daemon = Daemon::start_with(home, command);
+    let found = fs::metadata(daemon.socket()).unwrap();
+    assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o660, 0, 60));
+    // One that was killed leaves its file behind, which is no obstacle.
+    let home = daemon.kill();
+    assert!(home.socket().exists());
+    let daemon = Daemon::start_in(home);
+    // A live one is not robbed.
+    let mut second = daemon.home.command(&["serve"]);
+    second.env("XDG_STATE_HOME", daemon.home.path().join("another"));
+    let ended = second.output().unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("already running"));
+    assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}));
+    // A reload gives the file that is there to another group, and takes it back.
+    for (lines, group) in [("group = \"daemon\"", 1), ("", 0)] {
+        configure(&daemon.home, lines);
+        daemon.signal(Signal::HUP);
+        wait_until(&format!("the file is of group {group}"), || {
+            let found = fs::metadata(daemon.socket()).unwrap();
+            (found.mode() & 0o777, found.gid()) == (0o660, group)
+        });
+    }
+    assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}));
+}

@@ -1,0 +1,358 @@
+//! Calls whose requestor comes back: idempotency keys, and what becomes of a call whose peer is
+//! gone. The engine's own agreements are checked after every event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::action::Why;
+use ceased_core::event::Identity;
+use ceased_core::id::ConnId;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::settings::Settings;
+use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_tests::tools;
+use ceased_tests::trace::Input;
+use ceased_tests::world::{NEWEST, Rigged, World};
+use serde_json::{Value, json};
+
+const ANN: Identity = Identity::User(1);
+const BOB: Identity = Identity::User(2);
+
+fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
+    Tool {
+        task_support: TaskSupport::Optional,
+        ladder: Ladder::Command { kill_grace: Duration::from_secs(1) },
+        on_disconnect,
+        ..tools::tool(name)
+    }
+}
+
+fn world_with(limits: Limits) -> World {
+    let tools = [
+        tool("work", OnDisconnect::Cancel),
+        tool("patient", OnDisconnect::Grace(Duration::from_secs(5))),
+        tool("detached", OnDisconnect::Detach),
+    ];
+    let settings = Settings {
+        limits,
+        tasks: TaskPolicy::default(),
+        catalog: Catalog::new(tools),
+        ..Settings::default()
+    };
+    World::made_of(Arc::new(settings), Rigged::default())
+}
+
+fn world() -> World {
+    world_with(Limits::default())
+}
+
+fn line(id: &str, tool: &str, key: &str, arguments: &str, more: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":"{id}","method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"ceased/idempotencyKey":"{key}"}}{more}}}}}"#
+    )
+}
+
+/// Sends a call with a key, without waiting for anything.
+fn call(w: &mut World, conn: ConnId, id: &str, tool: &str, key: &str) {
+    w.send(conn, &line(id, tool, key, "{}", ""));
+}
+
+fn cancel(w: &mut World, conn: ConnId, id: &str) {
+    w.send(
+        conn,
+        &format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{id}"}}}}"#
+        ),
+    );
+}
+
+fn answered(w: &mut World, conn: ConnId, id: &str, text: &str) {
+    let answer = w.next(conn);
+    assert_eq!(
+        (&answer["id"], &answer["result"]["content"][0]["text"]),
+        (&json!(id), &json!(text))
+    );
+}
+
+/// The error a call with a key is answered with.
+fn refused(w: &mut World, conn: ConnId, line: &str) -> Value {
+    w.send(conn, line);
+    w.next(conn)["error"].take()
+}
+
+#[test]
+fn a_call_that_is_over_is_answered_again_for_a_while() {
+    let mut w = world();
+    let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+    call(&mut w, one, "a", "work", "k");
+    let job = w.last_started();
+    w.done(job, "first");
+    answered(&mut w, one, "a", "first");
+    for (conn, id) in [(one, "b"), (other, "c")] {
+        call(&mut w, conn, id, "work", "k");
+        assert_eq!(w.last_started(), job, "nothing runs a second time");
+        answered(&mut w, conn, id, "first");
+    }
+    // Another identity's key is another key.
+    let bob = w.open_as(BOB, NEWEST);
+    call(&mut w, bob, "a", "work", "k");
+    let second = w.last_started();
+    assert_ne!(second, job);
+    w.done(second, "second");
+    answered(&mut w, bob, "a", "second");
+    // Over and over, once it is forgotten.
+    w.advance(Limits::default().keys_for + Duration::from_secs(1));
+    call(&mut w, one, "d", "work", "k");
+    assert_ne!(w.last_started(), second);
+    let third = w.last_started();
+    w.done(third, "third");
+    answered(&mut w, one, "d", "third");
+}
+
+#[test]
+fn who_asks_meanwhile_waits_for_the_same() {
+    let mut w = world();
+    let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+    call(&mut w, one, "a", "work", "k");
+    let job = w.last_started();
+    call(&mut w, one, "b", "work", "k");
+    call(&mut w, other, "c", "work", "k");
+    assert_eq!((w.last_started(), w.sizes().jobs, w.sizes().requests), (job, 1, 3));
+    w.done(job, "same");
+    let mut told: Vec<Value> = w.rest(one);
+    told.extend(w.rest(other));
+    let mut ids: Vec<&str> = told.iter().map(|answer| answer["id"].as_str().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["a", "b", "c"]);
+    assert!(told.iter().all(|answer| answer["result"]["content"][0]["text"] == "same"));
+}
+
+/// CAN-08: the cancel of one of two leaves the job to the other; that of the last one stops it.
+#[test]
+fn the_last_cancel_cancels() {
+    for first_first in [true, false] {
+        let mut w = world();
+        let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+        call(&mut w, one, "a", "work", "k");
+        let job = w.last_started();
+        call(&mut w, other, "b", "work", "k");
+        let order = [(one, "a"), (other, "b")];
+        let order = if first_first { order } else { [order[1], order[0]] };
+        cancel(&mut w, order[0].0, order[0].1);
+        assert_eq!(w.steps(job), [], "one still wants it");
+        cancel(&mut w, order[1].0, order[1].1);
+        assert_eq!(w.steps(job).len(), 1);
+        // What is being stopped is no answer to anybody: the same key is a new call.
+        call(&mut w, one, "c", "work", "k");
+        assert_ne!(w.last_started(), job);
+        w.stopped(job);
+        w.silent(other);
+        let job = w.last_started();
+        w.done(job, "anew");
+        answered(&mut w, one, "c", "anew");
+    }
+}
+
+/// One whose connection goes leaves the job to the other, who is then the one who can cancel it.
+#[test]
+fn an_heir() {
+    let mut w = world();
+    let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+    call(&mut w, one, "a", "work", "k");
+    let job = w.last_started();
+    call(&mut w, one, "b", "work", "k");
+    call(&mut w, other, "c", "work", "k");
+    w.lose(one);
+    assert_eq!(w.steps(job), []);
+    w.done(job, "mine");
+    answered(&mut w, other, "c", "mine");
+    // The waiter's connection goes first: nothing changes for the first.
+    let one = w.open_as(ANN, NEWEST);
+    call(&mut w, one, "a", "work", "k2");
+    let job = w.last_started();
+    call(&mut w, other, "d", "work", "k2");
+    w.lose(other);
+    w.done(job, "still");
+    answered(&mut w, one, "a", "still");
+}
+
+#[test]
+fn a_key_means_one_thing() {
+    let mut w = world();
+    let conn = w.open_as(ANN, NEWEST);
+    w.send(conn, &line("a", "work", "k", r#"{"x":1,"y":2}"#, ""));
+    let job = w.last_started();
+    for other in [
+        line("b", "patient", "k", r#"{"x":1,"y":2}"#, ""),
+        line("b", "work", "k", r#"{"x":1}"#, ""),
+        line("b", "work", "k", r#"{"x":1,"y":2}"#, r#","task":{}"#),
+    ] {
+        let error = refused(&mut w, conn, &other);
+        assert_eq!(error["code"], -32602);
+        assert!(error["message"].as_str().unwrap().contains("another call"), "{error}");
+    }
+    // Members may come in another order.
+    w.send(conn, &line("c", "work", "k", r#"{"y":2, "x":1}"#, ""));
+    assert_eq!((w.last_started(), w.sizes().requests), (job, 2));
+    for odd in ["", &"k".repeat(129)] {
+        assert_eq!(refused(&mut w, conn, &line("d", "work", odd, "{}", ""))["code"], -32602);
+    }
+    let odd = line("d", "work", "k", "{}", "").replace("\"k\"", "7");
+    assert_eq!(refused(&mut w, conn, &odd)["code"], -32602);
+    let nobody = w.open_as(Identity::Anonymous, NEWEST);
+    let error = refused(&mut w, nobody, &line("a", "work", "k", "{}", ""));
+    assert_eq!(error["code"], -32602, "what belongs to nobody in particular is nobody's to repeat");
+}
+
+#[test]
+fn a_task_is_the_same_task() {
+    let mut w = world();
+    let conn = w.open_as(ANN, NEWEST);
+    let create = |w: &mut World, id: &str| {
+        w.send(conn, &line(id, "work", "k", "{}", r#","task":{"ttl":60000}"#));
+        w.next(conn)["result"]["task"].take()
+    };
+    let first = create(&mut w, "a");
+    let again = create(&mut w, "b");
+    assert_eq!(first["taskId"], again["taskId"]);
+    assert_eq!(w.sizes().tasks, 1);
+    let job = w.last_started();
+    w.done(job, "x");
+    w.rest(conn);
+    assert_eq!(create(&mut w, "c")["status"], "completed");
+    w.advance(Duration::from_secs(61));
+    assert_eq!(w.sizes().tasks, 0);
+    assert_ne!(create(&mut w, "d")["taskId"], first["taskId"]);
+}
+
+#[test]
+fn keys_are_bounded() {
+    let mut w = world_with(Limits { keys_max: 2, ..Limits::default() });
+    let conn = w.open_as(ANN, NEWEST);
+    for key in ["k1", "k2"] {
+        call(&mut w, conn, key, "work", key);
+    }
+    let error = refused(&mut w, conn, &line("a", "work", "k3", "{}", ""));
+    assert_eq!(error["code"], -31003);
+    assert_eq!(error["data"], json!({"limit": "idempotency_keys_per_identity", "max": 2}));
+    // What is known is still known, and others have their own.
+    call(&mut w, conn, "b", "work", "k1");
+    let bob = w.open_as(BOB, NEWEST);
+    call(&mut w, bob, "a", "work", "k3");
+    assert_eq!(w.sizes().jobs, 3);
+    // A call that was refused for another reason is not remembered.
+    let mut w = world_with(Limits { running_max: 1, queued_max: 0, ..Limits::default() });
+    let conn = w.open_as(ANN, NEWEST);
+    call(&mut w, conn, "a", "work", "k1");
+    let job = w.last_started();
+    assert_eq!(refused(&mut w, conn, &line("b", "work", "k2", "{}", ""))["code"], -31003);
+    w.done(job, "x");
+    answered(&mut w, conn, "a", "x");
+    call(&mut w, conn, "c", "work", "k2");
+    assert_ne!(w.last_started(), job);
+}
+
+/// A grace: the call goes on, is stopped when it is over, or answers who asks again.
+#[test]
+fn a_grace_after_the_connection() {
+    let mut w = world();
+    let one = w.open_as(ANN, NEWEST);
+    call(&mut w, one, "a", "patient", "k");
+    let job = w.last_started();
+    w.lose(one);
+    assert_eq!(w.steps(job), []);
+    w.advance(Duration::from_millis(4900));
+    assert_eq!(w.steps(job), []);
+    let other = w.open_as(ANN, NEWEST);
+    call(&mut w, other, "b", "patient", "k");
+    assert_eq!(w.last_started(), job);
+    w.advance(Duration::from_secs(60));
+    assert_eq!(w.steps(job), [], "it has somebody again");
+    w.done(job, "back");
+    answered(&mut w, other, "b", "back");
+
+    // Ended meanwhile: the answer waits.
+    call(&mut w, other, "c", "patient", "k2");
+    let job = w.last_started();
+    w.lose(other);
+    w.done(job, "kept");
+    let third = w.open_as(ANN, NEWEST);
+    call(&mut w, third, "d", "patient", "k2");
+    answered(&mut w, third, "d", "kept");
+
+    // Nobody comes, with a key or without.
+    for meta in ["\"ceased/idempotencyKey\":\"k3\"", ""] {
+        let one = w.open_as(ANN, NEWEST);
+        let line = line("e", "patient", "K", "{}", "");
+        w.send(one, &line.replace("\"ceased/idempotencyKey\":\"K\"", meta));
+        let job = w.last_started();
+        w.lose(one);
+        w.advance(Duration::from_millis(4999));
+        assert_eq!(w.steps(job), []);
+        w.advance(Duration::from_millis(1));
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+        w.stopped(job);
+    }
+    assert_eq!(w.sizes().jobs, 0);
+}
+
+#[test]
+fn a_call_becomes_a_task_when_its_peer_goes() {
+    let mut w = world();
+    let one = w.open_as(ANN, NEWEST);
+    let job = w.call(one, json!(1), "detached");
+    w.lose(one);
+    assert_eq!(w.steps(job), []);
+    let other = w.open_as(ANN, NEWEST);
+    let tasks = w.result(other, "tasks/list", json!({}))["tasks"].take();
+    let id = tasks[0]["taskId"].as_str().expect("there is one").to_owned();
+    assert_eq!(tasks[0]["status"], "working");
+    let bob = w.open_as(BOB, NEWEST);
+    assert_eq!(w.result(bob, "tasks/list", json!({}))["tasks"], json!([]));
+    w.done(job, "late");
+    let result = w.result(other, "tasks/result", json!({"taskId": id}));
+    assert_eq!(result["content"][0]["text"], "late");
+    // With nobody to own it, or no room, it is stopped.
+    let nobody = w.open_as(Identity::Anonymous, NEWEST);
+    let job = w.call(nobody, json!(1), "detached");
+    w.lose(nobody);
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+    let mut w = world_with(Limits { live_tasks_max: 1, ..Limits::default() });
+    let one = w.open_as(ANN, NEWEST);
+    w.task(one, "work");
+    let job = w.call(one, json!(1), "detached");
+    w.lose(one);
+    assert_eq!(w.steps(job).len(), 1);
+}
+
+/// The default, as ever.
+#[test]
+fn a_call_is_cancelled_with_its_connection() {
+    let mut w = world();
+    let one = w.open_as(ANN, NEWEST);
+    call(&mut w, one, "a", "work", "k");
+    let job = w.last_started();
+    w.lose(one);
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+    let other = w.open_as(ANN, NEWEST);
+    call(&mut w, other, "b", "work", "k");
+    assert_ne!(w.last_started(), job, "what was cancelled is not waited for");
+}
+
+/// A shutdown answers everybody once and leaves nothing.
+#[test]
+fn a_shutdown_ends_waiting() {
+    let mut w = world();
+    let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+    call(&mut w, one, "a", "work", "k");
+    call(&mut w, other, "b", "work", "k");
+    call(&mut w, one, "c", "patient", "k2");
+    let jobs = w.sizes().jobs;
+    assert_eq!(jobs, 2);
+    w.feed(Input::Drain(w.now().at + Duration::from_secs(4)));
+    for (conn, count) in [(one, 2), (other, 1)] {
+        let answers = w.rest(conn);
+        assert_eq!(answers.len(), count);
+        assert!(answers.iter().all(|answer| answer["error"]["code"] == -31005), "{answers:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! What one identity may take of what others need: turns, room in the queue, the rate of task
+//! requests (TSK-36, TSK-37).
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use ceased_core::event::Identity;
+use ceased_core::id::ConnId;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_tests::trace::Input;
+use ceased_tests::world::{NEWEST, World};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn rated(per_second: u32) -> World {
+    let task_ops_per_second = NonZeroU32::new(per_second);
+    World::with(Limits { task_ops_per_second, ..Limits::default() }, TaskPolicy::default())
+}
+
+fn error(w: &mut World, conn: ConnId, method: &str, params: Value) -> Value {
+    w.ask(conn, method, params)["error"].take()
+}
+
+/// TSK-37: the refusal says which limit and when to try again, that is true, and nobody else is
+/// concerned.
+#[test]
+fn task_requests_have_a_rate() {
+    let mut w = rated(4);
+    let (one, again) = (w.open_as(Identity::User(1), NEWEST), w.open_as(Identity::User(1), NEWEST));
+    let other = w.open_as(Identity::User(2), NEWEST);
+    let (task, _) = w.task(one, "sleep");
+    for _ in 0..3 {
+        w.result(one, "tasks/get", json!({"taskId": task}));
+    }
+    for (conn, method) in [(one, "tasks/get"), (again, "tasks/result"), (again, "tasks/list")] {
+        let refused = error(&mut w, conn, method, json!({"taskId": task}));
+        assert_eq!(refused["code"], -31003);
+        let data = json!({"limit": "task_ops_per_second", "max": 4, "retryAfterMs": 250});
+        assert_eq!(refused["data"], data);
+        assert!(refused["message"].as_str().unwrap().contains("try again in 250 ms"));
+    }
+    let create = json!({"name": "sleep", "arguments": {}, "task": {}});
+    assert_eq!(error(&mut w, again, "tools/call", create)["code"], -31003);
+    // What is not about tasks, and what brings relief, goes on; and so do others.
+    w.result(one, "ping", json!({}));
+    w.result(other, "tasks/list", json!({}));
+    assert_eq!(w.result(again, "tasks/cancel", json!({"taskId": task}))["status"], "cancelled");
+    w.advance(Duration::from_millis(249));
+    assert_eq!(error(&mut w, one, "tasks/list", json!({}))["data"]["retryAfterMs"], 1);
+    w.advance(Duration::from_millis(1));
+    w.result(one, "tasks/list", json!({}));
+    assert_eq!(error(&mut w, one, "tasks/list", json!({}))["code"], -31003);
+}
+
+fn small(running_max: usize, queued_max: usize, share: usize) -> World {
+    let limits =
+        Limits { running_max, queued_max, queued_per_identity_max: share, ..Limits::default() };
+    World::with(limits, TaskPolicy::default())
+}
+
+fn call(id: usize) -> String {
+    let params = json!({"name": "sleep", "arguments": {}});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+fn ask_for_work(w: &mut World, conn: ConnId, id: usize) {
+    w.send(conn, &call(id));
+}
+
+/// TSK-36: one who fills the queue leaves room for others.
+#[test]
+fn the_queue_has_room_for_others() {
+    let mut w = small(1, 4, 3);
+    let (one, other) = (w.open_as(Identity::User(1), NEWEST), w.open_as(Identity::User(2), NEWEST));
+    for id in 0..4 {
+        ask_for_work(&mut w, one, id);
+        w.silent(one);
+    }
+    ask_for_work(&mut w, one, 4);
+    let refused = w.next(one)["error"].take();
+    assert_eq!(refused["data"], json!({"limit": "queue_per_identity", "max": 3}));
+    ask_for_work(&mut w, other, 0);
+    w.silent(other);
+    ask_for_work(&mut w, other, 1);
+    assert_eq!(w.next(other)["error"]["data"]["limit"], "queue");
+}
+
+/// In which order the calls of these users are started that arrive at once.
+fn order(calls: &[u32], running_max: usize) -> Vec<u32> {
+    let mut w = small(running_max, 1000, 1000);
+    let conns: Vec<ConnId> = (0..4).map(|user| w.open_as(Identity::User(user), NEWEST)).collect();
+    for (id, user) in (0..).zip(calls) {
+        w.frame(conns[*user as usize], &call(id));
+    }
+    w.feed(Input::Turn);
+    let mut done = 0;
+    while let Some(job) = w.started.get(done).copied() {
+        done += 1;
+        w.done(job, "done");
+    }
+    let first = w.started.iter().map(|job| job.get()).min().unwrap_or_default();
+    let places = w.started.iter().map(|job| usize::try_from(job.get() - first).expect("small"));
+    let places: Vec<usize> = places.collect();
+    for user in 0..4 {
+        let own = places.iter().filter(|place| calls[**place] == user);
+        assert!(own.is_sorted(), "one's own calls run in the order they came: {places:?}");
+    }
+    places.iter().map(|place| calls[*place]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// TSK-36: whoever waits has a turn before anybody else has two, whatever the others ask for,
+    /// and nobody is forgotten.
+    #[test]
+    fn turns(calls in prop::collection::vec(0_u32..4, 1..60), running_max in 1_usize..4) {
+        let order = order(&calls, running_max);
+        prop_assert_eq!(order.len(), calls.len());
+        for (at, user) in order.iter().enumerate() {
+            let Some(again) = order[at + 1..].iter().position(|next| next == user) else { continue };
+            let between = &order[at + 1..at + 1 + again];
+            for other in (0..4).filter(|other| other != user) {
+                let waits = order[at + 1..].contains(&other);
+                let turns = between.iter().filter(|turn| **turn == other).count();
+                prop_assert_eq!(turns, usize::from(waits), "{} between {}: {:?}", other, user, order);
+            }
+        }
+    }
+}
