@@ -603,7 +603,6 @@ fn off_means_off() {
     w.feed(Input::Durable(ceased_core::durable::Seq::new(9)));
     w.feed(Input::Unstored(ceased_core::durable::Seq::new(9), Unstored::Full));
     w.task(c, "sleep");
-    let trouble =
-        |note: &&Note| matches!(note, Note::StoreFailed { .. } | Note::StoreRecovered { .. });
+    let trouble = |note: &&Note| matches!(note, Note::StoreFailed { .. } | Note::StoreRecovered);
     assert!(TaskId::parse(&task).is_some() && !w.notes.iter().any(|note| trouble(&note)));
 }
