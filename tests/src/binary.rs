@@ -16,7 +16,7 @@ pub fn ceased() -> &'static Path {
     BINARY.get_or_init(|| fresh(&["-p", "ceased", "--bin", "ceased"], "ceased"))
 }
 
-/// The agent of the examples, as [`ceased`].
+/// The agent of the examples, as [`ceased()`].
 ///
 /// # Panics
 ///

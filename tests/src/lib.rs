@@ -4,6 +4,7 @@ pub mod acp;
 pub mod binary;
 pub mod daemon;
 pub mod disk;
+pub mod durable_walk;
 pub mod fuzz;
 pub mod model;
 pub mod modern;

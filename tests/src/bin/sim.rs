@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use ceased_tests::durable_walk;
 use ceased_tests::sim::fault::Faults;
 use ceased_tests::sim::mark::Mark;
 use ceased_tests::sim::step::Step;
@@ -11,18 +12,21 @@ use ceased_tests::sim::swarm::Swarm;
 use ceased_tests::sim::{self, Run};
 
 const USE: &str = "sim --seed N [--seeds COUNT] [--steps N] [--faults all|none|LIST] [--trace] \
-                   [--validate EVERY] [--replay FILE]";
+                   [--validate EVERY] [--replay FILE]\n\
+                   sim --store: tasks are durable, the store is slow, full or broken, and the \
+                   process is killed";
 
 struct Options {
     run: Run,
     seeds: u64,
     trace: bool,
+    store: bool,
     replay: Option<String>,
 }
 
 fn options() -> Result<Options, String> {
     let run = Run { seed: 1, steps: 2000, faults: Faults::ALL, validate: 0 };
-    let mut options = Options { run, seeds: 1, trace: false, replay: None };
+    let mut options = Options { run, seeds: 1, trace: false, store: false, replay: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
@@ -35,6 +39,7 @@ fn options() -> Result<Options, String> {
             }
             "--faults" => options.run.faults = Faults::parse(&value()?)?,
             "--validate" => options.run.validate = number(value()?)?,
+            "--store" => options.store = true,
             "--trace" => options.trace = true,
             "--replay" => options.replay = Some(value()?),
             _ => return Err(format!("{word:?} is unknown: {USE}")),
@@ -100,6 +105,25 @@ fn all(options: &Options) -> bool {
     true
 }
 
+/// Worlds whose tasks are durable. What goes wrong in one panics, and says what.
+fn stored(options: &Options) -> bool {
+    let (mut kills, mut held, mut ended) = (0, 0, 0);
+    for seed in options.run.seed..options.run.seed + options.seeds {
+        let steps = options.run.steps;
+        let Ok(walked) = std::panic::catch_unwind(|| durable_walk::walk(seed, steps)) else {
+            eprintln!(
+                "again: cargo run -p ceased-tests --bin sim -- --store --seed {seed} --steps {steps}"
+            );
+            return false;
+        };
+        kills += walked.kills;
+        held = held.max(walked.held);
+        ended += walked.ended;
+    }
+    eprintln!("{} seeds: {kills} kills, {held} held at once, {ended} ends told", options.seeds);
+    true
+}
+
 fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
@@ -110,6 +134,7 @@ fn main() -> ExitCode {
     };
     let well = match &options.replay {
         Some(path) => replay(options.run, path).map_err(|why| eprintln!("{why}")).is_ok(),
+        None if options.store => stored(&options),
         None => all(&options),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

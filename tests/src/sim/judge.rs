@@ -23,6 +23,7 @@ use super::compare;
 use super::fault::Fault;
 use super::inputs::{as_client, ask_of, cause_of, identity, input_of, number_in};
 use super::link::{Calls, Link};
+use super::loosest::Loosest;
 use super::mark::Mark;
 use super::mint::Numbered;
 use super::oracle::{Oracle, recalled_by};
@@ -33,14 +34,6 @@ use crate::world::{raw_json, result_of};
 
 /// How many jobs that have ended are remembered, to report late.
 const ENDED_MAX: usize = 32;
-
-/// What may be there at most, whatever was reloaded.
-pub(super) struct Loosest {
-    pub(super) running_max: usize,
-    pub(super) queued_max: usize,
-    pub(super) live_tasks_max: usize,
-    pub(super) write_buffer_bytes: usize,
-}
 
 /// See the [module](self).
 pub struct Judge {
@@ -453,15 +446,7 @@ impl Judge {
 
     /// The loosest of the limits that may have held so far.
     pub(super) fn limits(&self) -> Loosest {
-        let of = |pick: fn(&ceased_core::limits::Limits) -> usize| {
-            self.settings.iter().map(|settings| pick(&settings.limits)).max().unwrap_or(0)
-        };
-        Loosest {
-            running_max: of(|limits| limits.running_max),
-            queued_max: of(|limits| limits.queued_max),
-            live_tasks_max: of(|limits| limits.live_tasks_max),
-            write_buffer_bytes: of(|limits| limits.write_buffer_bytes),
-        }
+        Loosest::of(&self.settings)
     }
 
     /// Phase two: no more faults. Everybody reads, every job obeys, and within a bounded number of

@@ -22,6 +22,7 @@ mod heard;
 mod heard_modern;
 mod inputs;
 mod link;
+mod loosest;
 mod mint;
 mod party;
 mod peer;

@@ -336,7 +336,9 @@ impl Oracle {
         self.lose_calls(entry.calls.into_iter().chain(remote).collect());
     }
 
-    fn abandon_requests(&mut self, conn: u64, pending: Vec<Pending>) {
+    /// By their ids, whatever came first.
+    fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>) {
+        pending.sort_by(|one, other| one.id.cmp(&other.id));
         for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
                 What::Job(job) => {
