@@ -15,5 +15,6 @@ pub mod slow;
 pub mod store;
 pub mod tools;
 pub mod trace;
+pub mod wal;
 pub mod workspace;
 pub mod world;
