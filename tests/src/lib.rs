@@ -12,6 +12,7 @@ pub mod rng;
 pub mod schema;
 pub mod sim;
 pub mod slow;
+pub mod soak;
 pub mod store;
 pub mod tools;
 pub mod trace;
