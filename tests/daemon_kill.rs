@@ -1,17 +1,27 @@
-//! Killed at any moment, under load: what clients were told is what they find (DUR-01).
+//! Killed at any moment, under load, with a disk that fills up and writes that are torn: what
+//! clients were told is what they find (DUR-01).
 //!
 //! `CEASED_KILL_ROUNDS` says how often the daemon is killed, `CEASED_KILL_SEED` when.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-use std::collections::BTreeMap;
+#[path = "kill/told.rs"]
+mod told;
+
 use std::env;
-use std::sync::{Arc, Mutex};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ceased_tests::binary::ceased;
 use ceased_tests::daemon::{Config, Daemon, Home, Peer, Program, Signal, assert_none_left, marker};
+use ceased_tests::disk::SmallDisk;
 use ceased_tests::rng::Rng;
-use serde_json::Value;
+use ceased_tests::wal;
+
+use told::{Book, SharedBook, Told, ask, compare, is_last, is_unstored, of_task};
 
 /// Clients at once.
 const CLIENTS: u64 = 6;
@@ -20,44 +30,73 @@ const TTL: Duration = Duration::from_secs(60);
 const CHECKED_FOR: Duration = Duration::from_secs(40);
 /// Of the tasks of earlier rounds, so many are looked at again in each.
 const OLD_CHECKED: usize = 40;
+/// Bytes of the disk that fills up, and what is kept free of it.
+const DISK_BYTES: u64 = 16 << 20;
+const RESERVE: &str = "2MiB";
 
-/// What a client was told of a task.
-#[derive(Debug, Clone)]
-struct Told {
-    at: Instant,
-    created: Value,
-    /// A status that never changes, if it was told one.
-    last: Option<Value>,
-    /// What `tasks/result` answered, if it did.
-    outcome: Option<Value>,
+/// A state directory, and what was told by the daemons that had it.
+struct Place {
+    home: Home,
+    state: PathBuf,
+    /// The disk that it is on, if that is one that fills up.
+    disk: Option<SmallDisk>,
+    book: Book,
 }
 
-type Book = Arc<Mutex<BTreeMap<String, Told>>>;
-
-fn of_task(task: &str) -> String {
-    format!(r#"{{"taskId":"{task}"}}"#)
+/// What happened, so that nobody takes for tested what was not.
+#[derive(Debug, Default)]
+struct Tally {
+    told: usize,
+    refused: Arc<AtomicUsize>,
+    rounds_on_small_disk: usize,
+    torn_bytes: usize,
 }
 
-/// The answer without its id; `None` when the daemon is gone.
-fn ask(peer: &mut Peer, method: &str, params: &str) -> Option<Value> {
-    let id = peer.next_id();
-    let line = ceased_tests::daemon::peer::request(id, method, params);
-    peer.try_send(format!("{line}\n").as_bytes()).ok()?;
-    loop {
-        let mut message = peer.message()?;
-        if message["id"] == id {
-            message["id"] = Value::Null;
-            return Some(message);
-        }
+impl Place {
+    fn new(disk: Option<SmallDisk>) -> Self {
+        let home = Home::new();
+        let state = disk.as_ref().map_or_else(|| home.path(), |disk| disk.path()).join("state");
+        let lines =
+            format!("state_dir = {state:?}\nstore_reserve = {RESERVE:?}\nstore_retry = \"100ms\"");
+        home.configure(&Config {
+            daemon: &lines,
+            limits: "tasks_per_identity = 100000\nstored_tasks_per_identity = 1000000",
+            ..Config::default()
+        });
+        Self { home, state, disk, book: Book::new() }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.state.join("tasks/tasks.db-wal")
+    }
+
+    /// A daemon that has this place, of which nothing else is left.
+    fn start(&self, marker: &str) -> Daemon {
+        let daemon = Daemon::start_in(self.home.clone());
+        assert_none_left(marker);
+        daemon
     }
 }
 
-fn is_last(status: &Value) -> bool {
-    ["completed", "failed", "cancelled"].iter().any(|last| status == last)
+/// Fills the disk and frees it at any moment, until it is told to stop.
+fn spoil(disk: &SmallDisk, mut rng: Rng, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
+        if rng.once_in(2) { disk.fill() } else { disk.free() }
+    }
+}
+
+/// Where clients put down what they hear.
+#[derive(Clone)]
+struct Notes {
+    book: SharedBook,
+    refused: Arc<AtomicUsize>,
+    /// Whether the disk may be full.
+    may_refuse: bool,
 }
 
 /// Creates tasks, looks at them and cancels them until the daemon is gone.
-fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, book: &Book) -> Option<()> {
+fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, to: &Notes) -> Option<()> {
     loop {
         let (tool, arguments) = match rng.below(8) {
             0..4 => ("sleep", format!(r#"{{"ms":{}}}"#, rng.below(20))),
@@ -68,13 +107,18 @@ fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, book: &Book) -> Option<(
         let ttl = TTL.as_millis();
         let call = format!(r#"{{"name":"{tool}","arguments":{arguments},"task":{{"ttl":{ttl}}}}}"#);
         let created = ask(peer, "tools/call", &call)?;
+        if is_unstored(&created) {
+            assert!(to.may_refuse, "{created}");
+            to.refused.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
         let created = &created["result"]["task"];
         let Some(task) = created["taskId"].as_str() else { continue };
         let (at, created) = (Instant::now(), created["createdAt"].clone());
         let told = Told { at, created, last: None, outcome: None };
-        book.lock().unwrap().insert(task.to_owned(), told);
+        to.book.lock().unwrap().insert(task.to_owned(), told);
         let note = |change: &dyn Fn(&mut Told)| {
-            change(book.lock().unwrap().get_mut(task).unwrap());
+            change(to.book.lock().unwrap().get_mut(task).unwrap());
         };
         match rng.below(4) {
             0 => {
@@ -86,7 +130,9 @@ fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, book: &Book) -> Option<(
             }
             1 if tool != "hang" => {
                 let outcome = ask(peer, "tasks/result", &of_task(task))?;
-                note(&|told| told.outcome = Some(outcome.clone()));
+                if !is_unstored(&outcome) {
+                    note(&|told| told.outcome = Some(outcome.clone()));
+                }
             }
             2 => {
                 let answer = ask(peer, "tasks/cancel", &of_task(task))?;
@@ -99,65 +145,72 @@ fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, book: &Book) -> Option<(
     }
 }
 
-/// A task is what a client was told it is.
-fn check(peer: &mut Peer, task: &str, told: &Told) {
-    let state = ask(peer, "tasks/get", &of_task(task)).unwrap();
-    let found = &state["result"];
-    assert_eq!(found["createdAt"], told.created, "{task} {told:?}: {state}");
-    // After a restart there is no job left that it could be working on.
-    assert!(is_last(&found["status"]), "{task} {told:?}: {state}");
-    if let Some(last) = &told.last {
-        assert_eq!(found["status"], *last, "{task} {told:?}");
+/// Clients talk to the daemon, all at once, until it is killed. What they were told.
+fn load(place: &Place, daemon: Daemon, rng: &mut Rng, marker: &str, tally: &Tally) -> Book {
+    let notes = Notes {
+        book: SharedBook::default(),
+        refused: Arc::clone(&tally.refused),
+        may_refuse: place.disk.is_some(),
+    };
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (mut peer, notes) = (daemon.peer(), notes.clone());
+            let (mut rng, marker) = (Rng::new(rng.word()), marker.to_owned());
+            thread::spawn(move || client(&mut peer, &mut rng, &marker, &notes))
+        })
+        .collect();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if let Some(disk) = &place.disk {
+            let (rng, is_over) = (Rng::new(rng.word()), &is_over);
+            scope.spawn(move || spoil(disk, rng, is_over));
+        }
+        thread::sleep(Duration::from_micros(rng.below(150_000) as u64));
+        drop(daemon.kill());
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for client in clients {
+        let _ = client.join().unwrap();
     }
-    if let Some(outcome) = &told.outcome {
-        assert_eq!(ask(peer, "tasks/result", &of_task(task)).unwrap(), *outcome, "{task}");
+    std::mem::take(&mut *notes.book.lock().unwrap())
+}
+
+fn assert_as_told<'a>(peer: &mut Peer, told: impl Iterator<Item = (&'a String, &'a Told)>) {
+    for (task, told) in told {
+        compare(peer, task, told).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
-/// One life of the daemon: what was told before is checked, more is told, and it is killed. How
-/// many tasks were told of.
-fn round(home: &Home, rng: &mut Rng, marker: &str, book: &mut BTreeMap<String, Told>) -> usize {
+/// One life of the daemon: what was told before is checked, more is told, and it is killed; and the
+/// next one is asked for all of that. It may find a torn write, and a disk that is full.
+fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
     if rng.once_in(6) {
         // Killed while it starts, wherever that is.
-        let program = Program::start(home, home.command(&["serve"]));
+        let program = Program::start(&place.home, place.home.command(&["serve"]));
         thread::sleep(Duration::from_micros(rng.below(80_000) as u64));
         program.signal(Signal::KILL);
         program.wait();
     }
-    let daemon = Daemon::start_in(home.clone());
-    assert_none_left(marker);
+    let daemon = place.start(marker);
     let mut peer = daemon.peer();
-    book.retain(|_, told| told.at.elapsed() < CHECKED_FOR);
-    let skipped = book.len().saturating_sub(OLD_CHECKED).min(rng.below(1 + book.len()));
-    for (task, told) in book.iter().skip(skipped).take(OLD_CHECKED) {
-        check(&mut peer, task, told);
-    }
+    place.book.retain(|_, told| told.at.elapsed() < CHECKED_FOR);
+    let skipped = place.book.len().saturating_sub(OLD_CHECKED).min(rng.below(1 + place.book.len()));
+    assert_as_told(&mut peer, place.book.iter().skip(skipped).take(OLD_CHECKED));
     drop(peer);
 
-    let shared = Book::default();
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| {
-            let (mut peer, shared) = (daemon.peer(), Arc::clone(&shared));
-            let (mut rng, marker) = (Rng::new(rng.word()), marker.to_owned());
-            thread::spawn(move || client(&mut peer, &mut rng, &marker, &shared))
-        })
-        .collect();
-    thread::sleep(Duration::from_micros(rng.below(150_000) as u64));
-    drop(daemon.kill());
-    for client in clients {
-        let _ = client.join().unwrap();
+    let told = load(place, daemon, rng, marker, tally);
+    if rng.once_in(2) {
+        tally.torn_bytes += wal::tear(&place.log(), rng).unwrap_or(0);
     }
-    let told = std::mem::take(&mut *shared.lock().unwrap());
-
-    // Of this round, all of them.
-    let daemon = Daemon::start_in(home.clone());
-    assert_none_left(marker);
-    let mut peer = daemon.peer();
-    told.iter().for_each(|(task, told)| check(&mut peer, task, told));
+    let daemon = place.start(marker);
+    assert_as_told(&mut daemon.peer(), told.iter());
+    if let Some(disk) = &place.disk {
+        disk.free();
+        tally.rounds_on_small_disk += 1;
+    }
     drop(daemon.kill());
-    let count = told.len();
-    book.extend(told);
-    count
+    tally.told += told.len();
+    place.book.extend(told);
 }
 
 /// DUR-01: nothing lost, nothing contradicted, no process left.
@@ -166,24 +219,76 @@ fn killed_at_any_moment_it_keeps_its_word() {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("CEASED_KILL_ROUNDS");
     let seed = number("CEASED_KILL_SEED").unwrap_or(1);
-    let home = Home::new();
-    home.configure(&Config {
-        limits: "tasks_per_identity = 100000\nstored_tasks_per_identity = 1000000",
-        ..Config::default()
-    });
+    // It may have to be built, which is not what is timed.
+    let _ = ceased();
+    let mut places = vec![Place::new(None)];
+    places.extend(SmallDisk::mount(DISK_BYTES).map(|disk| Place::new(Some(disk))));
     let (marker, begun) = (marker(), Instant::now());
-    let (mut rng, mut book) = (Rng::new(seed), BTreeMap::new());
-    let mut told = 0;
+    let (mut rng, mut tally) = (Rng::new(seed), Tally::default());
     for number in 0..rounds.unwrap_or(30) {
         // As many as fit into a minute, unless it was asked for more.
         if rounds.is_none() && begun.elapsed() > Duration::from_secs(60) {
             assert!(number >= 5, "too slow to tell");
             break;
         }
-        told += round(&home, &mut rng, &marker, &mut book);
+        let place = rng.below(places.len());
+        round(&mut places[place], &mut rng, &marker, &mut tally);
         if number % 50 == 49 {
-            eprintln!("{} rounds, {:?}, {told} tasks told of", number + 1, begun.elapsed());
+            eprintln!("{} rounds, {:?}, {tally:?}", number + 1, begun.elapsed());
         }
     }
-    assert!(told > 0, "nobody was told anything");
+    eprintln!("{:?}, {tally:?}", begun.elapsed());
+    assert!(tally.told > 0, "nobody was told anything");
+    assert!(tally.torn_bytes > 0, "nothing was torn");
+    let refused = tally.refused.load(Ordering::Relaxed);
+    assert!(refused > 0 || tally.rounds_on_small_disk < 5, "the disk was never full");
+}
+
+/// Tasks of which a client was told that they have ended, and how.
+fn ended(daemon: &Daemon, count: usize) -> Book {
+    let mut peer = daemon.peer();
+    let mut book = Book::new();
+    for _ in 0..count {
+        let task = peer.create_task("count", "{}");
+        let outcome = ask(&mut peer, "tasks/result", &of_task(&task));
+        let state = peer.result("tasks/get", &of_task(&task));
+        let last = Some(state["status"].clone());
+        let (at, created) = (Instant::now(), state["createdAt"].clone());
+        book.insert(task, Told { at, created, last, outcome });
+    }
+    book
+}
+
+/// Who of a book is not what was told after this was done to the store of a killed daemon.
+fn noticed(sabotage: impl Fn(&Path)) -> (usize, usize) {
+    let place = Place::new(None);
+    let daemon = place.start("nobody");
+    let book = ended(&daemon, 5);
+    drop(daemon.kill());
+    sabotage(&place.state.join("tasks"));
+    let daemon = place.start("nobody");
+    let mut peer = daemon.peer();
+    let wrong = book.iter().filter(|(task, told)| compare(&mut peer, task, told).is_err()).count();
+    (wrong, book.len())
+}
+
+/// The comparison can fail: a store that lost something does not pass, a whole one does.
+#[test]
+fn a_store_that_forgets_is_noticed() {
+    assert_eq!(noticed(|_| {}), (0, 5));
+    let delete = |dir: &Path| {
+        let database = rusqlite::Connection::open(dir.join("tasks.db")).unwrap();
+        let sql = "DELETE FROM task WHERE position = (SELECT min(position) FROM task)";
+        assert_eq!(database.execute(sql, []).unwrap(), 1);
+    };
+    assert_eq!(noticed(delete), (1, 5));
+    // The last commits that were synced are gone.
+    let cut = |dir: &Path| {
+        let log = dir.join("tasks.db-wal");
+        let valid = wal::valid_bytes(&fs::read(&log).unwrap()).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(log).unwrap();
+        file.set_len(valid as u64 / 2).unwrap();
+    };
+    let (wrong, all) = noticed(cut);
+    assert!(wrong > 0 && wrong <= all, "{wrong} of {all}");
 }

@@ -30,9 +30,11 @@ pub fn acp_agent() -> &'static Path {
 
 /// What cargo builds when this is wanted, at this place below the profile's directory.
 fn fresh(wanted: &[&str], place: &str) -> PathBuf {
-    // <target>/<profile>/deps/<test>
+    // <target>/<profile>/deps/<test>, or <target>/<profile>/<program>
     let test = env::current_exe().expect("a test knows its own path");
-    let profile_dir = test.ancestors().nth(2).expect("tests are built below a profile");
+    let beside = test.parent().expect("a program is in a directory");
+    let profile_dir = if beside.ends_with("deps") { beside.parent() } else { Some(beside) };
+    let profile_dir = profile_dir.expect("tests are built below a profile");
     // Cargo tells its tests where it is; a test that is run by hand takes what is built.
     if let Some(cargo) = env::var_os("CARGO") {
         build(Path::new(&cargo), wanted, profile_dir);

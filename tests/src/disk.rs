@@ -1,10 +1,14 @@
 //! A disk that is easily filled: a file system in memory of a few megabytes.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+
+/// What takes the room.
+const FILLER: &str = "filler";
 
 /// A small file system of its own. Gone when dropped.
 #[derive(Debug)]
@@ -38,6 +42,26 @@ impl SmallDisk {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Uses up all the room there is.
+    ///
+    /// # Panics
+    ///
+    /// When not even an empty file can be made.
+    pub fn fill(&self) {
+        let mut options = File::options();
+        let file = options.create(true).append(true).open(self.path().join(FILLER));
+        let mut file = file.expect("an empty file needs no room");
+        for bytes in [65_536, 4_096, 512] {
+            while file.write_all(&vec![1; bytes]).is_ok() {}
+        }
+    }
+
+    /// Gives the room back that [`SmallDisk::fill`] used up.
+    pub fn free(&self) {
+        // It may not have been filled.
+        let _ = fs::remove_file(self.path().join(FILLER));
     }
 }
 

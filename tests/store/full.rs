@@ -1,8 +1,6 @@
 //! A full disk: what is new is refused, what was begun can be ended, and it goes on by itself.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs;
 
 use ceased::store::{Due, Sqlite, Store, StoreError};
 use ceased_tests::disk::SmallDisk;
@@ -11,16 +9,6 @@ use crate::contents;
 use crate::sample::{completed, delete, id, put, working};
 
 const RESERVE: u64 = 2 << 20;
-
-/// Uses up all the room there is.
-fn fill(dir: &Path) -> PathBuf {
-    let path = dir.join("filler");
-    let mut file = File::options().create(true).append(true).open(&path).unwrap();
-    for bytes in [65_536, 4_096, 512] {
-        while file.write_all(&vec![1; bytes]).is_ok() {}
-    }
-    path
-}
 
 /// DUR-01
 #[test]
@@ -31,7 +19,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     let mut store = Sqlite::open(&dir, RESERVE).unwrap();
     let begun: Vec<_> = (0..20).map(|n| put(working(n))).collect();
     store.commit(&begun, Due::New).unwrap();
-    let filler = fill(disk.path());
+    disk.fill();
 
     // What is new needs more than nothing sooner or later.
     let mut number = 100;
@@ -49,7 +37,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
 
     // What was begun ends, though the disk has been filled up again.
     for n in 0..20 {
-        fill(disk.path());
+        disk.fill();
         store.commit(&[put(completed(n, 10_000))], Due::Owed).unwrap();
     }
     // More than there is room for is refused, and takes nothing with it.
@@ -58,7 +46,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     store.commit(&[delete(0)], Due::Owed).unwrap();
 
     // It goes on by itself, and the reserve is there again.
-    fs::remove_file(filler).unwrap();
+    disk.free();
     store.commit(&[put(working(2000))], Due::New).unwrap();
     assert_eq!(fs::metadata(dir.join("reserve")).unwrap().len(), RESERVE);
     let kept = contents(&mut store).unwrap();
@@ -75,9 +63,9 @@ fn a_disk_that_is_full_from_the_start() {
     let Some(disk) = SmallDisk::mount(1 << 20) else { return };
     let dir = disk.path().join("tasks");
     fs::create_dir(&dir).unwrap();
-    let filler = fill(disk.path());
+    disk.fill();
     assert_eq!(Sqlite::open(&dir, RESERVE).err(), Some(StoreError::Full));
-    fs::remove_file(filler).unwrap();
+    disk.free();
     // There is room for the store and none for the reserve: nothing new is begun.
     let mut store = Sqlite::open(&dir, RESERVE).unwrap();
     assert_eq!(store.commit(&[put(working(1))], Due::New), Err(StoreError::Full));

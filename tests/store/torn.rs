@@ -6,6 +6,7 @@ use std::path::Path;
 use ceased::store::{Due, Sqlite, Store};
 use ceased_core::durable::StoreWrite;
 use ceased_tests::rng::Rng;
+use ceased_tests::wal;
 
 use crate::sample::{completed, delete, failed, put, working};
 use crate::{Contents, contents, copy, open};
@@ -69,6 +70,26 @@ fn a_log_cut_anywhere_is_a_whole_number_of_commits() {
             let found = contents(&mut open(torn.path())).unwrap();
             let (_, expected) = commits.iter().rev().find(|(end, _)| *end <= cut).unwrap();
             assert_eq!(&found, expected, "cut at {cut} of {whole}");
+        }
+    }
+}
+
+/// DUR-01: a commit that was being written, behind all that was synced, is not there at all.
+#[test]
+fn a_torn_tail_changes_nothing() {
+    let mut rng = Rng::new(3);
+    for _ in 0..12 {
+        let Crashed { dir, commits } = crashed(&mut rng);
+        let path = dir.path().join("tasks.db-wal");
+        let (end, expected) = commits.last().unwrap();
+        // The kit's reader of the log agrees with who wrote it, so what it leaves is plausible.
+        let valid = wal::valid_bytes(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(valid as u64, *end);
+        for _ in 0..12 {
+            let torn = tempfile::tempdir().unwrap();
+            copy(dir.path(), torn.path());
+            wal::tear(&torn.path().join("tasks.db-wal"), &mut rng).unwrap();
+            assert_eq!(&contents(&mut open(torn.path())).unwrap(), expected);
         }
     }
 }

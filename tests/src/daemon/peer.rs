@@ -172,6 +172,11 @@ impl Peer {
         }
     }
 
+    /// Lets go of the notifications that came so far.
+    pub fn forget_notes(&mut self) {
+        self.notes.clear();
+    }
+
     /// Waits until each of these calls has reported progress.
     pub fn wait_started(&mut self, calls: &[u64]) {
         let mut waiting: BTreeSet<u64> = calls.iter().copied().collect();
