@@ -145,17 +145,22 @@ pub(crate) fn spawn(exec: &Exec<'_>) -> io::Result<Spawned> {
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_idle(cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
+    let parent = rustix::process::getpid().as_raw_nonzero().get();
     match fork_into(Some(cgroup))? {
         Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         Forked::Child { in_cgroup } => {
             let entered = in_cgroup || enter(cgroup).is_ok();
-            // SAFETY: prctl, pause and _exit are async-signal-safe. The death signal keeps the
-            // idle process from outliving a caller that is killed while it looks.
+            // SAFETY: prctl, getppid, pause and _exit are async-signal-safe. The death signal
+            // keeps the idle process from outliving a caller that is killed while it looks; one
+            // that was killed before is not its parent any more.
             unsafe {
                 if !entered {
                     libc::_exit(127);
                 }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() != parent {
+                    libc::_exit(127);
+                }
                 loop {
                     libc::pause();
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ceased_tests::daemon::Peer;
+use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
 
 /// What a client was told of a task.
@@ -49,9 +49,19 @@ pub(crate) fn is_unstored(answer: &Value) -> bool {
     answer["error"]["code"] == -31006
 }
 
+/// As [`ask`], again and again while the store gives nothing: there is room for it now.
+fn ask_stored(peer: &mut Peer, method: &str, task: &str) -> Result<Value, String> {
+    let mut answer = Value::Null;
+    wait_until("the store gives what it has", || {
+        answer = ask(peer, method, &of_task(task)).unwrap_or_default();
+        !is_unstored(&answer)
+    });
+    if answer.is_null() { Err("the daemon is gone".to_owned()) } else { Ok(answer) }
+}
+
 /// Whether a task is what a client was told it is; otherwise what it is instead.
 pub(crate) fn compare(peer: &mut Peer, task: &str, told: &Told) -> Result<(), String> {
-    let state = ask(peer, "tasks/get", &of_task(task)).ok_or("the daemon is gone")?;
+    let state = ask_stored(peer, "tasks/get", task)?;
     let found = &state["result"];
     let differs = |what: &str, found: &Value| Err(format!("{what} of {task}, {told:?}: {found}"));
     if found["createdAt"] != told.created {
@@ -63,6 +73,6 @@ pub(crate) fn compare(peer: &mut Peer, task: &str, told: &Told) -> Result<(), St
         return differs("status", &state);
     }
     let Some(outcome) = &told.outcome else { return Ok(()) };
-    let found = ask(peer, "tasks/result", &of_task(task)).ok_or("the daemon is gone")?;
+    let found = ask_stored(peer, "tasks/result", task)?;
     if found == *outcome { Ok(()) } else { differs("outcome", &found) }
 }
