@@ -69,7 +69,8 @@ impl Place {
             format!("state_dir = {state:?}\nstore_reserve = {RESERVE:?}\nstore_retry = \"100ms\"");
         home.configure(&Config {
             daemon: &lines,
-            limits: "tasks_per_identity = 100000\nstored_tasks_per_identity = 1000000",
+            limits: "tasks_per_identity = 100000\nstored_tasks_per_identity = 1000000\n\
+                     task_ops_per_second = 1000000",
             tools: LARGE,
             ..Config::default()
         });
