@@ -76,14 +76,19 @@ fn is_looked_at(rig: &mut Rig, marker: &str) {
     rig.wait_ready(job);
     eventually("three of them", || carriers(marker).len() == 3);
     let never = JobId::new(9999);
-    rig.order(Order::Survey(SurveyId::new(7), vec![job, never]));
-    let Report::Surveyed { survey, processes } = rig.report() else { panic!("no survey") };
-    assert_eq!(survey, SurveyId::new(7));
-    let [(of, found)] = &processes[..] else { panic!("{processes:?}") };
-    assert_eq!(*of, job);
-    let mut names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["sh", "sleep", "sleep"]);
+    let mut found = Vec::new();
+    // Not before the last of them has become what it is to be.
+    eventually("each is told of by its name", || {
+        rig.order(Order::Survey(SurveyId::new(7), vec![job, never]));
+        let Report::Surveyed { survey, mut processes } = rig.report() else { panic!("no survey") };
+        assert_eq!((survey, processes.len()), (SurveyId::new(7), 1));
+        let (of, told) = processes.remove(0);
+        assert_eq!(of, job);
+        found = told;
+        let mut names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
+        names.sort_unstable();
+        names == ["sh", "sleep", "sleep"]
+    });
     let shell = found.iter().find(|process| process.name == "sh").unwrap();
     assert!(found.iter().any(|process| process.parent == shell.pid), "{found:?}");
     climb(rig, job, marker);
