@@ -58,21 +58,7 @@ impl Engine {
         }
     }
 
-    /// EXT-04: the task is cancelled at once, as in every dialect, if it has not ended; either way
-    /// the answer is the same.
-    pub(super) fn cancel_task_softly(&mut self, reply: Reply, params: Option<&RawValue>) {
-        let (id, reason) = match self.named_task(reply.conn, params) {
-            Ok(named) => named,
-            Err(error) => return self.fail(reply, &error),
-        };
-        if self.tasks.get(id).is_some_and(|task| !task.status.is_terminal()) {
-            self.cancel_live_task(reply.conn, id, reason);
-            self.reveal(reply, id, Form::Cancelled);
-        } else {
-            self.reveal(reply, id, Form::TooLate);
-        }
-    }
-
+    /// EXT-04: the answer to `tasks/cancel`, whether or not there was anything left to cancel.
     pub(super) fn acknowledge(&mut self, reply: Reply) {
         self.answer(reply, |json| {
             json.raw("{}");

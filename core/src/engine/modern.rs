@@ -52,7 +52,7 @@ impl Engine {
             }
             "tasks/get" => self.get_detailed_task(reply, params, &claim),
             "tasks/update" => self.update_task(reply, params),
-            "tasks/cancel" => self.cancel_task_softly(reply, params),
+            "tasks/cancel" => self.cancel_task(reply, params),
             // MOD-07: also what only a session has.
             _ => self.unknown_method(reply, method),
         }
