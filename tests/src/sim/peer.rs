@@ -10,6 +10,7 @@ use super::dialects;
 use super::fault::Fault;
 use super::generate::weighted;
 use super::judge::Judge;
+use super::repeats::Repeats;
 use super::server;
 use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
@@ -54,6 +55,7 @@ pub(super) struct Scene<'a> {
     pub(super) judge: &'a Judge,
     pub(super) conn: u64,
     pub(super) next_call: &'a mut u64,
+    pub(super) repeats: &'a mut Repeats,
 }
 
 impl Scene<'_> {
@@ -96,14 +98,10 @@ impl Peer {
     /// Puts one more line on the wire.
     pub(super) fn speak(
         &mut self,
-        rng: &mut Rng,
-        swarm: &Swarm,
-        judge: &Judge,
-        conn: u64,
-        next_call: &mut u64,
+        mut scene: Scene<'_>,
         say: Option<Say>,
     ) {
-        let mut scene = Scene { rng, swarm, judge, conn, next_call };
+        let swarm = scene.swarm;
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
         let line = if self.greeted == rude && self.speaks != Speaks::Acp {
             self.greet(&mut scene)
@@ -308,7 +306,6 @@ impl Peer {
         let number = *scene.next_call;
         *scene.next_call += 1;
         let tool = *scene.rng.pick(&TOOLS);
-        self.memory.called(number, tool);
         let mut params = json!({"name": tool, "arguments": {"n": number}});
         if !scene.rng.once_in(4) {
             params["arguments"]["text"] = "x".into();
@@ -324,6 +321,12 @@ impl Peer {
         if tool == "missing" {
             params["arguments"]["pad"] = "x".repeat(scene.rng.below(900)).into();
         }
+        let (number, tool) = if scene.swarm.keys > 0 && !scene.rng.once_in(3) {
+            self.once(scene, number, tool, &mut params)
+        } else {
+            (number, tool)
+        };
+        self.memory.called(number, tool);
         self.request(scene, "tools/call", &params)
     }
 
