@@ -14,6 +14,7 @@ use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 const ANN: Identity = Identity::User(1);
 const BOB: Identity = Identity::User(2);
@@ -37,12 +38,7 @@ fn world_of(limits: Limits, tasks: TaskPolicy) -> World {
         tool("patient", OnDisconnect::Grace(Duration::from_secs(5))),
         tool("detached", OnDisconnect::Detach),
     ];
-    let settings = Settings {
-        limits,
-        tasks,
-        catalog: Catalog::new(tools),
-        ..Settings::default()
-    };
+    let settings = Settings { limits, tasks, catalog: Catalog::new(tools), ..Settings::default() };
     World::made_of(Arc::new(settings), Rigged::default())
 }
 
@@ -421,4 +417,28 @@ fn a_shutdown_ends_waiting() {
         assert_eq!(answers.len(), count);
         assert!(answers.iter().all(|answer| answer["error"]["code"] == -31005), "{answers:?}");
     }
+}
+
+/// TSK-08, TSK-39: a key is forgotten with the task it stands for, whose id may come again.
+#[test]
+fn a_key_leads_to_no_other_task() {
+    let [key, id] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+    let settings = Settings {
+        catalog: Catalog::new([tool("work", OnDisconnect::Cancel)]),
+        ..Settings::default()
+    };
+    let mut w = World::made_of(Arc::new(settings), Rigged::new([key, id, id]));
+    let (ann, bob) = (w.open_as(ANN, NEWEST), w.open_as(BOB, NEWEST));
+    let as_task = r#","task":{"ttl":1000}"#;
+    w.send(ann, &line("a", "work", "k", "{}", as_task));
+    w.next(ann);
+    let job = w.last_started();
+    w.done(job, "x");
+    w.rest(ann);
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.sizes().tasks, 0);
+    w.send(bob, &line("a", "work", "b", "{}", as_task));
+    assert_eq!(w.next(bob)["result"]["task"]["taskId"], id.to_string());
+    w.send(ann, &line("b", "work", "k", "{}", as_task));
+    assert_ne!(w.next(ann)["result"]["task"]["taskId"], id.to_string());
 }

@@ -70,7 +70,6 @@ impl Engine {
             self.fail(reply, &ErrorObject::invalid_params(message));
             return Known::Dealt;
         }
-        self.forget_tasks_gone(&owner);
         let Some(id) = self.keyed.find(&owner, &request.key) else {
             return self.room_for_key(reply, &owner);
         };
@@ -111,15 +110,6 @@ impl Engine {
             return Known::New(reply);
         }
         Known::Dealt
-    }
-
-    /// Tasks that expired are remembered by no key.
-    fn forget_tasks_gone(&mut self, owner: &Identity) {
-        let gone = |call: &Keyed| matches!(call.progress, Progress::Task(task) if !self.tasks.contains(task));
-        let ids = self.keyed.of(owner).filter(|(_, call)| gone(call)).map(|(id, _)| id);
-        for id in ids.collect::<Vec<KeyedId>>() {
-            self.keyed.remove(id);
-        }
     }
 
     /// Remembers a call that was made just now as this job.
@@ -369,7 +359,8 @@ pub(super) fn check(engine: &Engine) {
                     assert!(waits, "a waiter waits");
                 }
             }
-            Progress::Task(_) => {
+            Progress::Task(task) => {
+                assert!(engine.tasks.contains(task), "a key is forgotten with its task");
                 assert!(call.waiters.is_empty() && call.timer.is_none());
             }
             Progress::Done(_) => {

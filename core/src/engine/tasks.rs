@@ -240,6 +240,7 @@ impl Engine {
             return;
         };
         self.counters.tasks_expired += 1;
+        self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";
