@@ -174,6 +174,10 @@ impl<'a> Generator<'a> {
                 waits.push((*conn, Say::Retry));
             }
             let identity = oracle.conns.get(conn).map(|conn| &conn.identity);
+            if let Some(identity) = identity.filter(|identity| oracle.is_missed(identity)) {
+                let is_joined = oracle.joined_task(identity).is_some();
+                waits.push((*conn, if is_joined { Say::CancelTask } else { Say::Call }));
+            }
             let asks =
                 |task: &&Task| task.status == "input_required" && Some(&task.owner) == identity;
             if oracle.tasks.iter().any(|task| asks(&task)) {

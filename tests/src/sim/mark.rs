@@ -90,6 +90,7 @@ pub enum Mark {
     RemoteHinted,
     RemotePolled,
     RemoteUnknown,
+    RepeatCut,
     ResultAfterCancel,
     ResultAtOnce,
     Retried,
@@ -124,7 +125,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 116] = [
+    pub const ALL: [Self; 117] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -211,6 +212,7 @@ impl Mark {
         Self::RemoteHinted,
         Self::RemotePolled,
         Self::RemoteUnknown,
+        Self::RepeatCut,
         Self::ResultAfterCancel,
         Self::ResultAtOnce,
         Self::Retried,

@@ -96,11 +96,7 @@ impl Peer {
     }
 
     /// Puts one more line on the wire.
-    pub(super) fn speak(
-        &mut self,
-        mut scene: Scene<'_>,
-        say: Option<Say>,
-    ) {
+    pub(super) fn speak(&mut self, mut scene: Scene<'_>, say: Option<Say>) {
         let swarm = scene.swarm;
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
         let line = if self.greeted == rude && self.speaks != Speaks::Acp {
@@ -331,7 +327,9 @@ impl Peer {
     }
 
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
-        let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
+        // What another waits for as well is cancelled rather than what nobody cares for.
+        let joined = (method == "tasks/cancel").then(|| Self::joined(scene)).flatten();
+        let id = joined.or_else(|| Self::task(scene).map(|(_, id)| id)).unwrap_or(UNKNOWN);
         self.request(scene, method, &json!({"taskId": id}))
     }
 

@@ -25,6 +25,13 @@ struct Call {
 pub(super) struct Repeats(VecDeque<Call>);
 
 impl Peer {
+    /// A task of one's own that a call became, and whose end somebody waits for who asked again.
+    pub(super) fn joined<'a>(scene: &Scene<'a>) -> Option<&'a str> {
+        let oracle = scene.judge.oracle.as_ref()?;
+        let own = &oracle.conns.get(&scene.conn)?.identity;
+        oracle.joined_task(own).and_then(|nonce| oracle.name_of(nonce))
+    }
+
     /// Gives a call a key, or makes it a repetition of an earlier one of the same identity: any of
     /// its connections may ask again. The number of the call it comes to, and its tool.
     pub(super) fn once(
@@ -41,7 +48,19 @@ impl Peer {
         let own = |call: &&Call| call.identity == identity && call.stateless == stateless;
         let mine: Vec<&Call> = scene.repeats.0.iter().filter(own).collect();
         if !mine.is_empty() && !scene.rng.once_in(3) {
-            let call = *scene.rng.pick(&mine);
+            // What goes on alone is asked for rather than what runs, and that than what is over.
+            let only = |wanted: &dyn Fn(u64) -> bool| -> Vec<&Call> {
+                mine.iter().copied().filter(|call| wanted(call.number)).collect()
+            };
+            let missed = only(&|number| oracle.is_some_and(|oracle| oracle.misses(number)));
+            let running = only(&|number| oracle.is_some_and(|oracle| oracle.runs(number)));
+            let anything = scene.rng.once_in(3);
+            let among = match (anything, missed.is_empty(), running.is_empty()) {
+                (true, ..) | (false, true, true) => &mine,
+                (false, false, _) => &missed,
+                (false, true, false) => &running,
+            };
+            let call = *scene.rng.pick(among);
             let token = params.pointer("/_meta/progressToken").cloned();
             *params = call.params.clone();
             if let Some(token) = token {

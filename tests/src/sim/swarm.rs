@@ -128,7 +128,7 @@ impl Swarm {
             ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
             keys,
             pause: 1_000_000 * 10_u64.pow(u32::try_from(rng.below(5)).unwrap_or(0)),
-            kinds: kinds(&mut rng, faults),
+            kinds: kinds(&mut rng, faults, (keys > 0).then_some(&mut more)),
             says: says(&mut rng, faults),
             settings: (0..reloads)
                 .map(|_| settings(&mut rng, faults, (keys > 0).then_some(&mut more)))
@@ -137,7 +137,8 @@ impl Swarm {
     }
 }
 
-fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
+/// With `more`, peers that are gone are missed.
+fn kinds(rng: &mut Rng, faults: Faults, more: Option<&mut Rng>) -> Vec<(Kind, usize)> {
     let mut kinds = vec![
         (Kind::Open, 4),
         (Kind::Speak, 20 + rng.below(40)),
@@ -157,6 +158,9 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
         if faults.has(fault) {
             kinds.push((kind, 1 + rng.below(most)));
         }
+    }
+    if let Some(more) = more.filter(|_| faults.has(Fault::Vanish)) {
+        kinds.push((Kind::Vanish, more.below(8)));
     }
     if !rng.once_in(3) {
         kinds.push((Kind::Ask, 5 + rng.below(30)));
@@ -291,7 +295,7 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
         },
         output_schema: command.then(|| r#"{"type":"object"}"#.into()),
         check: check.then(tools::wants_text),
-        on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(4) {
+        on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
             0 => OnDisconnect::Grace(millis(more, 10_000)),
             1 => OnDisconnect::Detach,
             _ => OnDisconnect::Cancel,

@@ -149,6 +149,41 @@ impl Oracle {
         runs.next().map(|job| job.nonce)
     }
 
+    /// Whether a run of the call with this number has not ended.
+    #[must_use]
+    pub fn runs(&self, number: u64) -> bool {
+        self.jobs.iter().any(|job| job.nonce % RUN == number && job.whose != For::Nobody)
+    }
+
+    /// Whether a run of the call with this number goes on without its connection.
+    #[must_use]
+    pub fn misses(&self, number: u64) -> bool {
+        let alone = |whose: &For| matches!(whose, For::Orphan | For::Task);
+        self.jobs.iter().any(|job| job.nonce % RUN == number && alone(&job.whose))
+    }
+
+    /// Whether something of this identity goes on without its connection, and can be asked for
+    /// again.
+    #[must_use]
+    pub fn is_missed(&self, identity: &str) -> bool {
+        let alone = |nonce: u64| {
+            let job = self.jobs.iter().find(|job| job.nonce == nonce);
+            job.is_some_and(|job| matches!(job.whose, For::Orphan | For::Task))
+        };
+        let missed = |call: &&Keyed| matches!(call.far, Far::Job(nonce) if alone(nonce));
+        self.keyed.iter().filter(missed).any(|call| call.owner == identity)
+    }
+
+    /// A task of this identity that a call became, and for whose job another request waits.
+    #[must_use]
+    pub fn joined_task(&self, identity: &str) -> Option<u64> {
+        let mut joined = self.keyed.iter().filter_map(|call| match call.far {
+            Far::Job(nonce) if call.owner == identity && !call.waiters.is_empty() => Some(nonce),
+            Far::Job(_) | Far::Task(_) | Far::Over(..) => None,
+        });
+        joined.find(|nonce| self.tasks.iter().any(|task| task.nonce == *nonce))
+    }
+
     /// What belongs to a task is forgotten with it.
     fn forget_tasks_gone(&mut self) {
         let tasks = &self.tasks;
@@ -264,6 +299,9 @@ impl Oracle {
     pub(super) fn cut_repeats(&mut self, nonce: u64, answer: &str) {
         if let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) {
             let call = self.keyed.remove(at);
+            if !call.waiters.is_empty() {
+                self.mark(Mark::RepeatCut);
+            }
             self.answer_repeats(call.waiters, answer);
         }
     }

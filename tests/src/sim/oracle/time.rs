@@ -71,7 +71,14 @@ impl Oracle {
         let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
         let remote = self.conns.values().flat_map(|conn| &conn.remote);
         let polls = remote.filter_map(|remote| remote.poll_timer);
-        jobs.chain(keyed).chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).chain(polls).min()
+        jobs.chain(keyed)
+            .chain(tasks)
+            .chain(conns)
+            .chain(drain)
+            .chain(parked)
+            .chain(calls)
+            .chain(polls)
+            .min()
     }
 
     pub(super) fn tick(&mut self) {
