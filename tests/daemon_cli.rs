@@ -89,26 +89,6 @@ fn wrong_use() {
     assert_eq!(daemon.status()["counters"]["jobsStarted"], 0);
 }
 
-/// `--timeout`: exit 124, and nothing runs on by then.
-#[test]
-fn a_timeout() {
-    let daemon = daemon();
-    for task in [false, true] {
-        let mark = marker();
-        let argument = format!("t={mark}");
-        let mut args = vec!["call", "--timeout", "500ms", "family", &argument];
-        if task {
-            args.push("--task");
-        }
-        let ran = exits(&daemon.home, 124, &args);
-        assert_none_left(&mark);
-        assert!(ran.err.contains("timed out after 500ms"), "{ran:?}");
-        assert!(ran.err.contains("processes are gone"), "{ran:?}");
-    }
-    let status = daemon.status();
-    assert_eq!(status["tasks"]["cancelled"], 1);
-}
-
 /// CAN-13: Ctrl-C is a cancel, exit 130, and the family is gone before the program is.
 #[test]
 fn ctrl_c() {

@@ -147,8 +147,19 @@ fn daemon() -> (Daemon, Peer) {
     (daemon, peer)
 }
 
+/// What a user is called on this machine; the number where there is no name.
+fn name_of(uid: u32) -> String {
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("uid:{uid}"))
+}
+
 fn who() -> String {
-    format!("uid:{}", rustix::process::getuid().as_raw())
+    name_of(rustix::process::getuid().as_raw())
 }
 
 fn line<'a>(text: &'a str, part: &str) -> &'a str {
@@ -190,8 +201,8 @@ fn ps() {
     });
     assert_none_left(&mark);
     assert!(!shown.contains("SIGTERM: no use"), "{shown}");
-    assert!(line(&shown, "SIGKILL").contains("0 left: no use"), "{shown}");
-    assert!(shown.contains("1 jobs stopped"), "{shown}");
+    assert!(line(&shown, ": no use").contains(" ended, 0 left in "), "{shown}");
+    assert!(shown.contains("cancels done: 1"), "{shown}");
 }
 
 /// CAN-13: live at 80x24; a cancel by its keys, from the confirmation to the receipt.
@@ -218,10 +229,76 @@ fn a_cancel_in_top() {
     let text =
         screen.wait("it is shown as cancelling", |text| text.contains("SIGTERM: ceased top"));
     assert!(line(&text, "SIGTERM:").contains("cancelling"), "{text}");
-    let text = screen.wait("it is shown as ceased", |text| text.contains("0 left: ceased top"));
+    let text = screen.wait("it is shown as ceased", |text| text.contains(", 0 left in "));
     assert!(text.contains("CEASED") && !text.contains("SIGTERM:"), "{text}");
+    assert!(line(&text, ", 0 left in ").contains("s: ceased top"), "{text}");
     assert_none_left(&mark);
+    // It stays, with its age, for whoever looks up a moment later.
+    let of_receipt =
+        |text: &str| text.lines().find(|line| line.contains(", 0 left in ")).map(str::to_owned);
+    screen.wait("it is still shown", |text| {
+        of_receipt(text).is_some_and(|line| line.contains("s ago ") && !line.contains(" 0."))
+    });
     assert!(!peer.answer(call)["result"]["isError"].is_null(), "its requestor was told");
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+}
+
+/// CAN-13: a person who has never seen it reads, from one screen of 80 columns and 24 lines and
+/// nothing else, what runs, for whom, since when, and whether the cancel is done.
+#[test]
+fn what_a_stranger_reads() {
+    let config = Config { daemon: "workers = 3", tools: STUBBORN, ..Config::default() };
+    let daemon = Daemon::start(&config);
+    let mut peer = daemon.peer();
+    let marks = [marker(), marker()];
+    let calls = marks.each_ref().map(|mark| {
+        let call = peer.call("stubborn", &json!({"t": mark}).to_string());
+        peer.wait_started(&[call]);
+        call
+    });
+    let other = daemon.peer_of(1);
+    let mut other_call = other.map(|mut other| {
+        let call = other.call("sleep", r#"{"ms":600000}"#);
+        other.result("ping", "{}");
+        (other, call)
+    });
+    let task = peer.create_task("sleep", r#"{"ms":600001}"#);
+    // One cancel is done, one is under way.
+    peer.cancel(calls[0]);
+    wait_until("the first has ceased", || daemon.home.run(&["ps"]).out.contains(", 0 left in "));
+    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], true);
+    screen.wait("it is shown", |text| text.contains("CANCEL DONE"));
+    peer.cancel(calls[1]);
+    let text = screen.wait("it is being cancelled", |text| text.contains("cancelling 0."));
+    eprintln!("{text}");
+    // What runs, for whom, since when: under these heads, in these words.
+    let heads = line(&text, "STARTED");
+    assert!(["JOB", "RUNS", "FOR", "STATE"].iter().all(|head| heads.contains(head)), "{heads}");
+    let job = line(&text, "cancelling 0.");
+    assert!(job.contains("stubborn") && job.contains(&who()) && job.contains("s ago"), "{job}");
+    assert!(job.contains("SIGTERM: test"), "how far, and why: {job}");
+    if other_call.is_some() {
+        let theirs =
+            text.lines().find(|line| line.contains(" sleep ") && line.contains(&name_of(1)));
+        assert!(theirs.is_some_and(|line| line.contains("ago  running")), "{text}");
+    }
+    let of_task = line(&text, &task[..8]);
+    assert!(of_task.contains("sleep") && of_task.contains("working, ttl 59m"), "{of_task}");
+    // Is the cancel done: of one it says so, of the other it does not.
+    let done = line(&text, ", 0 left in ");
+    assert!(done.contains("stubborn") && done.contains(" ended,"), "{done}");
+    assert!(line(&text, "survivors").contains("cancels done: 1") && text.contains("survivors 0"));
+    assert!(!text.contains("uid:1 "), "names, not numbers: {text}");
+    assert!(text.lines().all(|line| line.chars().count() <= usize::from(COLUMNS)), "{text}");
+    let text = screen.wait("both are done", |text| text.matches(", 0 left in ").count() == 2);
+    assert!(line(&text, "survivors").contains("cancels done: 2"), "{text}");
+    for mark in &marks {
+        assert_none_left(mark);
+    }
+    if let Some((other, call)) = &mut other_call {
+        other.cancel(*call);
+    }
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
 }

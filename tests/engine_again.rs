@@ -7,13 +7,14 @@ use std::time::Duration;
 use ceased_core::action::Why;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
-use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 const ANN: Identity = Identity::User(1);
 const BOB: Identity = Identity::User(2);
@@ -28,17 +29,16 @@ fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
 }
 
 fn world_with(limits: Limits) -> World {
+    world_of(limits, TaskPolicy::default())
+}
+
+fn world_of(limits: Limits, tasks: TaskPolicy) -> World {
     let tools = [
         tool("work", OnDisconnect::Cancel),
         tool("patient", OnDisconnect::Grace(Duration::from_secs(5))),
         tool("detached", OnDisconnect::Detach),
     ];
-    let settings = Settings {
-        limits,
-        tasks: TaskPolicy::default(),
-        catalog: Catalog::new(tools),
-        ..Settings::default()
-    };
+    let settings = Settings { limits, tasks, catalog: Catalog::new(tools), ..Settings::default() };
     World::made_of(Arc::new(settings), Rigged::default())
 }
 
@@ -325,6 +325,68 @@ fn a_call_becomes_a_task_when_its_peer_goes() {
     assert_eq!(w.steps(job).len(), 1);
 }
 
+/// TSK-24: a task that a call became is cancelled, or expires: its work stops whoever else waits
+/// for it, they are told why, and the key is free.
+#[test]
+fn a_cancelled_task_is_nobodys_any_more() {
+    for expires in [false, true] {
+        let tasks = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
+        let mut w = world_of(Limits::default(), tasks);
+        let one = w.open_as(ANN, NEWEST);
+        call(&mut w, one, "a", "detached", "k");
+        let job = w.last_started();
+        w.lose(one);
+        let other = w.open_as(ANN, NEWEST);
+        call(&mut w, other, "b", "detached", "k");
+        w.silent(other);
+        let code = if expires {
+            w.advance(tasks.default_ttl);
+            -31002
+        } else {
+            let tasks = w.result(other, "tasks/list", json!({}))["tasks"].take();
+            w.send(
+                other,
+                &json!({
+                    "jsonrpc": "2.0", "id": "c", "method": "tasks/cancel",
+                    "params": {"taskId": tasks[0]["taskId"]},
+                })
+                .to_string(),
+            );
+            -31001
+        };
+        let told = w.next(other);
+        assert_eq!((&told["id"], &told["error"]["code"]), (&json!("b"), &json!(code)));
+        assert_eq!(w.steps(job).len(), 1, "nobody keeps it from being stopped");
+        w.rest(other);
+        call(&mut w, other, "d", "detached", "k");
+        assert_ne!(w.last_started(), job);
+        w.stopped(job);
+        w.silent(other);
+    }
+}
+
+/// A call that its host cancels, or a person by its number, is answered and forgotten: who asks
+/// again starts anew.
+#[test]
+fn what_was_cancelled_is_not_remembered() {
+    let mut w = world();
+    let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+    call(&mut w, one, "a", "work", "k");
+    let job = w.last_started();
+    call(&mut w, other, "b", "work", "k");
+    w.result(other, "ceased/cancel", json!({"job": job.get()}));
+    w.stopped(job);
+    for (conn, id) in [(one, "a"), (other, "b")] {
+        let told = w.next(conn);
+        assert_eq!((&told["id"], &told["error"]["code"]), (&json!(id), &json!(-32603)));
+    }
+    call(&mut w, one, "c", "work", "k");
+    let anew = w.last_started();
+    assert_ne!(anew, job);
+    w.done(anew, "anew");
+    answered(&mut w, one, "c", "anew");
+}
+
 /// The default, as ever.
 #[test]
 fn a_call_is_cancelled_with_its_connection() {
@@ -355,4 +417,28 @@ fn a_shutdown_ends_waiting() {
         assert_eq!(answers.len(), count);
         assert!(answers.iter().all(|answer| answer["error"]["code"] == -31005), "{answers:?}");
     }
+}
+
+/// TSK-08, TSK-39: a key is forgotten with the task it stands for, whose id may come again.
+#[test]
+fn a_key_leads_to_no_other_task() {
+    let [key, id] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+    let settings = Settings {
+        catalog: Catalog::new([tool("work", OnDisconnect::Cancel)]),
+        ..Settings::default()
+    };
+    let mut w = World::made_of(Arc::new(settings), Rigged::new([key, id, id]));
+    let (ann, bob) = (w.open_as(ANN, NEWEST), w.open_as(BOB, NEWEST));
+    let as_task = r#","task":{"ttl":1000}"#;
+    w.send(ann, &line("a", "work", "k", "{}", as_task));
+    w.next(ann);
+    let job = w.last_started();
+    w.done(job, "x");
+    w.rest(ann);
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.sizes().tasks, 0);
+    w.send(bob, &line("a", "work", "b", "{}", as_task));
+    assert_eq!(w.next(bob)["result"]["task"]["taskId"], id.to_string());
+    w.send(ann, &line("b", "work", "k", "{}", as_task));
+    assert_ne!(w.next(ann)["result"]["task"]["taskId"], id.to_string());
 }

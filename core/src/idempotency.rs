@@ -90,6 +90,7 @@ pub(crate) struct KeyedCalls {
     calls: BTreeMap<KeyedId, Keyed>,
     by_key: BTreeMap<Identity, BTreeMap<Box<str>, KeyedId>>,
     by_job: BTreeMap<JobId, KeyedId>,
+    by_task: BTreeMap<TaskId, KeyedId>,
     next: u64,
 }
 
@@ -119,12 +120,6 @@ impl KeyedCalls {
         calls.fold((0, 0), |(count, bytes), call| (count + 1, bytes + call.bytes()))
     }
 
-    /// Every call of an identity.
-    pub(crate) fn of(&self, owner: &Identity) -> impl Iterator<Item = (KeyedId, &Keyed)> {
-        let ids = self.by_key.get(owner).into_iter().flat_map(BTreeMap::values);
-        ids.filter_map(|id| self.calls.get(id).map(|call| (*id, call)))
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyedId, &Keyed)> {
         self.calls.iter().map(|(id, call)| (*id, call))
     }
@@ -133,8 +128,10 @@ impl KeyedCalls {
     pub(crate) fn insert(&mut self, call: Keyed) {
         let id = KeyedId(self.next);
         self.next += 1;
-        if let Progress::Running(job) = call.progress {
-            self.by_job.insert(job, id);
+        match call.progress {
+            Progress::Running(job) => drop(self.by_job.insert(job, id)),
+            Progress::Task(task) => drop(self.by_task.insert(task, id)),
+            Progress::Done(_) => {}
         }
         self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
         self.calls.insert(id, call);
@@ -152,8 +149,10 @@ impl KeyedCalls {
     /// Forgets a call; its timer is the caller's to disarm.
     pub(crate) fn remove(&mut self, id: KeyedId) -> Option<Keyed> {
         let call = self.calls.remove(&id)?;
-        if let Progress::Running(job) = call.progress {
-            self.by_job.remove(&job);
+        match call.progress {
+            Progress::Running(job) => drop(self.by_job.remove(&job)),
+            Progress::Task(task) => drop(self.by_task.remove(&task)),
+            Progress::Done(_) => {}
         }
         if let Some(keys) = self.by_key.get_mut(&call.owner) {
             keys.remove(&call.key);
@@ -162,6 +161,13 @@ impl KeyedCalls {
             }
         }
         Some(call)
+    }
+
+    /// Forgets the call that is this task, which is gone: its id may come again (TSK-08).
+    pub(crate) fn forget_task(&mut self, task: TaskId) {
+        if let Some(id) = self.by_task.get(&task).copied() {
+            self.remove(id);
+        }
     }
 
     /// Its own agreements, for tests.
@@ -174,6 +180,10 @@ impl KeyedCalls {
         for (job, id) in &self.by_job {
             let call = self.calls.get(id).expect("a job's call exists");
             assert!(matches!(call.progress, Progress::Running(of) if of == *job));
+        }
+        for (task, id) in &self.by_task {
+            let call = self.calls.get(id).expect("a task's call exists");
+            assert!(matches!(call.progress, Progress::Task(of) if of == *task));
         }
     }
 }

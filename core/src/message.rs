@@ -137,7 +137,8 @@ impl<'a> Message<'a> {
             return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
         };
         if deeper_than(frame, depth_max) {
-            let message = format!("the frame nests deeper than {depth_max} levels");
+            let message =
+                format!("limit reached: json_depth = {depth_max}: the message nests deeper");
             return Self::invalid(None, code::PARSE_ERROR, message);
         }
         if frame.first() == Some(&b'[') {

@@ -71,6 +71,11 @@ pub(crate) fn user(written: &str) -> Result<u32, String> {
     Ok(uid)
 }
 
+/// What a user is called, if this machine knows.
+pub(crate) fn name_of(uid: u32) -> Option<String> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
 /// The number of a group, given by name or number.
 ///
 /// # Errors
@@ -105,6 +110,7 @@ mod tests {
 
     #[test]
     fn accounts_of_this_machine() {
+        assert_eq!(name_of(0).as_deref(), Some("root"));
         let root = Account::of(0).unwrap();
         assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
         assert!(root.groups.contains(&0) && root.home.is_absolute());

@@ -70,7 +70,6 @@ impl Engine {
             self.fail(reply, &ErrorObject::invalid_params(message));
             return Known::Dealt;
         }
-        self.forget_tasks_gone(&owner);
         let Some(id) = self.keyed.find(&owner, &request.key) else {
             return self.room_for_key(reply, &owner);
         };
@@ -111,15 +110,6 @@ impl Engine {
             return Known::New(reply);
         }
         Known::Dealt
-    }
-
-    /// Tasks that expired are remembered by no key.
-    fn forget_tasks_gone(&mut self, owner: &Identity) {
-        let gone = |call: &Keyed| matches!(call.progress, Progress::Task(task) if !self.tasks.contains(task));
-        let ids = self.keyed.of(owner).filter(|(_, call)| gone(call)).map(|(id, _)| id);
-        for id in ids.collect::<Vec<KeyedId>>() {
-            self.keyed.remove(id);
-        }
     }
 
     /// Remembers a call that was made just now as this job.
@@ -205,14 +195,46 @@ impl Engine {
     }
 
     /// A job has ended with this: whoever else waits for it is told, and who asks again will be.
-    pub(super) fn remember_outcome(&mut self, id: JobId, outcome: impl FnOnce() -> TaskOutcome) {
+    /// What was cancelled is forgotten, so that who asks again starts anew.
+    pub(super) fn remember_outcome(
+        &mut self,
+        id: JobId,
+        why: Option<Why>,
+        outcome: impl FnOnce() -> TaskOutcome,
+    ) {
         let Some(keyed) = self.keyed.of_job(id) else { return };
         let outcome = outcome();
+        let cancelled = why.is_some_and(|why| why != Why::TimedOut && !why.is_no_cancel());
+        if cancelled {
+            return self.forget_and_tell(keyed, &outcome);
+        }
         let at = self.now.at + self.settings.limits.keys_for;
         let Some(call) = self.keyed.get_mut(keyed) else { return };
         let waiters = mem::take(&mut call.waiters);
         self.timers.arm(&mut call.timer, Timer::Keyed(keyed), at);
         self.keyed.finish(keyed, outcome.clone());
+        self.answer_waiters(waiters, &outcome);
+    }
+
+    /// The task that a job works for was cancelled or is gone: the work is to stop, whoever else
+    /// waits for it, and they are told so.
+    pub(super) fn end_waiting(&mut self, job: JobId, error: &ErrorObject) {
+        if let Some(keyed) = self.keyed.of_job(job) {
+            self.forget_and_tell(keyed, &Err(error.clone()));
+        }
+    }
+
+    fn forget_and_tell(&mut self, id: KeyedId, outcome: &TaskOutcome) {
+        if let Some(call) = self.keyed.remove(id) {
+            self.answer_waiters(call.waiters, outcome);
+        }
+    }
+
+    fn answer_waiters(
+        &mut self,
+        waiters: BTreeMap<(ConnId, RequestId), Waiter>,
+        outcome: &TaskOutcome,
+    ) {
         for (conn, request) in waiters.into_keys() {
             let connection = self.connections.get_mut(&conn);
             let pending = connection.and_then(|c| c.requests.remove(&request));
@@ -337,7 +359,8 @@ pub(super) fn check(engine: &Engine) {
                     assert!(waits, "a waiter waits");
                 }
             }
-            Progress::Task(_) => {
+            Progress::Task(task) => {
+                assert!(engine.tasks.contains(task), "a key is forgotten with its task");
                 assert!(call.waiters.is_empty() && call.timer.is_none());
             }
             Progress::Done(_) => {

@@ -246,6 +246,7 @@ impl Engine {
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
         let Some(Task { job, waiters, .. }) = self.tasks.remove(id) else { return };
         self.journal.creating -= 1;
+        self.keyed.forget_task(id);
         if job.and_then(|job| self.remove_job(job)).is_some() {
             self.counters.jobs_never_started += 1;
         }

@@ -165,10 +165,12 @@ impl Engine {
             self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
         }
         let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
+        let told = error.clone();
         // The status notification and the waiters' answers go out with the change, the answer to
         // the cancel comes last: nobody can see another status after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(error));
         if let Some(job) = job {
+            self.end_waiting(job, &told);
             self.disown(job, Why::Requested);
         }
     }
@@ -238,13 +240,16 @@ impl Engine {
             return;
         };
         self.counters.tasks_expired += 1;
+        self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
+        let message = "the task expired before it ended: its ttl is over";
+        let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
+            self.end_waiting(job, &error);
             self.disown(job, Why::Expired);
         }
         self.store_removal(id);
-        let message = "the task expired before it ended: its ttl is over";
-        self.fail_waiters(waiters, &ErrorObject::new(code::TASK_EXPIRED, message));
+        self.fail_waiters(waiters, &error);
     }
 }

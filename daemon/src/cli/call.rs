@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::args::CallArgs;
 use super::display::Display;
-use super::stop::{Gone, Whose, announce, report, stop_call, wait_until_gone};
+use super::stop::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
 use super::{Backend, Exit, Failure, Io, arguments, format, reach};
 use crate::client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
@@ -117,7 +117,17 @@ fn plain(
         Err(stop) => {
             let reason = stop.reason(timeout);
             announce(&tool.name, &reason, io);
-            let gone = stop_call(client, call, &reason, io);
+            let gone = match stop {
+                Stop::User => stop_call(client, call, &reason, io),
+                Stop::Timeout(_) => {
+                    let (answer, gone) = stop_for_answer(client, call, &reason, io);
+                    if let Some(answer) = answer {
+                        // What it had said when its time was up. How it ended we know better.
+                        format::result(&answer, io)?;
+                    }
+                    gone
+                }
+            };
             report(&gone, client, io);
             Ok(stop.exit())
         }

@@ -3,9 +3,10 @@
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::args::ListArgs;
+use super::args::{DaemonArgs, ListArgs};
 use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, format, reach};
+use crate::accounts;
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
 /// Runs the command.
@@ -16,7 +17,7 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         format::raw(raw.get(), io)?;
         return Ok(Exit::Done);
     }
-    let status = read(&raw)?;
+    let status = read(&raw, &args.daemon)?;
     for (_, line) in status.summary() {
         writeln!(io.out, "{line}")?;
     }
@@ -38,8 +39,12 @@ pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
     }
 }
 
-/// What it means.
-pub(super) fn read(raw: &RawValue) -> Result<Status, Failure> {
-    serde_json::from_str(raw.get())
-        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))
+/// What it means, with the names of users where they are this machine's.
+pub(super) fn read(raw: &RawValue, daemon: &DaemonArgs) -> Result<Status, Failure> {
+    let mut status: Status = serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))?;
+    if daemon.tcp.is_none() {
+        status.name_users(accounts::name_of);
+    }
+    Ok(status)
 }

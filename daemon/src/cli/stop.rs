@@ -6,10 +6,11 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Io;
-use crate::client::{CallId, Client, Error, METHOD_NOT_FOUND};
+use crate::client::{CallId, Client, Error, INVALID_PARAMS, METHOD_NOT_FOUND};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -81,8 +82,8 @@ fn look(client: &mut Client, time: Duration) -> Result<Value, Error> {
         .map_err(|why| Error::Protocol(format!("ceased/status cannot be read ({why})")))
 }
 
-/// The jobs of `whose`, in words.
-fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
+/// The jobs of `whose`.
+fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value> {
     let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_meant = |job: &&Value| match whose {
         Whose::Task(id) => job["task"].as_str() == Some(id),
@@ -92,12 +93,17 @@ fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
         }
         Whose::Call(_) => job["connection"] == status["connection"],
     };
+    jobs.iter().filter(is_meant).collect()
+}
+
+/// The jobs of `whose`, in words.
+fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
     let in_words = |job: &Value| {
         let text =
             |key: &str| job[key].as_str().map_or_else(|| job[key].to_string(), str::to_owned);
         format!("job {} ({}, {})", text("job"), text("tool"), text("state"))
     };
-    jobs.iter().filter(is_meant).map(in_words).collect()
+    jobs_of(status, whose).into_iter().map(in_words).collect()
 }
 
 /// Says that something is being cancelled (CAN-13).
@@ -112,6 +118,52 @@ pub(super) fn stop_call(client: &mut Client, call: CallId, reason: &str, io: &mu
         Err(Error::Interrupted) => Gone::Left,
         Err(error) => Gone::Lost(error.to_string()),
     }
+}
+
+/// Stops a plain call whose answer is still wanted, since it holds what the tool has said so far,
+/// and waits until it is gone. A request that is cancelled is not answered; one whose job is stopped
+/// by its number (`ceased/cancel`) is. A server without that is told in MCP's own way.
+pub(super) fn stop_for_answer(
+    client: &mut Client,
+    call: CallId,
+    reason: &str,
+    io: &mut Io<'_>,
+) -> (Option<Box<RawValue>>, Gone) {
+    match stop_jobs(client, call, reason) {
+        Ok(()) => {}
+        Err(Error::Rpc(_)) => return (None, stop_call(client, call, reason, io)),
+        Err(Error::Interrupted) => return (None, Gone::Left),
+        Err(error) => return (None, Gone::Lost(error.to_string())),
+    }
+    let answer = match client.wait(call, Some(SAY_AFTER), &mut |_| {}) {
+        Err(Error::TimedOut(_)) => {
+            io.say("still stopping");
+            client.wait(call, Some(GONE_WITHIN.saturating_sub(SAY_AFTER)), &mut |_| {})
+        }
+        answer => answer,
+    };
+    match answer {
+        Ok(answer) => (Some(answer), wait_until_gone(client, Whose::Call(call), io)),
+        // What ends without having said anything.
+        Err(Error::Rpc(_)) => (None, wait_until_gone(client, Whose::Call(call), io)),
+        Err(Error::TimedOut(_)) => (None, stop_call(client, call, reason, io)),
+        Err(Error::Interrupted) => (None, Gone::Left),
+        Err(error) => (None, Gone::Lost(error.to_string())),
+    }
+}
+
+/// Has every job of a call stopped by its number. One that is unknown has just ended.
+fn stop_jobs(client: &mut Client, call: CallId, reason: &str) -> Result<(), Error> {
+    let status = look(client, GONE_WITHIN)?;
+    for job in jobs_of(&status, Whose::Call(call)) {
+        let params = json!({"job": job["job"], "reason": reason});
+        let id = client.send("ceased/cancel", params)?;
+        match client.wait(id, Some(GONE_WITHIN), &mut |_| {}) {
+            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {}
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
 }
 
 /// Tells the user what came of it.

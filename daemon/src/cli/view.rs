@@ -91,10 +91,10 @@ impl Status {
     /// anything behind.
     pub(super) fn summary(&self) -> [(Tone, String); 3] {
         let host = &self.host;
-        let whom = if self.operator { "everybody's" } else { "one's own only" };
+        let whom = if self.operator { "everybody's" } else { "your own" };
         let draining = if self.draining { ", shutting down" } else { "" };
         let first = format!(
-            "{} {}, process {}, up {}{draining}; you are {}, shown is {whom}",
+            "{} {}, pid {}, up {}{draining}; you: {}, seeing {whom} jobs",
             clean(&self.server),
             clean(&self.version),
             host.pid,
@@ -105,12 +105,12 @@ impl Status {
         let live = count("working") + count("input_required");
         let kept = count("total").saturating_sub(live);
         let second = format!(
-            "{} running, {} queued, {} cancelling; {live} tasks working, {kept} kept; {} connections",
+            "jobs: {} running, {} queued, {} cancelling; tasks: {live} working, {kept} ended; peers: {}",
             self.running, self.queued, self.cancelling, self.connections
         );
         let deaths = &host.cancel_to_death;
         let mut third = format!(
-            "{} jobs stopped, slowest {}; survivors {}",
+            "cancels done: {}, slowest {}; survivors {}",
             deaths.count,
             millis(deaths.longest_ms),
             host.survivors
@@ -150,7 +150,7 @@ impl Status {
             Sort::Tool => jobs.sort_by(|a, b| (&a.tool, a.job).cmp(&(&b.tool, b.job))),
             Sort::Who => jobs.sort_by(|a, b| (&a.identity, a.job).cmp(&(&b.identity, b.job))),
         }
-        rows.push(heading("JOB", "RUNS", "FOR", "SINCE", "STATE"));
+        rows.push(heading("JOB", "RUNS", "FOR", "STARTED", "STATE"));
         let before = rows.len();
         for job in jobs {
             let row = job.row();
@@ -206,8 +206,8 @@ impl Status {
                 "CEASED",
                 "RAN",
                 "FOR",
-                "AFTER",
-                "HOW IT WAS STOPPED, AND WHAT IS LEFT",
+                "ENDED",
+                "CANCEL DONE: PROCESSES ENDED, LEFT",
             ));
             rows.extend(shown);
         }
@@ -226,7 +226,13 @@ impl Status {
         let shown = tasks.into_iter().map(|task| task.row(job_of(task)));
         let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
         if !shown.is_empty() {
-            rows.push(heading("TASK", "RUNS", "FOR", "AGE", "STATE"));
+            rows.push(heading(
+                "TASK",
+                "RUNS",
+                "FOR",
+                "CREATED",
+                "STATE, HOW LONG IT IS KEPT (TTL)",
+            ));
             rows.extend(shown);
         }
     }
@@ -235,7 +241,7 @@ impl Status {
         let shown = self.peers.iter().map(Peer::row);
         let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
         if !shown.is_empty() {
-            rows.push(heading("CONN", "SPEAKS", "WHO", "SINCE", "REQUESTS"));
+            rows.push(heading("PEER", "SPEAKS MCP", "WHO", "CAME", "REQUESTS"));
             rows.extend(shown);
         }
     }
@@ -264,7 +270,7 @@ impl Job {
             "queued" => (Tone::Quiet, "queued: waits for a worker".into()),
             other => (Tone::Plain, other.to_owned()),
         };
-        let since = span(self.elapsed_ms);
+        let since = ago(self.elapsed_ms);
         let text = columns(&self.job.to_string(), &self.tool, &self.identity, &since, &state);
         Row { key: Some(Key::Job(self.job)), tone, text }
     }
@@ -325,7 +331,7 @@ impl Task {
             state.push_str(&format!(", ttl {}", span(left)));
         }
         let short = self.task.get(..8).unwrap_or(&self.task);
-        let text = columns(short, &self.tool, &self.identity, &span(self.age_ms), &state);
+        let text = columns(short, &self.tool, &self.identity, &ago(self.age_ms), &state);
         Row { key: Some(Key::Task(self.task.clone())), tone, text }
     }
 
@@ -351,7 +357,7 @@ impl Peer {
         if self.unsent_bytes > 0 {
             requests.push_str(&format!(", {} bytes unread", self.unsent_bytes));
         }
-        let since = span(self.elapsed_ms);
+        let since = ago(self.elapsed_ms);
         let text = columns(&self.connection, &self.protocol, &self.identity, &since, &requests);
         Row { key: Some(Key::Connection(self.connection.clone())), tone: Tone::Plain, text }
     }
@@ -369,11 +375,12 @@ impl Peer {
 impl Receipt {
     fn row(&self) -> Row {
         let why = self.reason.as_deref().unwrap_or(&self.why);
-        let count = self.processes_ended;
-        let how = format!("{}, {count} ended, {} left: {why}", self.stage, self.survivors);
+        let took = millis(self.died_after_ms);
+        let (ended, left) = (self.processes_ended, self.survivors);
+        let how = format!("{ended} ended, {left} left in {took}: {why}");
         let tone = if self.survivors > 0 { Tone::Bad } else { Tone::Good };
-        let after = millis(self.died_after_ms);
-        let text = columns(&self.job.to_string(), &self.tool, &self.identity, &after, &how);
+        let when = ago(self.ended_ago_ms);
+        let text = columns(&self.job.to_string(), &self.tool, &self.identity, &when, &how);
         Row { key: Some(Key::Receipt(self.job)), tone, text }
     }
 
@@ -382,7 +389,11 @@ impl Receipt {
             format!("job {} of {} ran {}", self.job, self.identity, self.tool),
             format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
             format!("last step: {}; {} processes ended", self.stage, self.processes_ended),
-            format!("the last of it died after {}", millis(self.died_after_ms)),
+            format!(
+                "the last of it died after {}, {}",
+                millis(self.died_after_ms),
+                ago(self.ended_ago_ms)
+            ),
             format!("survivors: {}", self.survivors),
         ]
     }
@@ -400,9 +411,9 @@ fn quiet(text: &str) -> Row {
 /// A line of five columns; the last takes what is left.
 fn columns(id: &str, what: &str, who: &str, since: &str, state: &str) -> String {
     let [id, what, who, state] = [id, what, who, state].map(clean);
-    let what = short(&what, 14);
+    let what = short(&what, 12);
     let who = short(&who, 10);
-    format!("{id:>8} {what:<14} {who:<10} {since:>7}  {state}").trim_end().to_owned()
+    format!("{id:>8} {what:<12} {who:<10} {since:>9}  {state}").trim_end().to_owned()
 }
 
 /// At most so many characters.
@@ -448,6 +459,11 @@ fn span(millis: u64) -> String {
         3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
+}
+
+/// When something was, for people.
+fn ago(millis: u64) -> String {
+    format!("{} ago", span(millis))
 }
 
 fn millis(millis: f64) -> String {

@@ -76,6 +76,7 @@ impl Config {
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
+        row("json_depth", limits.json_depth.to_string());
         row("inflight_per_connection", limits.inflight_per_connection.to_string());
         row("tasks_per_identity", limits.tasks_per_identity.to_string());
         row("stored_tasks_per_identity", limits.stored_tasks_per_identity.to_string());

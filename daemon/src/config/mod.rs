@@ -129,6 +129,8 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes of one message.
     pub message_bytes: usize,
+    /// How deep arrays and objects of one message may nest.
+    pub json_depth: usize,
     /// Unanswered requests of one connection.
     pub inflight_per_connection: usize,
     /// Tasks of one identity that are not terminal.

@@ -69,6 +69,7 @@ pub(super) struct Listen {
 pub(super) struct Limits {
     pub(super) connections: Option<Whole>,
     pub(super) message_bytes: Option<Spanned<Size>>,
+    pub(super) json_depth: Option<Whole>,
     pub(super) inflight_per_connection: Option<Whole>,
     pub(super) tasks_per_identity: Option<Whole>,
     pub(super) stored_tasks_per_identity: Option<Whole>,

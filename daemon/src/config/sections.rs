@@ -13,6 +13,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Longer than anything here is sensibly kept or waited for; far below what a clock can count.
 pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
+/// Less, and no call with arguments fits; more, and what reads messages gives up by itself.
+const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -40,6 +42,7 @@ impl Default for Limits {
         Self {
             connections: 1024,
             message_bytes: 16 << 20,
+            json_depth: 128,
             inflight_per_connection: 1024,
             tasks_per_identity: 256,
             stored_tasks_per_identity: 10_000,
@@ -267,14 +270,18 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     }
 }
 
-/// The limits on what tools ask and clients listen to; the others are the defaults.
+/// The limits on how messages nest, what tools ask and clients listen to; the others are the
+/// defaults.
 fn limits_of_input(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let key = |name| Key { table: "[limits]", name };
     let default = Limits::default();
+    let json_depth =
+        check.whole(key("json_depth"), raw.json_depth.as_ref(), default.json_depth, DEPTHS);
     let mut count = |name, raw: &Option<raw::Whole>, default| {
         check.whole(key(name), raw.as_ref(), default, 1..=100_000)
     };
     Limits {
+        json_depth,
         asks_per_job: count("asks_per_job", &raw.asks_per_job, default.asks_per_job),
         parked_per_identity: count(
             "parked_per_identity",

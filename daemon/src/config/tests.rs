@@ -89,6 +89,7 @@ fn every_key_is_taken() {
         [limits]
         connections = 2
         message_bytes = 4096
+        json_depth = 16
         inflight_per_connection = 3
         tasks_per_identity = 4
         stored_tasks_per_identity = 5
@@ -151,6 +152,7 @@ fn every_key_is_taken() {
         Limits {
             connections: 2,
             message_bytes: 4096,
+            json_depth: 16,
             inflight_per_connection: 3,
             tasks_per_identity: 4,
             stored_tasks_per_identity: 5,

@@ -116,6 +116,7 @@ pub(super) fn limits(config: &Config) -> Limits {
     let limits = &config.limits;
     Limits {
         frames: FrameLimits { frame_bytes_max: limits.message_bytes },
+        depth_max: limits.json_depth,
         connections_max: limits.connections,
         inflight_max: limits.inflight_per_connection,
         running_max: config.daemon.workers,

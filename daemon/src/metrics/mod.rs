@@ -7,7 +7,7 @@ mod histogram;
 mod text;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ceased_core::counters::Counters;
 use ceased_core::engine::Gauges;
@@ -34,7 +34,24 @@ pub(crate) struct Metrics {
     closed_bytes: (u64, u64),
     connections_accepted: u64,
     /// The latest receipts, newest last.
-    receipts: VecDeque<(Identity, CancelRecord)>,
+    receipts: VecDeque<Past>,
+}
+
+/// A job that was told to stop and has ended.
+#[derive(Debug)]
+struct Past {
+    owner: Identity,
+    ended: Instant,
+    record: CancelRecord,
+}
+
+/// As a view is told of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Told<'a> {
+    #[serde(flatten)]
+    record: &'a CancelRecord,
+    /// Milliseconds since it had ended.
+    ended_ago_ms: u64,
 }
 
 impl Metrics {
@@ -46,7 +63,8 @@ impl Metrics {
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }
-        self.receipts.push_back((owner.clone(), record.clone()));
+        let ended = Instant::now();
+        self.receipts.push_back(Past { owner: owner.clone(), ended, record: record.clone() });
     }
 
     pub(crate) fn note_refusal(&mut self, limit: &'static str) {
@@ -63,14 +81,20 @@ impl Metrics {
     }
 
     /// The latest receipts a viewer may see, newest first; everybody's for an operator.
-    pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<&CancelRecord> {
+    pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<Told<'_>> {
         let seen = |owner: &Identity| match viewer {
             None => true,
             // Nobody vouches for them: what one cancelled is no business of the others (TSK-40).
             Some(Identity::Anonymous) => false,
             Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
         };
-        self.receipts.iter().rev().filter(|(owner, _)| seen(owner)).map(|(_, r)| r).collect()
+        let ago = |past: &Past| past.ended.elapsed().as_millis();
+        let shown = self.receipts.iter().rev().filter(|past| seen(&past.owner));
+        let told = shown.map(|past| Told {
+            record: &past.record,
+            ended_ago_ms: u64::try_from(ago(past)).unwrap_or(u64::MAX),
+        });
+        told.collect()
     }
 }
 
@@ -107,7 +131,7 @@ pub(crate) struct HostStatus<'a> {
     refused_by_limit: &'a BTreeMap<&'static str, u64>,
     cancel_to_death: &'a Histogram,
     /// The latest ends of jobs that were told to stop, newest first.
-    receipts: Vec<&'a CancelRecord>,
+    receipts: Vec<Told<'a>>,
     /// The processes of each job.
     processes: BTreeMap<u64, Vec<crate::process::Process>>,
 }

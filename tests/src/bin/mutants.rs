@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 19] = [
+const SUITES: [Suite; 21] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -48,6 +48,8 @@ const SUITES: [Suite; 19] = [
     Suite::Target("engine_retry"),
     Suite::Target("engine_subscribe"),
     Suite::Target("engine_extension"),
+    Suite::Target("engine_again"),
+    Suite::Target("engine_fair"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),
     Suite::Target("engine_durable"),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
 use super::link::{Questions, call_char, state_char};
+use super::oracle::RUN;
 use super::peer::{Peer, Scene, TOOLS, UNKNOWN};
 use crate::rng::Rng;
 
@@ -198,7 +199,8 @@ impl Peer {
         else {
             return self.request(scene, "tools/list", &json!({}));
         };
-        let called = self.memory.called.iter().find(|(call, _)| *call == number);
+        let made = number % RUN;
+        let called = self.memory.called.iter().find(|(call, _)| *call == made);
         let tool = called.map_or_else(|| *scene.rng.pick(&TOOLS), |(_, tool)| *tool);
         let mut params = json!({
             "name": tool, "arguments": {"n": number, "text": "x"},

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ceased_core::acp::Speaker;
-use ceased_core::action::{Action, Closing};
+use ceased_core::action::{Action, Closing, Note};
 use ceased_core::call::{Answer, Caller};
 use ceased_core::engine::Sizes;
 use ceased_core::event::Identity;
@@ -92,8 +92,9 @@ impl Names for Book<'_> {
         let Some(nonce) = self.number_after(token, &["T #", "task #"]) else {
             return format!("?{id}");
         };
-        // An id that is long gone nobody remembers, and no honest generator repeats.
-        let before = self.names.insert(id.to_owned(), nonce);
+        // An id that is long gone nobody remembers, and no honest generator repeats; a key gives
+        // the same task again.
+        let before = self.names.insert(id.to_owned(), nonce).filter(|before| *before != nonce);
         let lives = self.oracle.tasks.iter().any(|task| Some(task.nonce) == before);
         assert!(!lives, "{id} is given twice (TSK-08)");
         self.oracle.name(nonce, id);
@@ -179,6 +180,7 @@ pub(super) fn compare(
             (*oracle, expected) = (other, second);
         }
     }
+    name_detached(&mut judge.names, oracle, &expected, actions);
     let mut heard = BTreeMap::new();
     for (conn, lines) in lines {
         let link = judge.links.get_mut(conn).expect("it is linked");
@@ -203,6 +205,29 @@ pub(super) fn compare(
     assert_eq!(deadline, oracle.deadline(), "the deadline after {input:?}");
     bounds(judge, input);
     validate(judge, lines);
+}
+
+/// Nobody is told of a task that a call became because its peer is gone, but the log.
+fn name_detached(
+    names: &mut BTreeMap<String, u64>,
+    oracle: &mut Oracle,
+    expected: &Expected,
+    actions: &[Action],
+) {
+    if expected.detached.is_empty() {
+        return;
+    }
+    let mut created = Vec::new();
+    for action in actions {
+        if let Action::Note(Note::TaskCreated { task, .. }) = action {
+            created.push(task.to_string());
+        }
+    }
+    assert_eq!(created.len(), expected.detached.len(), "calls become tasks");
+    for (id, nonce) in created.into_iter().zip(&expected.detached) {
+        oracle.name(*nonce, &id);
+        names.insert(id, *nonce);
+    }
 }
 
 /// Peers that are closed without what was written for them, with why.

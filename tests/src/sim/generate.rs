@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use super::fault::Fault;
 use super::judge::Judge;
 use super::oracle::Task;
-use super::peer::{Peer, Speaks, TOOLS};
+use super::peer::{Peer, Scene, Speaks, TOOLS};
+use super::repeats::Repeats;
 use super::step::{How, Op, Step, Then, Why, Wish};
 use super::swarm::{Kind, Say, Swarm};
 use crate::rng::Rng;
@@ -19,6 +20,7 @@ pub struct Generator<'a> {
     next_conn: u64,
     next_call: u64,
     next_ask: u64,
+    repeats: Repeats,
     /// What was asked last, and by which job if not by the host.
     asks: VecDeque<(Option<u64>, u64)>,
     at: u64,
@@ -38,6 +40,7 @@ impl<'a> Generator<'a> {
             next_conn: 1,
             next_call: 1,
             next_ask: 1,
+            repeats: Repeats::default(),
             asks: VecDeque::new(),
             at: 0,
             wall: WALL_START,
@@ -151,7 +154,9 @@ impl<'a> Generator<'a> {
             None => (self.peer()?, None),
         };
         let peer = self.peers.get_mut(&conn)?;
-        peer.speak(&mut self.rng, self.swarm, judge, conn, &mut self.next_call, say);
+        let (rng, swarm, next_call) = (&mut self.rng, self.swarm, &mut self.next_call);
+        let repeats = &mut self.repeats;
+        peer.speak(Scene { rng, swarm, judge, conn, next_call, repeats }, say);
         // Without delay what is said arrives at once.
         if self.swarm.faults.has(Fault::Delay) { None } else { self.hand_over(conn, usize::MAX) }
     }
@@ -169,6 +174,10 @@ impl<'a> Generator<'a> {
                 waits.push((*conn, Say::Retry));
             }
             let identity = oracle.conns.get(conn).map(|conn| &conn.identity);
+            if let Some(identity) = identity.filter(|identity| oracle.is_missed(identity)) {
+                let is_joined = oracle.joined_task(identity).is_some();
+                waits.push((*conn, if is_joined { Say::CancelTask } else { Say::Call }));
+            }
             let asks =
                 |task: &&Task| task.status == "input_required" && Some(&task.owner) == identity;
             if oracle.tasks.iter().any(|task| asks(&task)) {

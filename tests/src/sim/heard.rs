@@ -68,9 +68,11 @@ fn one(line: &str, message: &Value, names: &mut dyn Names) -> String {
             word.map(|word| format!(" {word}")).unwrap_or_default()
         };
         let (limit, source) = (said("/data/limit"), said("/data/source"));
+        let again = error.pointer("/data/retryAfterMs").and_then(Value::as_u64);
+        let again = again.map(|millis| format!(" {millis}ms")).unwrap_or_default();
         // The words of a cancelled request are the protocol's own (ACP-06).
         let words = if error["code"] == -32800 { said("/message") } else { String::new() };
-        return format!("{token}:E {}{words}{limit}{source}", error["code"]);
+        return format!("{token}:E {}{words}{limit}{again}{source}", error["code"]);
     }
     let result = message.get("result").unwrap_or_else(|| panic!("no message: {line}"));
     if let Some(kind) = result.get("resultType").and_then(Value::as_str) {

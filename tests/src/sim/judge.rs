@@ -52,6 +52,8 @@ pub struct Judge {
     beginnings: BTreeSet<u64>,
     pub(super) names: BTreeMap<String, u64>,
     pub(super) calls: Calls,
+    /// The jobs that were started, in order.
+    pub(super) starts: VecDeque<u64>,
     /// What the characters of steps that are no bytes came to, in order.
     pub(super) said: VecDeque<Vec<u8>>,
     turns: u64,
@@ -88,6 +90,7 @@ impl Judge {
             beginnings: BTreeSet::new(),
             names: BTreeMap::new(),
             calls: Calls::default(),
+            starts: VecDeque::new(),
             said: VecDeque::new(),
             turns: 0,
             settings: swarm.settings.clone(),
@@ -390,7 +393,7 @@ impl Judge {
     /// A job that starts gets its name.
     fn note(&mut self, action: &Action) {
         if let Action::Start { job, tool, arguments, .. } = action {
-            let nonce = number_in(arguments.get().as_bytes());
+            let nonce = self.name_started(number_in(arguments.get().as_bytes()));
             assert!(!self.nonces.contains_key(job), "{job} is started twice");
             self.jobs.insert(nonce, *job);
             self.nonces.insert(*job, nonce);
@@ -399,6 +402,14 @@ impl Judge {
                 self.beginnings.insert(nonce);
             }
         }
+    }
+
+    /// What to call a job that starts, whose arguments have this number; the second time the same.
+    fn name_started(&mut self, number: u64) -> u64 {
+        let Some(oracle) = &self.oracle else { return self.starts.pop_front().unwrap_or(number) };
+        let nonce = oracle.waiting_run(number).unwrap_or(number);
+        self.starts.push_back(nonce);
+        nonce
     }
 
     fn act(&mut self, action: &Action) {

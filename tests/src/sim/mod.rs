@@ -26,6 +26,7 @@ mod loosest;
 mod mint;
 mod party;
 mod peer;
+mod repeats;
 mod server;
 
 use std::any::Any;
@@ -153,6 +154,7 @@ pub fn run(run: Run) -> Result<(Outcome, Vec<Step>), Box<Failure>> {
     // E1, DET-01
     let mut again = Judge::new(&swarm, false, 0);
     again.said = std::mem::take(&mut judge.said);
+    again.starts = std::mem::take(&mut judge.starts);
     let second = caught(|| {
         steps.iter().for_each(|step| again.apply(step));
         again.finish();

@@ -10,6 +10,7 @@ use super::dialects;
 use super::fault::Fault;
 use super::generate::weighted;
 use super::judge::Judge;
+use super::repeats::Repeats;
 use super::server;
 use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
@@ -54,6 +55,7 @@ pub(super) struct Scene<'a> {
     pub(super) judge: &'a Judge,
     pub(super) conn: u64,
     pub(super) next_call: &'a mut u64,
+    pub(super) repeats: &'a mut Repeats,
 }
 
 impl Scene<'_> {
@@ -94,16 +96,8 @@ impl Peer {
     }
 
     /// Puts one more line on the wire.
-    pub(super) fn speak(
-        &mut self,
-        rng: &mut Rng,
-        swarm: &Swarm,
-        judge: &Judge,
-        conn: u64,
-        next_call: &mut u64,
-        say: Option<Say>,
-    ) {
-        let mut scene = Scene { rng, swarm, judge, conn, next_call };
+    pub(super) fn speak(&mut self, mut scene: Scene<'_>, say: Option<Say>) {
+        let swarm = scene.swarm;
         let rude = swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
         let line = if self.greeted == rude && self.speaks != Speaks::Acp {
             self.greet(&mut scene)
@@ -308,7 +302,6 @@ impl Peer {
         let number = *scene.next_call;
         *scene.next_call += 1;
         let tool = *scene.rng.pick(&TOOLS);
-        self.memory.called(number, tool);
         let mut params = json!({"name": tool, "arguments": {"n": number}});
         if !scene.rng.once_in(4) {
             params["arguments"]["text"] = "x".into();
@@ -324,11 +317,19 @@ impl Peer {
         if tool == "missing" {
             params["arguments"]["pad"] = "x".repeat(scene.rng.below(900)).into();
         }
+        let (number, tool) = if scene.swarm.keys > 0 && !scene.rng.once_in(3) {
+            self.once(scene, number, tool, &mut params)
+        } else {
+            (number, tool)
+        };
+        self.memory.called(number, tool);
         self.request(scene, "tools/call", &params)
     }
 
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
-        let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
+        // What another waits for as well is cancelled rather than what nobody cares for.
+        let joined = (method == "tasks/cancel").then(|| Self::joined(scene)).flatten();
+        let id = joined.or_else(|| Self::task(scene).map(|(_, id)| id)).unwrap_or(UNKNOWN);
         self.request(scene, method, &json!({"taskId": id}))
     }
 

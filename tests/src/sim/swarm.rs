@@ -1,13 +1,14 @@
 //! The swarm: which features and faults exist in a run at all, and how often. A uniform mixture
 //! of everything would hide what only shows where something is missing.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::acp::Offers;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 
 use super::dialects;
 use super::fault::{Fault, Faults};
@@ -83,6 +84,9 @@ pub struct Swarm {
     pub users: u32,
     /// Ids a peer uses for its requests, over and over.
     pub ids: u64,
+    /// Idempotency keys peers use, over and over; none when 0, and then no call outlives its
+    /// connection either.
+    pub keys: usize,
     /// The longest pause between two things, in nanoseconds.
     pub pause: u64,
     /// Kinds of steps with their weights.
@@ -110,6 +114,9 @@ impl Swarm {
             revisions.push("2025-11-25");
         }
         let reloads = if faults.has(Fault::Reload) { 3 } else { 1 };
+        // Drawn apart, so that the runs without any of it stay what they were.
+        let mut more = Rng::new(seed ^ 0xa9a1);
+        let keys = if more.once_in(2) { 1 + more.below(8) } else { 0 };
         Self {
             faults,
             peers: 2 + rng.below(6),
@@ -119,15 +126,19 @@ impl Swarm {
             revisions,
             users: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
             ids: if faults.has(Fault::DuplicateId) { 3 } else { 1_000_000 },
+            keys,
             pause: 1_000_000 * 10_u64.pow(u32::try_from(rng.below(5)).unwrap_or(0)),
-            kinds: kinds(&mut rng, faults),
+            kinds: kinds(&mut rng, faults, (keys > 0).then_some(&mut more)),
             says: says(&mut rng, faults),
-            settings: (0..reloads).map(|_| settings(&mut rng, faults)).collect(),
+            settings: (0..reloads)
+                .map(|_| settings(&mut rng, faults, (keys > 0).then_some(&mut more)))
+                .collect(),
         }
     }
 }
 
-fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
+/// With `more`, peers that are gone are missed.
+fn kinds(rng: &mut Rng, faults: Faults, more: Option<&mut Rng>) -> Vec<(Kind, usize)> {
     let mut kinds = vec![
         (Kind::Open, 4),
         (Kind::Speak, 20 + rng.below(40)),
@@ -147,6 +158,9 @@ fn kinds(rng: &mut Rng, faults: Faults) -> Vec<(Kind, usize)> {
         if faults.has(fault) {
             kinds.push((kind, 1 + rng.below(most)));
         }
+    }
+    if let Some(more) = more.filter(|_| faults.has(Fault::Vanish)) {
+        kinds.push((Kind::Vanish, more.below(8)));
     }
     if !rng.once_in(3) {
         kinds.push((Kind::Ask, 5 + rng.below(30)));
@@ -190,13 +204,15 @@ fn says(rng: &mut Rng, faults: Faults) -> Vec<(Say, usize)> {
     says
 }
 
-fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
+/// With `more`, calls may outlive their connection and be asked for again, and identities are held
+/// to their share.
+fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Settings> {
     let tight = |rng: &mut Rng, few: usize, usual: usize| {
         if rng.once_in(2) { 1 + rng.below(few) } else { usual }
     };
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let narrow = faults.has(Fault::StopReading) || rng.once_in(4);
-    let limits = Limits {
+    let mut limits = Limits {
         frames: FrameLimits { frame_bytes_max: if rng.once_in(6) { 400 } else { 4096 } },
         depth_max: 64,
         connections_max: tight(rng, 4, 64),
@@ -219,6 +235,13 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         cancelled_wait: millis(rng, 10_000),
         ..Limits::default()
     };
+    if let Some(more) = &mut more {
+        limits.keys_max = if more.once_in(3) { 1 + more.below(3) } else { 64 };
+        limits.keys_for = millis(more, 20_000);
+        limits.queued_per_identity_max = if more.once_in(2) { more.below(3) } else { usize::MAX };
+        let rate = NonZeroU32::new(1 + u32::try_from(more.below(8)).unwrap_or(0));
+        limits.task_ops_per_second = rate.filter(|_| more.once_in(2));
+    }
     let max_ttl = millis(rng, 100_000);
     let tasks = TaskPolicy {
         default_ttl: millis(rng, 20_000).min(max_ttl),
@@ -236,7 +259,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
         server,
         limits,
         tasks,
-        catalog: catalog(rng),
+        catalog: catalog(rng, more),
         services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
         acp: if rng.once_in(8) { Offers::default() } else { tools::offers() },
         operators: Vec::new(),
@@ -244,7 +267,7 @@ fn settings(rng: &mut Rng, faults: Faults) -> Arc<Settings> {
 }
 
 /// The tools of the kit with other patience, and sometimes one of them missing.
-fn catalog(rng: &mut Rng) -> Catalog {
+fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let missing = rng.below(30);
     let all = tools::catalog();
@@ -272,6 +295,11 @@ fn catalog(rng: &mut Rng) -> Catalog {
         },
         output_schema: command.then(|| r#"{"type":"object"}"#.into()),
         check: check.then(tools::wants_text),
+        on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
+            0 => OnDisconnect::Grace(millis(more, 10_000)),
+            1 => OnDisconnect::Detach,
+            _ => OnDisconnect::Cancel,
+        }),
         ..tools::tool(&name)
     }))
 }

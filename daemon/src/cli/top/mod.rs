@@ -12,7 +12,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
 
-use super::args::TopArgs;
+use super::args::{DaemonArgs, TopArgs};
 use super::{Backend, Exit, Failure, Io, ps, reach};
 use crate::client::{Client, Error, Interrupts};
 use screen::Theme;
@@ -35,7 +35,8 @@ pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     let every = args.every.unwrap_or(LOOK_EVERY).max(Duration::from_millis(100));
     let mut terminal = Terminal::take_over()?;
     let theme = Theme::of(std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
-    let mut top = Top { client: &mut session.client, state: State::default(), theme, every };
+    let (client, state, daemon) = (&mut session.client, State::default(), &args.daemon);
+    let mut top = Top { client, daemon, state, theme, every };
     top.run(&mut terminal.0)
 }
 
@@ -58,6 +59,7 @@ impl Drop for Terminal {
 
 struct Top<'a> {
     client: &'a mut Client,
+    daemon: &'a DaemonArgs,
     state: State,
     theme: Theme,
     every: Duration,
@@ -74,7 +76,7 @@ impl Top<'_> {
                     Err(Failure { exit: Exit::Cancelled, .. }) => return Ok(Exit::Done),
                     Err(failure) => return Err(failure),
                 };
-                self.state.show(ps::read(&raw)?);
+                self.state.show(ps::read(&raw, self.daemon)?);
                 look_at = Instant::now() + self.every;
             }
             terminal
@@ -118,7 +120,7 @@ impl Top<'_> {
 
     fn cancel(&mut self, job: u64) -> Result<(), Failure> {
         let said = match self.client.call("ceased/cancel", json!({"job": job, "reason": REASON})) {
-            Ok(_) => format!("job {job} was told to stop; it has ceased when it is gone from here"),
+            Ok(_) => format!("job {job} was told to stop; it is done when it stands under CEASED"),
             // It has ended meanwhile, or the daemon is an older one.
             Err(Error::Rpc(error)) => error.message,
             Err(error) => return Err(error.into()),

@@ -164,7 +164,7 @@ mod tests {
                     if (width, height) == (80, 24) {
                         let at = lines.iter().position(|line| line.starts_with('>'));
                         let text = at.map(|at| lines[at].as_str()).unwrap_or_default();
-                        assert!(text.contains(&format!(" {selected} a_tool_with_a…")), "{lines:?}");
+                        assert!(text.contains(&format!(" {selected} a_tool_with…")), "{lines:?}");
                     }
                 }
             }

@@ -24,6 +24,35 @@ pub(in crate::cli) struct Status {
     pub(in crate::cli) host: Host,
 }
 
+impl Status {
+    /// Calls users what `name_of` says they are called. For a daemon of this machine only: on
+    /// another the same numbers are other people.
+    pub(in crate::cli) fn name_users(&mut self, name_of: impl Fn(u32) -> Option<String>) {
+        let mut known: BTreeMap<u32, Option<String>> = BTreeMap::new();
+        let mut name = |identity: &str| {
+            let uid = identity.strip_prefix("uid:")?.parse::<u32>().ok()?;
+            known.entry(uid).or_insert_with(|| name_of(uid)).clone()
+        };
+        if let Some(name) = name(&self.identity) {
+            self.identity = format!("{name} ({})", self.identity);
+        }
+        let of_jobs = self
+            .jobs
+            .iter_mut()
+            .flat_map(|job| [Some(&mut job.identity), job.by.as_mut()].into_iter().flatten());
+        let of_receipts = self.host.receipts.iter_mut();
+        of_jobs
+            .chain(self.task_list.iter_mut().map(|task| &mut task.identity))
+            .chain(self.peers.iter_mut().map(|peer| &mut peer.identity))
+            .chain(of_receipts.flat_map(|receipt| [&mut receipt.identity, &mut receipt.by]))
+            .for_each(|identity| {
+                if let Some(name) = name(identity) {
+                    *identity = name;
+                }
+            });
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct Job {
@@ -103,6 +132,7 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) stage: String,
     pub(in crate::cli) processes_ended: u64,
     pub(in crate::cli) died_after_ms: f64,
+    pub(in crate::cli) ended_ago_ms: u64,
     pub(in crate::cli) survivors: u64,
 }
 

@@ -25,7 +25,7 @@ fn status() -> Status {
             "cancelToDeath": {"count": 9, "longestMs": 1002.4},
             "receipts": [{"identity": "uid:7", "by": "uid:7", "job": 0, "tool": "tree",
                 "why": "requested", "stage": "SIGKILL", "processes_ended": 6,
-                "died_after_ms": 1002.4, "survivors": 0}],
+                "died_after_ms": 1002.4, "ended_ago_ms": 12_000, "survivors": 0}],
             "processes": {"3": [
                 {"pid": 10, "parent": 1, "name": "sh"},
                 {"pid": 12, "parent": 11, "name": "sleep"},
@@ -40,31 +40,36 @@ fn status() -> Status {
 /// cancelled says what is left of it.
 #[test]
 fn the_whole_list() {
-    let rows = status().rows("", Sort::State, Trees::Whole);
+    let mut status = status();
+    status.name_users(|uid| (uid == 7).then(|| "ann".to_owned()));
+    let rows = status.rows("", Sort::State, Trees::Whole);
     let text: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
     assert_eq!(
         text,
         [
-            "     JOB RUNS           FOR          SINCE  STATE",
-            "       3 tree           uid:7         5.0s  cancelling 1.2s SIGTERM: eno\\u{1b}[2Jugh",
+            "     JOB RUNS         FOR          STARTED  STATE",
+            "       3 tree         ann         5.0s ago  cancelling 1.2s SIGTERM: eno\\u{1b}[2Jugh",
             "         └ 10 sh",
             "           ├ 11 sh",
             "           │ └ 12 sleep",
             "           └ 13 sleep",
-            "       1 count          uid:7        1m01s  [###-------] 30% 3/10 counting",
-            "       2 echo           uid:8         0.9s  queued: waits for a worker",
-            "  CEASED RAN            FOR          AFTER  HOW IT WAS STOPPED, AND WHAT IS LEFT",
-            "       0 tree           uid:7         1.0s  SIGKILL, 6 ended, 0 left: requested",
-            "    TASK RUNS           FOR            AGE  STATE",
-            "517228dd count          uid:7        1m01s  working [###-------] 30%, ttl 58m59s",
-            "    CONN SPEAKS         WHO          SINCE  REQUESTS",
-            "   c1024 2025-11-25     uid:7        1d01h  12 made, 1 unanswered",
+            "       1 count        ann        1m01s ago  [###-------] 30% 3/10 counting",
+            "       2 echo         uid:8       0.9s ago  queued: waits for a worker",
+            "  CEASED RAN          FOR            ENDED  CANCEL DONE: PROCESSES ENDED, LEFT",
+            "       0 tree         ann          12s ago  6 ended, 0 left in 1.0s: requested",
+            "    TASK RUNS         FOR          CREATED  STATE, HOW LONG IT IS KEPT (TTL)",
+            "517228dd count        ann        1m01s ago  working [###-------] 30%, ttl 58m59s",
+            "    PEER SPEAKS MCP   WHO             CAME  REQUESTS",
+            "   c1024 2025-11-25   ann        1d01h ago  12 made, 1 unanswered",
         ]
     );
     assert_eq!(rows[1].tone, Tone::Pending);
-    let [_, busy, verdict] = status().summary();
-    assert!(busy.1.starts_with("1 running, 1 queued, 1 cancelling"), "{}", busy.1);
-    assert_eq!(verdict, (Tone::Good, "9 jobs stopped, slowest 1.0s; survivors 0".into()));
+    // Within a line of a terminal, but for reasons, which may be as long as they like.
+    let mut short = rows.iter().filter(|row| row.tone != Tone::Pending);
+    assert!(short.all(|row| row.text.chars().count() <= 80), "{rows:?}");
+    let [_, busy, verdict] = status.summary();
+    assert!(busy.1.starts_with("jobs: 1 running, 1 queued, 1 cancelling"), "{}", busy.1);
+    assert_eq!(verdict, (Tone::Good, "cancels done: 9, slowest 1.0s; survivors 0".into()));
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Oracle {
             return self.answer(&asked, "E -32602");
         }
         self.mark(Mark::AcpServed);
-        self.admit(asked, service, &value, None, None, None);
+        self.admit(asked, service, &value, &Value::Null, None, None);
     }
 
     /// A notification of an ACP peer.

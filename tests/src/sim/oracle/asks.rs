@@ -68,7 +68,7 @@ impl Oracle {
         let Some(job) = self.job(nonce) else { return self.refuse_ask(asker, call, "NoJob") };
         let works = matches!(job.stage, Stage::Running | Stage::Lingering);
         let by_claim = to.is_none() && job.claim.is_some();
-        let refusal = if !works || job.whose == For::Nobody {
+        let refusal = if !works || matches!(job.whose, For::Nobody | For::Orphan) {
             Some("NoJob")
         } else if job.asks.len() >= max {
             Some("TooMany")

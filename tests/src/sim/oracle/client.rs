@@ -169,7 +169,6 @@ impl Oracle {
             }
         };
         self.mark(Mark::Served);
-        let token = params.pointer("/_meta/progressToken");
-        self.admit(asked, service, params, token, ttl, None);
+        self.admit(asked, service, params, &params["_meta"], ttl, None);
     }
 }

@@ -63,9 +63,12 @@ impl Oracle {
 
     /// Nobody wants the outcome of a job any more (J3).
     pub(super) fn disown(&mut self, nonce: u64, why: &'static str) {
+        if self.adopt(nonce) {
+            return;
+        }
         if let Some(job) = self.job(nonce) {
             job.whose = For::Nobody;
-            job.held = None;
+            (job.held, job.orphan) = (None, None);
             self.parked.retain(|parked| parked.job != Some(nonce));
             self.stop(nonce, why);
         }
@@ -169,18 +172,20 @@ impl Oracle {
             }
             return;
         }
+        let end = End::of(outcome, why);
+        let cancelled = why.is_some_and(|why| why != "TimedOut" && !is_no_cancel(why));
+        self.remember(nonce, &end.answer, cancelled);
         if let Some(held) = &job.held {
             self.mark(Mark::HeldBeforeAnswer);
             self.tell_for(job.conn, held.clone(), job.recalls());
         }
-        let end = End::of(outcome, why);
         let of_service = match job.whose {
             For::Request(_) => self.answer_of_service(nonce, job.conn, &job.tool, outcome, why),
-            For::Task | For::Retry | For::Nobody => None,
+            For::Task | For::Retry | For::Orphan | For::Nobody => None,
         };
         let answer = of_service.unwrap_or_else(|| end.answer.clone());
         match job.whose {
-            For::Nobody => {}
+            For::Nobody | For::Orphan => {}
             For::Retry => {
                 self.mark(Mark::ParkedOutcome);
                 self.keep_outcome(nonce, end.answer);
@@ -229,7 +234,7 @@ impl Oracle {
         if job.of_task {
             text.push_str(&format!(" #{nonce}"));
         }
-        let heard = !matches!(job.whose, For::Nobody | For::Retry);
+        let heard = !matches!(job.whose, For::Nobody | For::Retry | For::Orphan);
         if crowded {
             // Only the latest waits for a peer that does not read; for nobody it does not wait.
             job.held = heard.then_some(text);
@@ -266,7 +271,7 @@ impl Oracle {
             // Servers log to clients, never the other way.
             None => Some(conn.level).filter(|_| conn.client.is_none()),
         };
-        let wanted = !matches!(job.whose, For::Nobody | For::Retry);
+        let wanted = !matches!(job.whose, For::Nobody | For::Retry | For::Orphan);
         if !wanted || least.is_none_or(|least| level < least) || crowded {
             return self.mark(Mark::LogDropped);
         }
@@ -282,7 +287,7 @@ impl Job {
     fn recalls(&self) -> Option<&Id> {
         match &self.whose {
             For::Request(id) if self.claim.is_some() => Some(id),
-            For::Request(_) | For::Task | For::Retry | For::Nobody => None,
+            For::Request(_) | For::Task | For::Retry | For::Orphan | For::Nobody => None,
         }
     }
 }

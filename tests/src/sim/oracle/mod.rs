@@ -6,12 +6,14 @@
 
 mod able;
 mod acp;
+mod again;
 mod asks;
 mod calls;
 mod client;
 mod jobs;
 mod modern;
 mod parked;
+mod rates;
 mod remote;
 mod requests;
 mod state;
@@ -22,9 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::able::Able;
+use self::again::Keyed;
+pub(super) use self::again::RUN;
 use self::asks::Place;
 use self::calls::Out;
 use self::parked::Parked;
+use self::rates::Bucket;
 pub use self::requests::recalled_by;
 pub use self::state::Task;
 use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
@@ -47,6 +52,8 @@ pub struct Expected {
     pub recallable: BTreeMap<u64, Vec<(String, Id)>>,
     /// Orders to the host.
     pub orders: Vec<String>,
+    /// Calls that became tasks because their connection is gone, in this order.
+    pub detached: Vec<u64>,
 }
 
 /// See the [module](self).
@@ -68,6 +75,13 @@ pub struct Oracle {
     next_place: u64,
     /// Calls that wait for a retry.
     parked: Vec<Parked>,
+    /// Calls with a key.
+    keyed: Vec<Keyed>,
+    /// How often each call was run, by the number in its arguments.
+    runs: BTreeMap<u64, u64>,
+    next_run: u64,
+    /// How often who has asked about tasks lately.
+    buckets: BTreeMap<String, Bucket>,
     /// Calls the host made: where they are.
     host_calls: BTreeMap<u64, u64>,
     next_out: u64,
@@ -94,6 +108,10 @@ impl Oracle {
             names: BTreeMap::new(),
             next_place: 1,
             parked: Vec::new(),
+            keyed: Vec::new(),
+            runs: BTreeMap::new(),
+            next_run: 0,
+            buckets: BTreeMap::new(),
             host_calls: BTreeMap::new(),
             next_out: 1,
             drain: None,
@@ -339,12 +357,16 @@ impl Oracle {
     /// By their ids, whatever came first.
     fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>) {
         pending.sort_by(|one, other| one.id.cmp(&other.id));
+        // First, so that no job goes on for a request that ends as well.
+        for Pending { id, what, .. } in &pending {
+            if let What::Repeat(job) = what {
+                self.stop_waiting(*job, conn, id);
+            }
+        }
         for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
-                What::Job(job) => {
-                    self.mark(Mark::DisconnectStopsCall);
-                    self.disown(job, "Disconnected");
-                }
+                What::Job(job) => self.requestor_gone(job),
+                What::Repeat(_) => {}
                 What::Task(task) => self.forget_waiter(task, conn, &id),
                 What::Cancel => self.unlisten(conn, &id, listens),
             }

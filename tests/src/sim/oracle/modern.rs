@@ -135,8 +135,7 @@ impl Oracle {
                 return self.answer(&asked, "E -32021");
             }
         };
-        let token = params.pointer("/_meta/progressToken");
-        self.admit(asked, tool, &params["arguments"], token, ttl, Some(claim));
+        self.call_once(asked, tool, params, ttl, Some(claim));
     }
 
     /// EXT-02, EXT-03

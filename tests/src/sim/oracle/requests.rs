@@ -183,6 +183,9 @@ impl Oracle {
         if entry.client.is_some() {
             return self.request_of_server(asked, method, &value);
         }
+        if Self::is_rated(method) && self.is_too_often(&asked) {
+            return;
+        }
         if let Some(claim) = modern::claim_of(&value) {
             return self.stateless_request(asked, method, &value, claim);
         }
@@ -283,8 +286,7 @@ impl Oracle {
             self.mark(Mark::TaskMisuse);
             return self.answer(&asked, "E -32601");
         }
-        let token = params.pointer("/_meta/progressToken");
-        self.admit(asked, tool, &params["arguments"], token, ttl.flatten(), None);
+        self.call_once(asked, tool, params, ttl.flatten(), None);
     }
 
     /// A call of a tool that may be called like this; `ttl` is there when it is to be a task.
@@ -293,7 +295,7 @@ impl Oracle {
         asked: Asked,
         tool: &Tool,
         arguments: &Value,
-        token: Option<&Value>,
+        meta: &Value,
         ttl: Option<Option<u64>>,
         claim: Option<Claim>,
     ) {
@@ -305,14 +307,16 @@ impl Oracle {
             self.mark(Mark::QueueFull);
             return self.answer(&asked, "E -31003 queue");
         }
-        let nonce = arguments["n"].as_u64().expect("every call of the simulator has a number");
+        if self.is_past_share(&asked) {
+            return;
+        }
         let (wait, command) = match tool.ladder {
             Ladder::Handler { patience } => (nanos(patience), false),
             Ladder::Command { kill_grace } => (nanos(kill_grace), true),
         };
-        let token = token.map(Value::to_string);
+        let number = arguments["n"].as_u64().expect("every call of the simulator has a number");
         let mut job = Job {
-            nonce,
+            nonce: number,
             conn: asked.conn,
             owner: self.conns[&asked.conn].identity.clone(),
             whose: For::Task,
@@ -324,9 +328,11 @@ impl Oracle {
             wait,
             command,
             timeout: tool.timeout.map(nanos),
+            on_disconnect: tool.on_disconnect,
+            orphan: None,
             stage: Stage::Queued,
             timer: None,
-            token,
+            token: meta.get("progressToken").map(Value::to_string),
             last: None,
             held: None,
         };
@@ -338,6 +344,8 @@ impl Oracle {
             return;
         }
         job.whose = For::Request(asked.id.clone());
+        job.nonce = self.name_run(number);
+        let nonce = job.nonce;
         self.jobs.push(job);
         self.wait_for(asked, What::Job(nonce));
     }
@@ -381,6 +389,11 @@ impl Oracle {
                 let queued = self.jobs.iter().any(|other| other.nonce == job && !other.runs());
                 self.mark(if queued { Mark::CancelledInQueue } else { Mark::CancelledRunning });
                 self.disown(job, "Requested");
+            }
+            // The job goes on for those who asked before.
+            What::Repeat(job) => {
+                self.mark(Mark::JoinCancelled);
+                self.stop_waiting(job, conn, &id);
             }
             // CAN-15
             What::Task(task) => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ceased_core::event::{AfterInput, LogLevel};
+use ceased_core::tool::OnDisconnect;
 
 use super::able::Able;
 use super::acp::Party;
@@ -33,6 +34,8 @@ pub enum Ended {
 pub enum What {
     /// Its own job, by nonce.
     Job(u64),
+    /// Another's job, by nonce.
+    Repeat(u64),
     /// The end of a task, by nonce.
     Task(u64),
     /// Its cancel: it is a subscription (MOD-08).
@@ -118,6 +121,8 @@ pub(in crate::sim) enum For {
     Task,
     /// Whoever comes back with what it asked for (MOD-07).
     Retry,
+    /// Whoever asks for the same again in time.
+    Orphan,
     Nobody,
 }
 
@@ -150,6 +155,9 @@ pub struct Job {
     pub(super) wait: u64,
     pub(super) command: bool,
     pub(super) timeout: Option<u64>,
+    pub(super) on_disconnect: OnDisconnect,
+    /// When it is stopped if nobody asks again.
+    pub(super) orphan: Option<u64>,
     pub(super) stage: Stage,
     pub(super) timer: Option<u64>,
     pub(super) token: Option<String>,

@@ -33,20 +33,10 @@ impl Oracle {
 
     pub(super) fn create(&mut self, asked: &Asked, mut job: Job, ttl: Option<u64>) {
         let owner = self.conns[&asked.conn].identity.clone();
-        let limits = &self.settings.limits;
-        // TSK-36
-        let live = self.tasks.iter().filter(|t| t.owner == owner && !t.is_over()).count();
-        let stored = self.tasks.iter().filter(|t| t.owner == owner && t.is_over()).count();
-        let full = if live >= limits.live_tasks_max {
-            Some("tasks_per_identity")
-        } else if stored >= limits.stored_tasks_max {
-            Some("stored_tasks_per_identity")
-        } else if stored > 0 && limits.stored_bytes_max == 1 {
-            Some("stored_bytes_per_identity")
-        } else {
-            None
-        };
-        if let Some(limit) = full {
+        if self.is_too_often(asked) {
+            return;
+        }
+        if let Some(limit) = self.too_many_tasks(&owner) {
             self.mark(Mark::TooManyTasks);
             return self.answer(asked, &format!("E -31003 {limit}"));
         }
@@ -64,12 +54,55 @@ impl Oracle {
             // EXT-02: tasks tell nothing by themselves.
             (claim.log, job.token) = (None, None);
         }
+        job.nonce = self.name_run(job.nonce);
+        self.add_task(job.nonce, owner, ttl, running, creator);
+        self.jobs.push(job);
+        self.mark(Mark::TaskCreated);
+        let handle = self.handle(self.tasks.len() - 1, asked.modern);
+        self.answer(asked, &handle);
+    }
+
+    /// How a task is shown to whoever asked for it.
+    pub(super) fn handle(&self, at: usize, modern: bool) -> String {
+        let shown = self.show(at);
+        if !modern {
+            return format!("T {shown}");
+        }
+        // EXT-03
+        let outcome = self.tasks[at].outcome.as_deref().unwrap_or_default();
+        let said = self.tasks[at].status == "failed" && outcome.starts_with("R ");
+        let shown = if said { shown.replacen(" failed ", " completed ", 1) } else { shown };
+        format!("task {shown}")
+    }
+
+    /// TSK-36: which limit lets an identity have no further task.
+    pub(super) fn too_many_tasks(&self, owner: &str) -> Option<&'static str> {
+        let limits = &self.settings.limits;
+        let live = self.tasks.iter().filter(|t| t.owner == owner && !t.is_over()).count();
+        let stored = self.tasks.iter().filter(|t| t.owner == owner && t.is_over()).count();
+        if live >= limits.live_tasks_max {
+            Some("tasks_per_identity")
+        } else if stored >= limits.stored_tasks_max {
+            Some("stored_tasks_per_identity")
+        } else {
+            (stored > 0 && limits.stored_bytes_max == 1).then_some("stored_bytes_per_identity")
+        }
+    }
+
+    pub(super) fn add_task(
+        &mut self,
+        nonce: u64,
+        owner: String,
+        ttl: u64,
+        queued: bool,
+        creator: Option<u64>,
+    ) {
         self.tasks.push(Task {
-            nonce: job.nonce,
+            nonce,
             owner,
             // TSK-09
             status: "working",
-            message: if running { "queued".to_owned() } else { String::new() },
+            message: if queued { "queued".to_owned() } else { String::new() },
             created: self.wall,
             updated: self.wall,
             created_at: self.now,
@@ -83,11 +116,6 @@ impl Oracle {
             outcome: None,
         });
         self.next_place += 1;
-        self.jobs.push(job);
-        self.mark(Mark::TaskCreated);
-        let shown = self.show(self.tasks.len() - 1);
-        let form = if asked.modern { "task" } else { "T" };
-        self.answer(asked, &format!("{form} {shown}"));
     }
 
     /// The task named by `params`, if whoever asks may know of it (TSK-27, TSK-39).
@@ -176,6 +204,7 @@ impl Oracle {
     pub(super) fn cancel_live_task(&mut self, nonce: u64) {
         self.mark(Mark::TaskCancelled);
         self.end_task(nonce, "cancelled", "cancelled".to_owned(), "E -31001".to_owned());
+        self.cut_repeats(nonce, "E -31001");
         self.disown(nonce, "Requested");
     }
 
@@ -260,6 +289,7 @@ impl Oracle {
         self.forget_topic(nonce, &task.listeners);
         if !task.is_over() {
             self.mark(Mark::ExpiredWorking);
+            self.cut_repeats(nonce, "E -31002");
             self.disown(nonce, "Expired");
         }
         self.mark(Mark::Expired);
@@ -285,6 +315,7 @@ impl Oracle {
             }
             self.close_if_finished(conn);
         }
+        self.keyed.clear();
         let jobs: Vec<u64> = self.jobs.iter().map(|job| job.nonce).collect();
         for nonce in jobs {
             self.disown(nonce, "Shutdown");

@@ -2,7 +2,7 @@
 
 use ceased_core::event::AfterInput;
 
-use super::{Conn, Drain, Ended, Oracle, Out, nanos};
+use super::{Conn, Drain, Ended, Keyed, Oracle, Out, nanos};
 use crate::sim::mark::Mark;
 
 /// What is due; of what is due at the same moment the first goes first.
@@ -15,6 +15,10 @@ enum Due {
     Linger(u64),
     /// A parked call, by its state, which is how the engine orders them.
     Parked(String, u64),
+    /// A job whose connection is gone.
+    Orphan(u64),
+    /// What came of a call with a key, by its place among all there ever were.
+    Keyed(u64),
     /// A request of ours, by its connection and its place among all there ever were.
     Call(u64, u64),
     /// A task at a peer, by the request that created it.
@@ -42,6 +46,8 @@ impl Oracle {
             .chain(of_conn(|conn| conn.stall, Due::Stall))
             .chain(of_conn(|conn| conn.linger, Due::Linger))
             .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
+            .chain(self.jobs.iter().filter_map(|j| j.orphan.map(|at| (at, Due::Orphan(j.nonce)))))
+            .chain(self.keyed.iter().filter_map(|k| k.timer().map(|at| (at, Due::Keyed(k.place)))))
             .chain(self.conns.iter().flat_map(|(at, conn)| {
                 let timed = |out: &Out| out.timer.map(|due| (due, Due::Call(*at, out.number)));
                 let polls = conn.remote.iter().filter_map(|remote| {
@@ -56,7 +62,8 @@ impl Oracle {
     /// When the engine must be woken.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let jobs = self.jobs.iter().filter_map(|job| job.timer);
+        let jobs = self.jobs.iter().flat_map(|job| [job.timer, job.orphan]).flatten();
+        let keyed = self.keyed.iter().filter_map(Keyed::timer);
         let tasks = self.tasks.iter().map(|task| task.timer);
         let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
@@ -64,7 +71,14 @@ impl Oracle {
         let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
         let remote = self.conns.values().flat_map(|conn| &conn.remote);
         let polls = remote.filter_map(|remote| remote.poll_timer);
-        jobs.chain(tasks).chain(conns).chain(drain).chain(parked).chain(calls).chain(polls).min()
+        jobs.chain(keyed)
+            .chain(tasks)
+            .chain(conns)
+            .chain(drain)
+            .chain(parked)
+            .chain(calls)
+            .chain(polls)
+            .min()
     }
 
     pub(super) fn tick(&mut self) {
@@ -79,6 +93,8 @@ impl Oracle {
                 }
                 Due::Linger(conn) => self.linger_is_over(conn),
                 Due::Parked(_, nonce) => self.nobody_came_back(nonce),
+                Due::Orphan(nonce) => self.nobody_asked_again(nonce),
+                Due::Keyed(place) => self.forget_key(place),
                 Due::Call(conn, number) => self.call_is_overdue(conn, number),
                 Due::Poll(conn, number) => self.poll_is_due(conn, number),
                 Due::Kill => {

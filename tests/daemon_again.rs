@@ -1,0 +1,338 @@
+//! Clients that are gone, and those that ask again: what becomes of their calls in the real daemon,
+//! counted by what the tools leave behind.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ceased_tests::daemon::peer::request;
+use ceased_tests::daemon::{
+    Config, Daemon, Peer, Vitals, assert_none_left, carriers, marker, wait_until,
+};
+use serde_json::{Value, json};
+
+const LIMIT_REACHED: i64 = -31003;
+const INVALID_PARAMS: i64 = -32602;
+
+/// Each notes that it runs in a file that is named after its mark, and ends when it may.
+fn tools() -> String {
+    let tool = |name: &str, more: &str| {
+        format!(
+            r#"
+[[tool]]
+name = "{name}"
+command = ["sh", "-c", 'echo run >> "runs$1"; echo 1 >&3; while [ ! -e "go$1" ]; do sleep 0.02; done; echo "done $1"', "{name}", "{{t}}", "{{more}}"]
+run_as = "daemon"
+task_support = "optional"
+max_output = "64KiB"
+{more}
+[tool.input.t]
+type = "string"
+required = true
+[tool.input.more]
+type = "string"
+"#
+        )
+    };
+    [
+        tool("once", ""),
+        tool("patient", "on_disconnect = \"1h\""),
+        tool("hasty", "on_disconnect = \"300ms\""),
+        tool("kept", "on_disconnect = \"detach\""),
+    ]
+    .concat()
+}
+
+fn daemon_with(limits: &str) -> Daemon {
+    Daemon::start(&Config { limits, tools: &tools(), ..Config::default() })
+}
+
+/// How often the tool with this mark was run.
+fn runs(daemon: &Daemon, mark: &str) -> usize {
+    let path = daemon.home.path().join(format!("runs{mark}"));
+    fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+/// Those that run with this mark, and those to come, may end.
+fn let_go(daemon: &Daemon, mark: &str) {
+    fs::write(daemon.home.path().join(format!("go{mark}")), "").expect("a directory of our own");
+}
+
+/// A key no other test has.
+fn key() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("key {}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn params(tool: &str, key: &str, arguments: &Value) -> Value {
+    json!({"name": tool, "arguments": arguments, "_meta": {"ceased/idempotencyKey": key}})
+}
+
+/// Calls with a key, and does not wait.
+fn call(peer: &mut Peer, tool: &str, key: &str, mark: &str) -> u64 {
+    peer.request("tools/call", &params(tool, key, &json!({"t": mark})).to_string())
+}
+
+fn text(answer: &Value) -> &str {
+    let text = answer["result"]["content"][0]["text"].as_str();
+    text.unwrap_or_else(|| panic!("no result: {answer}"))
+}
+
+fn wait_running(daemon: &Daemon, mark: &str, times: usize) {
+    wait_until("it runs", || runs(daemon, mark) == times);
+}
+
+/// By default a call ends with its connection, however that ends.
+#[test]
+fn a_call_dies_with_its_connection() {
+    let daemon = daemon_with("");
+    let mark = marker();
+    let mut peer = daemon.peer();
+    call(&mut peer, "once", &key(), &mark);
+    wait_running(&daemon, &mark, 1);
+    drop(peer);
+    daemon.wait_until_no_job();
+    assert_none_left(&mark);
+    assert_eq!(daemon.status()["tasks"]["total"], 0);
+}
+
+fn the_task(peer: &mut Peer) -> Option<Value> {
+    let mut tasks = peer.result("tasks/list", "{}")["tasks"].take();
+    tasks.as_array_mut().and_then(Vec::pop)
+}
+
+/// `detach`: the call is a task of its requestor, whoever else is there; from any connection of
+/// theirs it can be waited for and cancelled. DUR-01: it is as durable as every other.
+#[test]
+fn a_call_becomes_a_task() {
+    let daemon = daemon_with("");
+    let [mark, other_mark, last_mark] = [marker(), marker(), marker()];
+    let mut peer = daemon.peer();
+    peer.call("kept", &format!(r#"{{"t":"{mark}"}}"#));
+    wait_running(&daemon, &mark, 1);
+    drop(peer);
+    let mut peer = daemon.peer();
+    let mut found = None;
+    wait_until("it is a task", || {
+        found = the_task(&mut peer);
+        found.is_some()
+    });
+    let task = found.take().expect("it was found");
+    assert_eq!(task["status"], "working");
+    if let Some(mut other) = daemon.peer_of(1) {
+        assert_eq!(the_task(&mut other), None, "it is nobody else's");
+    }
+    let wait = peer.request("tasks/result", &json!({"taskId": task["taskId"]}).to_string());
+    let_go(&daemon, &mark);
+    let answer = peer.answer(wait);
+    assert_eq!(text(&answer), format!("done {mark}\n"));
+    assert_eq!(runs(&daemon, &mark), 1);
+
+    // TSK-24: another is cancelled, also for who asked for the same by its key meanwhile.
+    let (key, mut gone) = (key(), daemon.peer());
+    call(&mut gone, "kept", &key, &other_mark);
+    wait_running(&daemon, &other_mark, 1);
+    drop(gone);
+    wait_until("it is a task", || {
+        found = the_task(&mut peer).filter(|task| task["status"] == "working");
+        found.is_some()
+    });
+    let again = call(&mut peer, "kept", &key, &other_mark);
+    let id = found.take().expect("it was found")["taskId"].take();
+    peer.result("tasks/cancel", &json!({"taskId": id}).to_string());
+    assert_eq!(peer.answer(again)["error"]["code"], -31001);
+    daemon.wait_until_no_job();
+    assert_none_left(&other_mark);
+
+    // A third is cut off by the daemon's death, and says so.
+    let mut gone = daemon.peer();
+    gone.call("kept", &format!(r#"{{"t":"{last_mark}"}}"#));
+    wait_running(&daemon, &last_mark, 1);
+    drop(gone);
+    wait_until("it is a task", || {
+        found = the_task(&mut peer).filter(|task| task["status"] == "working");
+        found.is_some()
+    });
+    let id = found.expect("it was found")["taskId"].take();
+    let daemon = Daemon::start_in(daemon.kill());
+    assert_none_left(&last_mark);
+    let view = daemon.peer().result("tasks/get", &json!({"taskId": id}).to_string());
+    assert_eq!(view["status"], "failed");
+    assert!(view["statusMessage"].as_str().is_some_and(|said| said.contains("interrupted")));
+}
+
+/// A grace: who comes back in time is answered by the same run; without anybody it ends.
+#[test]
+fn a_grace() {
+    let daemon = daemon_with("");
+    let (mark, key_one) = (marker(), key());
+    let mut peer = daemon.peer();
+    call(&mut peer, "patient", &key_one, &mark);
+    wait_running(&daemon, &mark, 1);
+    drop(peer);
+    wait_until("its connection is gone", || daemon.status()["connections"] == 1);
+    assert_eq!(daemon.status()["running"], 1, "it goes on");
+    let mut peer = daemon.peer();
+    let again = call(&mut peer, "patient", &key_one, &mark);
+    peer.result("ping", "{}");
+    let_go(&daemon, &mark);
+    assert_eq!(text(&peer.answer(again)), format!("done {mark}\n"));
+    assert_eq!(runs(&daemon, &mark), 1);
+
+    // Nobody comes back in time: it is stopped, and the key means nothing any more.
+    let (mark, key_two) = (marker(), key());
+    call(&mut peer, "hasty", &key_two, &mark);
+    wait_running(&daemon, &mark, 1);
+    drop(peer);
+    daemon.wait_until_no_job();
+    assert_none_left(&mark);
+    let mut peer = daemon.peer();
+    let anew = call(&mut peer, "hasty", &key_two, &mark);
+    wait_running(&daemon, &mark, 2);
+    let_go(&daemon, &mark);
+    assert_eq!(text(&peer.answer(anew)), format!("done {mark}\n"));
+}
+
+/// A client that timed out, or lost its connection, asks again with its key: there is one run,
+/// while it runs and after it has ended, and everybody who asked is answered.
+#[test]
+fn one_key_one_run() {
+    let daemon = daemon_with("");
+    let (mark, key) = (marker(), key());
+    let (mut peer, mut lost) = (daemon.peer(), daemon.peer());
+    call(&mut lost, "once", &key, &mark);
+    wait_running(&daemon, &mark, 1);
+    // It still waits for the first while it asks again, here and on another connection.
+    let again = [call(&mut peer, "once", &key, &mark), call(&mut peer, "once", &key, &mark)];
+    peer.result("ping", "{}");
+    // The first connection is lost: the work is the others' now.
+    drop(lost);
+    wait_until("it is gone", || daemon.status()["connections"] == 2);
+    // One of them is given up.
+    peer.cancel(again[0]);
+    peer.result("ping", "{}");
+    let_go(&daemon, &mark);
+    assert_eq!(text(&peer.answer(again[1])), format!("done {mark}\n"));
+    // After it is over, as often as one likes, on any connection.
+    for _ in 0..3 {
+        let mut other = daemon.peer();
+        let last = call(&mut other, "once", &key, &mark);
+        assert_eq!(text(&other.answer(last)), format!("done {mark}\n"));
+    }
+    assert_eq!(runs(&daemon, &mark), 1);
+    assert!(!peer.has_answer(again[0]), "CAN-08");
+    // A task is the same task.
+    let (mark, key) = (marker(), self::key());
+    let as_task = || {
+        let mut params = params("once", &key, &json!({"t": mark}));
+        params["task"] = json!({});
+        params.to_string()
+    };
+    let created = peer.result("tools/call", &as_task())["task"].take();
+    let repeated = daemon.peer().result("tools/call", &as_task())["task"].take();
+    assert_eq!(created["taskId"], repeated["taskId"]);
+    let_go(&daemon, &mark);
+    peer.result("tasks/result", &json!({"taskId": created["taskId"]}).to_string());
+    assert_eq!(peer.result("tools/call", &as_task())["task"]["status"], "completed");
+    assert_eq!(runs(&daemon, &mark), 1);
+}
+
+/// TSK-39: somebody else's key is another key. And a key means one call.
+#[test]
+fn whose_key_for_what() {
+    let daemon = daemon_with("");
+    let (mark, key) = (marker(), key());
+    let mut peer = daemon.peer();
+    let first = call(&mut peer, "once", &key, &mark);
+    wait_running(&daemon, &mark, 1);
+    for (tool, arguments) in [
+        ("once", json!({"t": mark, "more": "x"})),
+        ("once", json!({"t": "another"})),
+        ("patient", json!({"t": mark})),
+    ] {
+        let other = peer.request("tools/call", &params(tool, &key, &arguments).to_string());
+        let answer = peer.answer(other);
+        assert_eq!(answer["error"]["code"], INVALID_PARAMS, "{answer}");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(message.contains("used for another call"), "{message}");
+    }
+    assert_eq!(runs(&daemon, &mark), 1);
+    let Some(mut other) = daemon.peer_of(1) else { return };
+    let theirs = call(&mut other, "once", &key, &mark);
+    wait_running(&daemon, &mark, 2);
+    let_go(&daemon, &mark);
+    assert_eq!(text(&other.answer(theirs)), format!("done {mark}\n"));
+    assert_eq!(text(&peer.answer(first)), format!("done {mark}\n"));
+}
+
+/// What is over is forgotten after `idempotency_ttl`, and not what runs.
+#[test]
+fn keys_are_forgotten() {
+    let daemon = daemon_with("idempotency_ttl = \"200ms\"");
+    let (mark, key) = (marker(), key());
+    let mut peer = daemon.peer();
+    let first = call(&mut peer, "once", &key, &mark);
+    wait_running(&daemon, &mark, 1);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let again = call(&mut peer, "once", &key, &mark);
+    peer.result("ping", "{}");
+    let_go(&daemon, &mark);
+    for id in [first, again] {
+        assert_eq!(text(&peer.answer(id)), format!("done {mark}\n"));
+    }
+    assert_eq!(runs(&daemon, &mark), 1, "what runs is not forgotten");
+    wait_until("it is forgotten, and run again", || {
+        let anew = call(&mut peer, "once", &key, &mark);
+        assert_eq!(text(&peer.answer(anew)), format!("done {mark}\n"));
+        runs(&daemon, &mark) == 2
+    });
+}
+
+/// TSK-36: so many keys of one identity are remembered, and one more is refused by name; those that
+/// are known are still good, and so are the calls of others and those without a key.
+#[test]
+fn keys_are_bounded() {
+    let daemon = daemon_with("idempotency_keys_per_identity = 2\nidempotency_ttl = \"1h\"");
+    let mark = marker();
+    let_go(&daemon, &mark);
+    let mut peer = daemon.peer();
+    let keys = [key(), key(), key()];
+    for key in &keys[..2] {
+        let first = call(&mut peer, "once", key, &mark);
+        text(&peer.answer(first));
+    }
+    let third = call(&mut peer, "once", &keys[2], &mark);
+    let error = peer.answer(third)["error"].take();
+    assert_eq!(error["code"], LIMIT_REACHED, "{error}");
+    assert_eq!(error["data"], json!({"limit": "idempotency_keys_per_identity", "max": 2}));
+    let known = call(&mut peer, "once", &keys[0], &mark);
+    text(&peer.answer(known));
+    assert_eq!(runs(&daemon, &mark), 2);
+    let plain = peer.call("once", &format!(r#"{{"t":"{mark}"}}"#));
+    text(&peer.answer(plain));
+    if let Some(mut other) = daemon.peer_of(1) {
+        let theirs = call(&mut other, "once", &keys[2], &mark);
+        text(&other.answer(theirs));
+    }
+}
+
+/// Nothing builds up for clients that come, ask with a key and go, over and over.
+#[test]
+fn nothing_is_left_of_those_who_went() {
+    let daemon = daemon_with("idempotency_ttl = \"10ms\"");
+    let mark = marker();
+    let_go(&daemon, &mark);
+    daemon.wait_idle();
+    let before: Vitals = daemon.vitals();
+    for round in 0..30 {
+        let mut peer = daemon.peer();
+        let tool = ["once", "hasty"][round % 2];
+        peer.send(&request(
+            900,
+            "tools/call",
+            &params(tool, &key(), &json!({"t": mark})).to_string(),
+        ));
+    }
+    daemon.wait_idle();
+    assert!(carriers(&mark).is_empty());
+    before.wait_back(daemon.pid());
+}

@@ -1,0 +1,69 @@
+//! `ceased call --timeout`: the exit code, what is shown, and that nothing runs on.
+
+use ceased_tests::daemon::{Config, Daemon, Home, Ran, assert_none_left, marker, wait_until};
+
+/// A run that must exit like this.
+fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
+    let ran = home.run(args);
+    assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+    ran
+}
+
+/// `--timeout`: exit 124, and nothing runs on by then.
+#[test]
+fn a_timeout() {
+    let daemon = Daemon::start(&Config::default());
+    for task in [false, true] {
+        let mark = marker();
+        let argument = format!("t={mark}");
+        let mut args = vec!["call", "--timeout", "500ms", "family", &argument];
+        if task {
+            args.push("--task");
+        }
+        let ran = exits(&daemon.home, 124, &args);
+        assert_none_left(&mark);
+        assert!(ran.err.contains("timed out after 500ms"), "{ran:?}");
+        assert!(ran.err.contains("processes are gone"), "{ran:?}");
+    }
+    let status = daemon.status();
+    assert_eq!(status["tasks"]["cancelled"], 1);
+}
+
+/// What a tool has printed when its time is up is shown, and its progress was; then nothing of it
+/// runs on, with a daemon and without.
+#[test]
+fn a_timeout_shows_what_there_is() {
+    let tools = r#"
+[[tool]]
+name = "chatty"
+command = ["sh", "-c", 'echo so far; echo 1/3 begun >&3; sleep "$1" & wait', "chatty", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let alone = Home::new();
+    alone.configure(&Config { tools, ..Config::default() });
+    for home in [&daemon.home, &alone] {
+        let mark = marker();
+        let argument = format!("t={mark}");
+        let ran = exits(home, 124, &["call", "--timeout", "1s", "chatty", &argument]);
+        assert_none_left(&mark);
+        assert!(ran.out.starts_with("so far\n"), "{ran:?}");
+        assert!(ran.err.contains("progress 1/3 begun"), "{ran:?}");
+        assert!(ran.err.contains("timed out after 1s"), "{ran:?}");
+        assert!(ran.err.contains("processes are gone"), "{ran:?}");
+    }
+    // One that waits for its turn has said nothing.
+    let config = Config { daemon: "workers = 1", tools, ..Config::default() };
+    let daemon = Daemon::start(&config);
+    let mark = marker();
+    let mut peer = daemon.peer();
+    let first = peer.call("chatty", &format!(r#"{{"t":"{mark}"}}"#));
+    wait_until("it runs", || daemon.status()["running"] == 1);
+    let ran = exits(&daemon.home, 124, &["call", "--timeout", "300ms", "chatty", "t=1"]);
+    assert_eq!(ran.out, "", "{ran:?}");
+    assert!(ran.err.contains("timed out after 300ms"), "{ran:?}");
+    assert_eq!(daemon.status()["queued"], 0);
+    peer.cancel(first);
+}

@@ -1,0 +1,376 @@
+//! Calls whose requestor comes back: by an idempotency key, or because their connection is gone and
+//! they are not stopped for that.
+
+use ceased_core::tool::{OnDisconnect, Tool};
+use serde_json::Value;
+
+use super::modern::Claim;
+use super::requests::Asked;
+use super::{For, Oracle, What, nanos};
+use crate::sim::mark::Mark;
+use crate::slow::Id;
+
+/// What tells the runs of a call apart whose arguments are the same: its second run has the number
+/// of the call and this on top, and so on.
+pub(in crate::sim) const RUN: u64 = 1 << 24;
+
+/// The longest key.
+const KEY_MAX: usize = 128;
+
+/// What a call asks for; the same key must not mean anything else.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wish {
+    tool: String,
+    arguments: Value,
+    as_task: bool,
+    speaks_for_itself: bool,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Far {
+    /// Its job runs, or waits.
+    Job(u64),
+    /// It is a task.
+    Task(u64),
+    /// This came of it, and is remembered until then.
+    Over(String, u64),
+}
+
+/// A request that waits for the job of another.
+#[derive(Debug, Clone)]
+struct Waiter {
+    conn: u64,
+    id: Id,
+    claim: Option<Claim>,
+    token: Option<String>,
+}
+
+/// A call with a key.
+#[derive(Debug, Clone)]
+pub(in crate::sim) struct Keyed {
+    /// Its place among all there ever were.
+    pub(super) place: u64,
+    pub(super) far: Far,
+    owner: String,
+    key: String,
+    wish: Wish,
+    waiters: Vec<Waiter>,
+}
+
+impl Keyed {
+    /// When it is forgotten.
+    pub(super) const fn timer(&self) -> Option<u64> {
+        match self.far {
+            Far::Over(_, at) => Some(at),
+            Far::Job(_) | Far::Task(_) => None,
+        }
+    }
+}
+
+impl Oracle {
+    /// A `tools/call` of a tool that may be called like this: runs, unless its key says that the
+    /// same was asked for before.
+    pub(super) fn call_once(
+        &mut self,
+        asked: Asked,
+        tool: &Tool,
+        params: &Value,
+        ttl: Option<Option<u64>>,
+        claim: Option<Claim>,
+    ) {
+        let (arguments, meta) = (&params["arguments"], &params["_meta"]);
+        let Some(key) = meta.get("ceased/idempotencyKey") else {
+            return self.admit(asked, tool, arguments, meta, ttl, claim);
+        };
+        if tool.check.is_some() && !arguments["text"].is_string() {
+            return self.answer(&asked, "E -32602");
+        }
+        let owner = self.conns[&asked.conn].identity.clone();
+        let key = key.as_str().filter(|key| (1..=KEY_MAX).contains(&key.len()));
+        let Some(key) = key.filter(|_| owner != "anonymous") else {
+            self.mark(Mark::KeyUnusable);
+            return self.answer(&asked, "E -32602");
+        };
+        let wish = Wish {
+            tool: tool.name.to_string(),
+            arguments: arguments.clone(),
+            as_task: ttl.is_some(),
+            speaks_for_itself: claim.is_some(),
+        };
+        self.forget_tasks_gone();
+        let found = self.keyed.iter().position(|call| call.owner == owner && call.key == key);
+        if let Some(at) = found {
+            let token = meta.get("progressToken").map(Value::to_string);
+            return self.repeat(asked, at, &wish, claim, token);
+        }
+        let own = self.keyed.iter().filter(|call| call.owner == owner).count();
+        let limits = &self.settings.limits;
+        // The worlds know two bounds of bytes: none, and one that anything passes.
+        let full = if own >= limits.keys_max {
+            Some("idempotency_keys_per_identity")
+        } else {
+            (own > 0 && limits.stored_bytes_max == 1).then_some("stored_bytes_per_identity")
+        };
+        if let Some(limit) = full {
+            self.mark(Mark::KeysFull);
+            return self.answer(&asked, &format!("E -31003 {limit}"));
+        }
+        if self.keyed.iter().any(|call| call.key == key) {
+            self.mark(Mark::KeyOfAnother);
+        }
+        let before = self.next_run;
+        self.admit(asked, tool, arguments, meta, ttl, claim);
+        if self.next_run == before {
+            return;
+        }
+        let nonce = self.jobs.last().expect("it was admitted").nonce;
+        let far = if ttl.is_some() { Far::Task(nonce) } else { Far::Job(nonce) };
+        let (place, key) = (self.next_run, key.to_owned());
+        self.keyed.push(Keyed { place, far, owner, key, wish, waiters: Vec::new() });
+    }
+
+    /// The number of the next run of the call with this number in its arguments.
+    pub(super) fn name_run(&mut self, number: u64) -> u64 {
+        self.next_run += 1;
+        let runs = self.runs.entry(number).or_default();
+        let nonce = number + *runs * RUN;
+        *runs += 1;
+        if *runs > 1 {
+            self.mark(Mark::RunAgain);
+        }
+        nonce
+    }
+
+    /// The job that is started next of those whose arguments have this number.
+    #[must_use]
+    pub fn waiting_run(&self, number: u64) -> Option<u64> {
+        let mut runs = self.jobs.iter().filter(|job| !job.runs() && job.nonce % RUN == number);
+        runs.next().map(|job| job.nonce)
+    }
+
+    /// Whether a run of the call with this number has not ended.
+    #[must_use]
+    pub fn runs(&self, number: u64) -> bool {
+        self.jobs.iter().any(|job| job.nonce % RUN == number && job.whose != For::Nobody)
+    }
+
+    /// Whether a run of the call with this number goes on without its connection.
+    #[must_use]
+    pub fn misses(&self, number: u64) -> bool {
+        let alone = |whose: &For| matches!(whose, For::Orphan | For::Task);
+        self.jobs.iter().any(|job| job.nonce % RUN == number && alone(&job.whose))
+    }
+
+    /// Whether something of this identity goes on without its connection, and can be asked for
+    /// again.
+    #[must_use]
+    pub fn is_missed(&self, identity: &str) -> bool {
+        let alone = |nonce: u64| {
+            let job = self.jobs.iter().find(|job| job.nonce == nonce);
+            job.is_some_and(|job| matches!(job.whose, For::Orphan | For::Task))
+        };
+        let missed = |call: &&Keyed| matches!(call.far, Far::Job(nonce) if alone(nonce));
+        self.keyed.iter().filter(missed).any(|call| call.owner == identity)
+    }
+
+    /// A task of this identity that a call became, and for whose job another request waits.
+    #[must_use]
+    pub fn joined_task(&self, identity: &str) -> Option<u64> {
+        let mut joined = self.keyed.iter().filter_map(|call| match call.far {
+            Far::Job(nonce) if call.owner == identity && !call.waiters.is_empty() => Some(nonce),
+            Far::Job(_) | Far::Task(_) | Far::Over(..) => None,
+        });
+        joined.find(|nonce| self.tasks.iter().any(|task| task.nonce == *nonce))
+    }
+
+    /// What belongs to a task is forgotten with it.
+    fn forget_tasks_gone(&mut self) {
+        let tasks = &self.tasks;
+        self.keyed.retain(|call| match call.far {
+            Far::Task(nonce) => tasks.iter().any(|task| task.nonce == nonce),
+            Far::Job(_) | Far::Over(..) => true,
+        });
+    }
+
+    /// A key that is known.
+    fn repeat(
+        &mut self,
+        asked: Asked,
+        at: usize,
+        wish: &Wish,
+        claim: Option<Claim>,
+        token: Option<String>,
+    ) {
+        if self.keyed[at].wish != *wish {
+            self.mark(Mark::KeyMisused);
+            return self.answer(&asked, "E -32602");
+        }
+        match self.keyed[at].far.clone() {
+            Far::Over(answer, _) => {
+                self.mark(Mark::AnsweredAgain);
+                self.answer(&asked, &answer);
+            }
+            Far::Task(nonce) => {
+                self.mark(Mark::SameTaskAgain);
+                let at = self.tasks.iter().position(|task| task.nonce == nonce);
+                let handle = self.handle(at.expect("others are forgotten"), asked.modern);
+                self.answer(&asked, &handle);
+            }
+            Far::Job(nonce) => {
+                if self.is_full(&asked) {
+                    return;
+                }
+                let (conn, id) = (asked.conn, asked.id.clone());
+                let waiter = Waiter { conn, id, claim, token };
+                let job = self.job(nonce).expect("what is remembered as running runs");
+                match job.whose {
+                    For::Request(_) | For::Task => {
+                        self.mark(Mark::Joined);
+                        self.wait_for(asked, What::Repeat(nonce));
+                        let waiters = &mut self.keyed[at].waiters;
+                        waiters.push(waiter);
+                        waiters.sort_by(|a, b| (a.conn, &a.id).cmp(&(b.conn, &b.id)));
+                    }
+                    For::Orphan | For::Retry => {
+                        self.mark(Mark::CameBack);
+                        self.parked.retain(|parked| parked.job != Some(nonce));
+                        self.wait_for(asked, What::Job(nonce));
+                        self.work_for(nonce, waiter);
+                    }
+                    For::Nobody => unreachable!("what nobody wants is forgotten"),
+                }
+            }
+        }
+    }
+
+    /// A job works for another request from now on.
+    fn work_for(&mut self, nonce: u64, waiter: Waiter) {
+        let Waiter { conn, id, claim, token } = waiter;
+        let job = self.job(nonce).expect("it goes on");
+        (job.orphan, job.held) = (None, None);
+        // What it asked and was not told is said in the answer to the call.
+        job.asking |= claim.is_some();
+        (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, For::Request(id));
+    }
+
+    /// Whoever else waits for a job has it to itself; whether there is anybody.
+    pub(super) fn adopt(&mut self, nonce: u64) -> bool {
+        let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
+            return false;
+        };
+        if self.keyed[at].waiters.is_empty() {
+            self.keyed.remove(at);
+            return false;
+        }
+        self.mark(Mark::Inherited);
+        let heir = self.keyed[at].waiters.remove(0);
+        let pending = self.conns.get_mut(&heir.conn).expect("who waits is there");
+        let pending = pending.pending.iter_mut().find(|pending| pending.id == heir.id);
+        pending.expect("who waits has asked").what = What::Job(nonce);
+        self.work_for(nonce, heir);
+        true
+    }
+
+    /// A request waits for another's job no longer.
+    pub(super) fn stop_waiting(&mut self, nonce: u64, conn: u64, id: &Id) {
+        let of_job = self.keyed.iter_mut().filter(|call| call.far == Far::Job(nonce));
+        of_job.for_each(|call| call.waiters.retain(|w| (w.conn, &w.id) != (conn, id)));
+    }
+
+    /// A job has ended: who else waits for it is answered, and who asks again will be. What was
+    /// cancelled is forgotten.
+    pub(super) fn remember(&mut self, nonce: u64, answer: &str, cancelled: bool) {
+        let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
+            return;
+        };
+        let until = self.now.saturating_add(nanos(self.settings.limits.keys_for));
+        self.keyed[at].far = Far::Over(answer.to_owned(), until);
+        let waiters = std::mem::take(&mut self.keyed[at].waiters);
+        if cancelled {
+            self.mark(Mark::KeyOfCancelled);
+            self.keyed.remove(at);
+        }
+        self.answer_repeats(waiters, answer);
+    }
+
+    /// The task a job works for was cancelled, or expired: with it the wait of whoever asked for the
+    /// same.
+    pub(super) fn cut_repeats(&mut self, nonce: u64, answer: &str) {
+        if let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) {
+            let call = self.keyed.remove(at);
+            if !call.waiters.is_empty() {
+                self.mark(Mark::RepeatCut);
+            }
+            self.answer_repeats(call.waiters, answer);
+        }
+    }
+
+    fn answer_repeats(&mut self, waiters: Vec<Waiter>, answer: &str) {
+        for waiter in waiters {
+            let asked = self.take_pending(waiter.conn, &waiter.id).expect("a waiter waits");
+            self.mark(Mark::JoinAnswered);
+            self.answer(&asked, answer);
+            self.close_if_finished(waiter.conn);
+        }
+    }
+
+    pub(super) fn forget_key(&mut self, place: u64) {
+        self.mark(Mark::KeyForgotten);
+        self.keyed.retain(|call| call.place != place);
+    }
+
+    /// The connection a plain call came by is gone.
+    pub(super) fn requestor_gone(&mut self, nonce: u64) {
+        let waited_for = |keyed: &Keyed| keyed.far == Far::Job(nonce) && !keyed.waiters.is_empty();
+        let has_heir = self.keyed.iter().any(waited_for);
+        let Some(job) = self.job(nonce) else { return };
+        if has_heir || job.is_stopping() {
+            return self.disown(nonce, "Disconnected");
+        }
+        match job.on_disconnect {
+            OnDisconnect::Cancel => {
+                self.mark(Mark::DisconnectStopsCall);
+                self.disown(nonce, "Disconnected");
+            }
+            OnDisconnect::Grace(grace) => {
+                self.mark(Mark::Orphaned);
+                let until = self.now.saturating_add(nanos(grace));
+                let job = self.job(nonce).expect("it was there");
+                (job.whose, job.orphan) = (For::Orphan, Some(until));
+                (job.token, job.held) = (None, None);
+            }
+            OnDisconnect::Detach => self.detach(nonce),
+        }
+    }
+
+    pub(super) fn nobody_asked_again(&mut self, nonce: u64) {
+        self.mark(Mark::OrphanStopped);
+        self.job(nonce).expect("its timer was due").orphan = None;
+        self.disown(nonce, "Disconnected");
+    }
+
+    /// A call becomes a task of its owner, if there is room for one.
+    fn detach(&mut self, nonce: u64) {
+        let job = self.job(nonce).expect("it was there");
+        let (owner, queued) = (job.owner.clone(), !job.runs());
+        if owner == "anonymous" || self.too_many_tasks(&owner).is_some() {
+            self.mark(Mark::NotDetached);
+            return self.disown(nonce, "Disconnected");
+        }
+        self.mark(Mark::Detached);
+        let job = self.job(nonce).expect("it was there");
+        (job.whose, job.of_task) = (For::Task, true);
+        (job.token, job.held) = (None, None);
+        if let Some(claim) = &mut job.claim {
+            claim.log = None;
+        }
+        let needs_input = job.needs_input();
+        let ttl = nanos(self.settings.tasks.default_ttl);
+        self.add_task(nonce, owner, ttl, queued, None);
+        self.expected.detached.push(nonce);
+        if needs_input {
+            self.change_task(nonce, "working", "input_required");
+        }
+    }
+}
