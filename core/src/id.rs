@@ -253,6 +253,11 @@ impl RequestState {
     pub fn parse(text: &str) -> Option<Self> {
         TaskId::parse(text).map(|id| Self(id.uuid()))
     }
+
+    /// The UUID inside.
+    pub(crate) const fn uuid(self) -> Uuid {
+        self.0
+    }
 }
 
 impl fmt::Debug for RequestState {

@@ -9,7 +9,7 @@ use crate::claim::Terms;
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::time::Instant;
+use crate::timer::Armed;
 
 /// Longest idempotency key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 128;
@@ -17,6 +17,12 @@ pub(crate) const KEY_BYTES_MAX: usize = 128;
 /// A keyed call, by a number that no other has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyedId(u64);
+
+impl KeyedId {
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}
 
 /// What a call asks for: the same key must not mean another thing.
 #[derive(Debug)]
@@ -70,7 +76,7 @@ pub(crate) struct Keyed {
     /// Requests that asked for the same while it ran, but for the one it runs for.
     pub(crate) waiters: BTreeMap<(ConnId, RequestId), Waiter>,
     /// When what came of it is forgotten.
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
 }
 
 impl Keyed {

@@ -12,6 +12,7 @@ use crate::claim::Terms;
 use crate::event::Identity;
 use crate::id::{AskId, ConnId, RequestId, RequestState, TaskId};
 use crate::time::Instant;
+use crate::timer::Armed;
 use crate::tool::{Step, Tool};
 
 /// One piece of work.
@@ -35,11 +36,11 @@ pub(crate) struct Job {
     /// What it asked a peer and has not been told the answer of.
     pub(crate) asks: BTreeMap<AskId, Asked>,
     /// When it is stopped if nobody asks for it again.
-    pub(crate) orphan_timer: Option<Instant>,
+    pub(crate) orphan_timer: Option<Armed>,
     /// Who wished it to stop, first.
     pub(crate) cancel: Option<Cancel>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
 }
 
 impl Job {

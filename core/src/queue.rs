@@ -3,7 +3,7 @@
 //! Whoever asks for much waits for the own jobs, not for those of others: after a job of one
 //! identity the next one is of the next identity that has any, round and round.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, VecDeque};
 use core::ops::Bound::{Excluded, Unbounded};
 
 use crate::event::Identity;
@@ -12,8 +12,10 @@ use crate::id::JobId;
 /// Jobs that wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Ids grow, so the order within a lane is the order of arrival. No lane is empty.
-    lanes: BTreeMap<Identity, BTreeSet<JobId>>,
+    /// Sorted: ids grow, so the order within a lane is the order of arrival. No lane is empty.
+    lanes: BTreeMap<Identity, VecDeque<JobId>>,
+    /// The memory of the lane that became empty last.
+    spare: VecDeque<JobId>,
     len: usize,
     /// Whose turn was last.
     last: Option<Identity>,
@@ -24,20 +26,28 @@ impl Queue {
     pub(crate) fn push(&mut self, owner: &Identity, job: JobId) {
         let lane = match self.lanes.get_mut(owner) {
             Some(lane) => lane,
-            None => self.lanes.entry(owner.clone()).or_default(),
+            None => {
+                let lane = core::mem::take(&mut self.spare);
+                self.lanes.entry(owner.clone()).or_insert(lane)
+            }
         };
-        self.len += usize::from(lane.insert(job));
+        // What was held back may come after what was asked for later.
+        if let Err(place) = lane.binary_search(&job) {
+            lane.insert(place, job);
+            self.len += 1;
+        }
     }
 
     /// Takes a job out of it; false when it is not in it.
     pub(crate) fn remove(&mut self, owner: &Identity, job: JobId) -> bool {
         let Some(lane) = self.lanes.get_mut(owner) else { return false };
-        let found = lane.remove(&job);
+        let Ok(place) = lane.binary_search(&job) else { return false };
+        lane.remove(place);
         if lane.is_empty() {
-            self.lanes.remove(owner);
+            self.spare = self.lanes.remove(owner).unwrap_or_default();
         }
-        self.len -= usize::from(found);
-        found
+        self.len -= 1;
+        true
     }
 
     /// Takes the job whose turn it is.
@@ -47,7 +57,7 @@ impl Queue {
             .as_ref()
             .and_then(|last| self.lanes.range((Excluded(last), Unbounded)).next());
         let (owner, lane) = after.or_else(|| self.lanes.first_key_value())?;
-        let (owner, job) = (owner.clone(), *lane.first()?);
+        let (owner, job) = (owner.clone(), *lane.front()?);
         self.remove(&owner, job);
         self.last = Some(owner);
         Some(job)
@@ -65,12 +75,12 @@ impl Queue {
 
     /// How many jobs of one identity wait.
     pub(crate) fn len_of(&self, owner: &Identity) -> usize {
-        self.lanes.get(owner).map_or(0, BTreeSet::len)
+        self.lanes.get(owner).map_or(0, VecDeque::len)
     }
 
     /// Whether a job waits.
     pub(crate) fn contains(&self, owner: &Identity, job: JobId) -> bool {
-        self.lanes.get(owner).is_some_and(|lane| lane.contains(&job))
+        self.lanes.get(owner).is_some_and(|lane| lane.binary_search(&job).is_ok())
     }
 
     /// Its own agreements, for tests.
@@ -78,9 +88,10 @@ impl Queue {
     /// # Panics
     /// When one is broken.
     pub(crate) fn check(&self) {
-        let lens = self.lanes.values().map(BTreeSet::len);
+        let lens = self.lanes.values().map(VecDeque::len);
         assert_eq!(lens.clone().sum::<usize>(), self.len, "waiting jobs are counted");
         assert!(lens.into_iter().all(|len| len > 0), "an empty lane is none");
+        assert!(self.lanes.values().all(|lane| lane.iter().is_sorted()), "a lane is sorted");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::call::{Call, Caller};
 use crate::id::{CallId, ConnId};
 use crate::params::Given;
 use crate::task::Status;
-use crate::time::Instant;
+use crate::timer::Armed;
 
 /// How often a peer is asked that does not say how often it wants to be (TSK-13).
 pub const POLL_DEFAULT: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub(crate) struct RemoteTask {
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
     /// When the next question is due.
-    pub(crate) poll_timer: Option<Instant>,
+    pub(crate) poll_timer: Option<Armed>,
     /// The question that waits for its answer.
     pub(crate) poll: Option<CallId>,
     /// The `tasks/result` that waits for its answer.

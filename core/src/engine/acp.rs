@@ -33,7 +33,7 @@ impl Engine {
             unreadable_id: form.dialect().unreadable_id,
             phase: Phase::Ready,
             acp: Some(Party::new(side)),
-            ..Connection::new(identity)
+            ..Connection::new(identity, self.seed)
         };
         self.admit_connection(conn, connection, Role::Server);
     }

@@ -405,7 +405,7 @@ impl Engine {
     /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
     /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
     pub(super) fn cancel_asks(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(&id).filter(|job| !job.asks.is_empty()) else { return };
         let sent: Vec<(ConnId, CallId)> = job
             .asks
             .values()
@@ -431,7 +431,7 @@ impl Engine {
     }
 
     fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.asks.is_empty()) else { return };
         let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in core::mem::take(&mut job.asks) {
             match asked {

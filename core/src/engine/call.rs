@@ -373,7 +373,7 @@ impl Engine {
         };
         self.jobs.insert(
             id,
-            Job {
+            Box::new(Job {
                 tool: admitted.tool,
                 owner,
                 conn,
@@ -390,7 +390,7 @@ impl Engine {
                 orphan_timer: None,
                 cancel: None,
                 timer: None,
-            },
+            }),
         );
         id
     }

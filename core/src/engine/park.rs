@@ -22,8 +22,7 @@ use crate::event::Identity;
 use crate::id::{AskId, JobId, RequestState};
 use crate::job::{Progress, Purpose};
 use crate::message::{ErrorObject, text};
-use crate::time::Instant;
-use crate::timer::Timer;
+use crate::timer::{Armed, Timer};
 use crate::write::Writer;
 
 /// Calls that wait for a retry.
@@ -47,7 +46,7 @@ impl Parked {
 struct Call {
     owner: Identity,
     tool: Box<str>,
-    timer: Option<Instant>,
+    timer: Option<Armed>,
     work: Waiting,
 }
 

@@ -117,10 +117,8 @@ impl Engine {
     /// what is not known does not run as one.
     pub(super) fn learn_tools(&mut self, conn: ConnId, result: &RawValue) {
         let max = self.settings.limits.remote_tools_max;
-        let Some(Connection { side: Side::Client(side), .. }) = self.connections.get_mut(&conn)
-        else {
-            return;
-        };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Side::Client(side) = &mut connection.side else { return };
         for (name, support) in read_tools(result) {
             if side.tools.len() < max || side.tools.contains_key(&name) {
                 side.tools.insert(name, support);
@@ -130,7 +128,9 @@ impl Engine {
 
     /// The server's tools are others now: what was learnt of them is not known any more.
     pub(super) fn forget_tools(&mut self, conn: ConnId) {
-        if let Some(Connection { side: Side::Client(side), .. }) = self.connections.get_mut(&conn) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Side::Client(side) = &mut connection.side
+        {
             side.tools.clear();
         }
     }

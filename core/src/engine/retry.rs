@@ -23,7 +23,7 @@ use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
-use crate::job::{Job, JobState, Purpose};
+use crate::job::{JobState, Purpose};
 use crate::message::{ErrorObject, text};
 use crate::params::Given;
 use crate::task::Change;
@@ -303,7 +303,7 @@ impl Engine {
             }
         }
         self.note_creation(task);
-        if self.jobs.get(&id).is_some_and(Job::needs_input) {
+        if self.jobs.get(&id).is_some_and(|job| job.needs_input()) {
             self.change_task(task, Change::InputNeeded);
         }
         true

@@ -19,7 +19,7 @@ use crate::role::{Role, Side};
 
 impl Engine {
     pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
-        self.admit_connection(conn, Connection::new(identity), role);
+        self.admit_connection(conn, Connection::new(identity, self.seed), role);
     }
 
     pub(super) fn admit_connection(
@@ -31,7 +31,7 @@ impl Engine {
         connection.since = self.now.at;
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
-        let before = self.connections.insert(conn, connection);
+        let before = self.connections.insert(conn, alloc::boxed::Box::new(connection));
         assert!(before.is_none(), "a connection id is given once");
         let role = match role {
             Role::Server => None,

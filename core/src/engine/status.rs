@@ -153,7 +153,7 @@ impl Engine {
         }
         json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
         if let Some(end) = task.timer {
-            json.raw(",\"ttlLeftMs\":").display((end - self.now.at).as_millis());
+            json.raw(",\"ttlLeftMs\":").display((end.at - self.now.at).as_millis());
         }
         if let Some(job) = task.job {
             json.raw(",\"job\":").display(job.get());
@@ -162,8 +162,7 @@ impl Engine {
     }
 
     fn write_job_counts(&self, json: &mut Writer<'_>) {
-        let stopping = |job: &&Job| matches!(job.state, JobState::Stopping { .. });
-        let cancelling = self.jobs.values().filter(stopping).count();
+        let cancelling = self.cancelling();
         json.raw(",\"running\":").display(self.running - cancelling);
         json.raw(",\"queued\":").display(self.queue.len());
         json.raw(",\"cancelling\":").display(cancelling);

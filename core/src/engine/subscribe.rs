@@ -4,7 +4,7 @@
 //! connection, or with an answer when the daemon shuts down. What it listens to is with the
 //! request; each task knows its listeners, as it knows its waiters.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -249,11 +249,10 @@ impl Engine {
     /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
     pub(super) fn end_subscriptions(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let over: BTreeMap<_, _> = connection
-            .requests
-            .extract_if(.., |_, pending| matches!(pending.work, Work::Listen(_)))
-            .collect();
-        for (id, Pending { reply, work }) in over {
+        let over: Vec<_> = connection.subscriptions().map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let pending = self.connections.get_mut(&conn).and_then(|c| c.requests.remove(&id));
+            let Some(Pending { reply, work }) = pending else { continue };
             if let Work::Listen(listening) = work {
                 self.unlisten(conn, &id, &listening);
             }

@@ -233,10 +233,8 @@ impl Engine {
     }
 
     fn expire(&mut self, id: TaskId) {
-        let Some(Task { job, waiters, listeners, owner, tool, status, .. }) = self.tasks.remove(id)
-        else {
-            return;
-        };
+        let Some(task) = self.tasks.remove(id) else { return };
+        let Task { job, waiters, listeners, owner, tool, status, .. } = *task;
         self.counters.tasks_expired += 1;
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);

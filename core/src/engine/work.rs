@@ -137,9 +137,9 @@ impl Engine {
     pub(super) fn kill_everything(&mut self) {
         let ids: alloc::vec::Vec<_> = self.jobs.keys().copied().collect();
         for id in ids {
-            if let Some(Job { state: JobState::Stopping { step, why, .. }, tool, .. }) =
-                self.jobs.get_mut(&id)
-                && matches!(tool.ladder, crate::tool::Ladder::Command { .. })
+            if let Some(job) = self.jobs.get_mut(&id)
+                && let JobState::Stopping { step, why, .. } = &mut job.state
+                && matches!(job.tool.ladder, crate::tool::Ladder::Command { .. })
             {
                 *step = Step::Kill;
                 let why = *why;
@@ -178,16 +178,15 @@ impl Engine {
     }
 
     pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
-        let waits = |job: &Job| matches!(job.state, JobState::Held(_) | JobState::Queued(_));
-        assert!(!self.jobs.get(&id).is_some_and(waits), "{id} ended before it was started");
         let Some(job) = self.remove_job(id) else {
             self.counters.late_reports += 1;
             return;
         };
         let why = match job.state {
-            JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
-                None
+            JobState::Held(_) | JobState::Queued(_) => {
+                panic!("{id} ended before it was started")
             }
+            JobState::Running | JobState::Lingering => None,
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
@@ -243,7 +242,7 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Box<Job>> {
         self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
