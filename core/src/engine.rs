@@ -337,7 +337,7 @@ impl Engine {
             }
             Message::Request { id, method, params } => {
                 let reply = Reply::new(conn, id, batch, self.dialect(conn));
-                self.on_request(reply, &method, params);
+                self.on_request(reply, &method, params.as_ref());
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
@@ -348,7 +348,7 @@ impl Engine {
                 return self.refuse_unreadable(conn, &error, batch);
             }
             Message::Notification { method, params } => {
-                self.on_notification(conn, &method, params);
+                self.on_notification(conn, &method, params.as_ref());
             }
             Message::Response { id, outcome } => self.on_response(conn, id, outcome),
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -27,7 +28,7 @@ impl KeyedId {
 /// What a call asks for: the same key must not mean another thing.
 #[derive(Debug)]
 pub(crate) struct Wish {
-    pub(crate) tool: Box<str>,
+    pub(crate) tool: Arc<str>,
     /// JSON text of an object.
     pub(crate) arguments: Box<RawValue>,
     pub(crate) as_task: bool,

@@ -6,6 +6,7 @@ mod survey;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use uuid::Uuid;
@@ -56,7 +57,7 @@ pub(crate) struct Task {
     /// There exactly when the status is terminal.
     pub(crate) outcome: RecordedOutcome,
     /// The name of its tool.
-    pub(crate) tool: Box<str>,
+    pub(crate) tool: Arc<str>,
     pub(crate) disk: Disk,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
@@ -86,15 +87,15 @@ impl Task {
     /// The flat task object (TSK-12, TSK-34).
     pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
         let view = self.view();
-        json.raw("{\"taskId\":\"").display(id).raw("\",\"status\":\"").raw(view.status.as_str());
-        json.raw("\",");
+        json.raw("{\"taskId\":\"").uuid(id.uuid()).raw("\",\"status\":\"");
+        json.raw(view.status.as_str()).raw("\",");
         if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
         json.stamp("createdAt", self.created).raw(",");
         json.stamp("lastUpdatedAt", view.updated);
-        json.raw(",\"ttl\":").display(self.ttl.as_millis());
-        json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
+        json.raw(",\"ttl\":").millis(self.ttl);
+        json.raw(",\"pollInterval\":").millis(poll_interval).raw("}");
     }
 }
 
@@ -205,7 +206,7 @@ impl Tasks {
                 waiters: BTreeSet::new(),
                 listeners: BTreeSet::new(),
                 outcome: RecordedOutcome::Open,
-                tool: Box::default(),
+                tool: Arc::default(),
                 disk: Disk::Settled,
                 load: None,
                 polled: None,

@@ -116,6 +116,8 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event<'_>) {
+        // Hardly two things happen in the same nanosecond.
+        self.now.at = self.now.at + Duration::from_nanos(100);
         self.engine.handle(self.now, event, &mut self.actions);
         self.hear();
     }
@@ -226,10 +228,10 @@ impl Driver {
         self.said();
         self.request("tools/call", TASK);
         let outbox = self.engine.outbox(CONN).expect("the peer is still there");
-        let text = String::from_utf8_lossy(outbox.pending());
-        let key = "\"taskId\":\"";
-        let at = text.find(key).expect("a task was created") + key.len();
-        self.tasks.push(text[at..at + 36].to_owned());
+        let frame = outbox.pending();
+        let key = b"\"taskId\":\"";
+        let at = memchr::memmem::find(frame, key).expect("a task was created") + key.len();
+        self.tasks.push(str::from_utf8(&frame[at..at + 36]).expect("an id is text").to_owned());
         self.said();
         self.handle(Event::Turn);
     }

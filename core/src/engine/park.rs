@@ -5,8 +5,8 @@
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; what becomes of it then is kept for the retry.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
@@ -45,7 +45,7 @@ impl Parked {
 #[derive(Debug)]
 struct Call {
     owner: Identity,
-    tool: Box<str>,
+    tool: Arc<str>,
     timer: Option<Armed>,
     work: Waiting,
 }

@@ -18,6 +18,7 @@ use crate::event::Identity;
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
 use crate::params::Given;
+use crate::params::Params;
 use crate::role::{AsClient, ClientSide, Declared, Offer, ServerCapabilities, Side};
 use crate::role::{TaskCapabilities, read_tools};
 use crate::tool::TaskSupport;
@@ -140,7 +141,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         declared: Declared,
     ) {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };

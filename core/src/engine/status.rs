@@ -11,7 +11,7 @@ use crate::connection::{Connection, Pending, Reply, Work};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, SurveyId, TaskId};
 use crate::job::{Job, JobState, Purpose};
-use crate::params;
+use crate::params::{self, Params};
 use crate::task::Task;
 use crate::write::Writer;
 
@@ -21,7 +21,7 @@ const LISTED_MAX: usize = 200;
 impl Engine {
     /// Numbers are of the whole daemon; jobs, and with `detail` connections and tasks, are one's
     /// own, or everybody's for an operator (TSK-39). With `detail` the host adds what it knows.
-    pub(super) fn report_status(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize, Default)]
         struct Params {
             #[serde(default)]

@@ -20,7 +20,7 @@ use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::message::{self, ErrorObject};
-use crate::params::{self, Given};
+use crate::params::{self, Given, Params};
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -44,7 +44,7 @@ struct Wanted<'a> {
 }
 
 impl Engine {
-    pub(super) fn listen(&mut self, reply: Reply, params: Option<&RawValue>, claim: &Claim) {
+    pub(super) fn listen(&mut self, reply: Reply, params: Option<&Params<'_>>, claim: &Claim) {
         let (tools, named) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
@@ -272,13 +272,14 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
 
 /// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
 fn read_wanted(
-    params: Option<&RawValue>,
+    params: Option<&Params<'_>>,
     claim: &Claim,
 ) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
     let params: ListenParams<'_> = params::read(params)?;
-    let wanted: Wanted<'_> = params::read(Some(params.notifications)).map_err(|error| {
-        ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
-    })?;
+    let wanted: Wanted<'_> =
+        params::read(Some(&Params::of(params.notifications))).map_err(|error| {
+            ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
+        })?;
     let Some(list) = wanted.task_ids.0 else { return Ok((wanted.tools, None)) };
     if !claim.tasks {
         return Err(missing_tasks("listening to tasks"));

@@ -436,7 +436,7 @@ impl ProgressStep<'_> {
 fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
     if let Some(task) = task {
         json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
-        json.display(task).raw("\"}},");
+        json.uuid(task.uuid()).raw("\"}},");
     }
 }
 
