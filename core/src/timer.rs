@@ -1,6 +1,8 @@
 //! Timers, ordered by when they are due.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::num::NonZeroU32;
 
 use crate::id::{CallId, ConnId, JobId, RequestState, TaskId};
 use crate::idempotency::KeyedId;
@@ -38,8 +40,7 @@ pub enum Timer {
 }
 
 impl Timer {
-    /// Comes before what is larger when both are due at the same time: by kind, then by number
-    /// (DET-01).
+    /// The first bits of the order of timers: where two ranks differ, the timers do likewise.
     fn rank(self) -> u64 {
         let (kind, number) = match self {
             Self::Job(id) => (0, id.get()),
@@ -50,13 +51,13 @@ impl Timer {
             Self::Parked(state) => (5, state.uuid().as_u64_pair().0 >> KIND_BITS),
             Self::Orphan(id) => (6, id.get()),
             Self::Keyed(id) => (7, id.get()),
-            Self::Call(_, id) => (8, id.get()),
-            Self::Poll(_, id) => (9, id.get()),
+            Self::Call(conn, _) => (8, conn.get()),
+            Self::Poll(conn, _) => (9, conn.get()),
             Self::Store => (10, 0),
             Self::DrainKill => (11, 0),
             Self::DrainEnd => (12, 0),
         };
-        // A number so large is none that is counted to.
+        // A number that does not fit is none that is counted to.
         kind << (u64::BITS - KIND_BITS) | (number << KIND_BITS >> KIND_BITS)
     }
 }
@@ -68,15 +69,18 @@ const KIND_BITS: u32 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Armed {
     pub(crate) at: Instant,
-    place: u32,
+    place: Number,
 }
 
+/// The number of a place, from 1, so that an armed timer takes no more room than its time.
+type Number = NonZeroU32;
+
 /// An armed timer in the heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
     rank: u64,
-    place: u32,
+    place: Number,
 }
 
 /// Armed timers: a heap of when they are due, each knowing where it stands in it.
@@ -88,7 +92,7 @@ struct Due {
 pub(crate) struct Timers {
     heap: Vec<Due>,
     places: Vec<Place>,
-    free: Vec<u32>,
+    free: Vec<Number>,
 }
 
 #[derive(Debug)]
@@ -110,12 +114,12 @@ impl Timers {
         let at_heap = self.heap.len() as u32;
         let place = match self.free.pop() {
             Some(place) => {
-                self.places[place as usize] = Place { timer, at: at_heap };
+                *self.place(place) = Place { timer, at: at_heap };
                 place
             }
             None => {
                 self.places.push(Place { timer, at: at_heap });
-                self.places.len() as u32 - 1
+                Number::new(self.places.len() as u32).expect("there is one now")
             }
         };
         self.heap.push(Due { at, rank: timer.rank(), place });
@@ -126,15 +130,20 @@ impl Timers {
     /// Disarms `timer` if `slot` says it is armed.
     pub(crate) fn disarm(&mut self, slot: &mut Option<Armed>, timer: Timer) {
         let Some(armed) = slot.take() else { return };
-        let place = &self.places[armed.place as usize];
+        let place = self.place(armed.place);
         assert!(place.timer == timer, "an armed timer is in the table");
-        self.take_out(place.at as usize);
+        let at = place.at as usize;
+        self.take_out(at);
+    }
+
+    fn place(&mut self, number: Number) -> &mut Place {
+        &mut self.places[number.get() as usize - 1]
     }
 
     /// The first timer that is due.
     pub(crate) fn next(&self) -> Option<(Instant, Timer)> {
         let first = self.heap.first()?;
-        Some((first.at, self.places[first.place as usize].timer))
+        Some((first.at, self.places[first.place.get() as usize - 1].timer))
     }
 
     /// Takes the first timer due at `now`. Its owner's slot still names it and must be cleared.
@@ -166,7 +175,7 @@ impl Timers {
         let due = self.heap[at];
         while at > 0 {
             let above = (at - 1) / BRANCHES;
-            if due > self.heap[above] {
+            if !self.is_before(due, self.heap[above]) {
                 break;
             }
             self.put(at, self.heap[above]);
@@ -183,11 +192,11 @@ impl Timers {
             let below = at * BRANCHES + 1;
             let mut first = below;
             for other in below + 1..self.heap.len().min(below + BRANCHES) {
-                if self.heap[other] < self.heap[first] {
+                if self.is_before(self.heap[other], self.heap[first]) {
                     first = other;
                 }
             }
-            if first >= self.heap.len() || due < self.heap[first] {
+            if first >= self.heap.len() || !self.is_before(self.heap[first], due) {
                 break;
             }
             self.put(at, self.heap[first]);
@@ -198,7 +207,17 @@ impl Timers {
 
     fn put(&mut self, at: usize, due: Due) {
         self.heap[at] = due;
-        self.places[due.place as usize].at = at as u32;
+        self.place(due.place).at = at as u32;
+    }
+
+    /// What is due at the same time comes in the order of [`Timer`] (DET-01).
+    fn is_before(&self, a: Due, b: Due) -> bool {
+        let timer = |due: Due| self.places[due.place.get() as usize - 1].timer;
+        match (a.at, a.rank).cmp(&(b.at, b.rank)) {
+            Ordering::Less => true,
+            Ordering::Equal => timer(a) < timer(b),
+            Ordering::Greater => false,
+        }
     }
 
     /// Its own agreements, for tests.
@@ -208,9 +227,13 @@ impl Timers {
     pub(crate) fn check(&self) {
         assert_eq!(self.heap.len() + self.free.len(), self.places.len(), "a place is lost");
         for (at, due) in self.heap.iter().enumerate() {
-            assert_eq!(self.places[due.place as usize].at as usize, at, "a timer is elsewhere");
+            assert_eq!(
+                self.places[due.place.get() as usize - 1].at as usize,
+                at,
+                "a timer is elsewhere"
+            );
             let above = self.heap[at.saturating_sub(1) / BRANCHES];
-            assert!(*due >= above, "a later timer comes first");
+            assert!(!self.is_before(*due, above), "a later timer comes first");
         }
     }
 }
@@ -219,6 +242,14 @@ impl Timers {
 mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
+
+    /// Timers of two kinds, some of which differ in their last bits alone.
+    fn numbered(which: u64) -> Timer {
+        match which % 2 {
+            0 => Timer::Job(JobId::new(which)),
+            _ => Timer::Task(TaskId::new(uuid::Uuid::from_u128(which.into()))),
+        }
+    }
 
     /// DET-01: whatever is armed, moved and disarmed, timers come in the order of an ordered set.
     #[test]
@@ -230,7 +261,7 @@ mod tests {
         for turn in 0..30_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
             let which = (random >> 33) % 300;
-            let timer = Timer::Job(JobId::new(which));
+            let timer = numbered(which);
             let slot = &mut slots[which as usize];
             match random >> 62 {
                 0 => {
@@ -241,9 +272,10 @@ mod tests {
                     let now = Instant::from_nanos(turn);
                     let due = timers.pop(now);
                     assert_eq!(due, set.first().filter(|(at, _)| *at <= now).map(|(_, t)| *t));
-                    if let Some(Timer::Job(id)) = due {
+                    if let Some(due) = due {
                         set.pop_first();
-                        slots[id.get() as usize] = None;
+                        let which = (0..300).find(|which| numbered(*which) == due).unwrap();
+                        slots[which as usize] = None;
                     }
                 }
                 _ => {

@@ -174,7 +174,7 @@ impl Engine {
         job.purpose = Purpose::Answer(request);
         job.terms = waiter.terms;
         job.progress.token = waiter.token;
-        job.progress.held = None;
+        job.progress.forget_held();
         self.ask_again(id);
     }
 
@@ -261,7 +261,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.purpose = Purpose::Orphan;
         job.progress.token = None;
-        job.progress.held = None;
+        job.progress.forget_held();
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
     }
 
@@ -294,7 +294,7 @@ impl Engine {
             job.task = Some(task);
             job.purpose = Purpose::Task;
             job.progress.token = None;
-            job.progress.held = None;
+            job.progress.forget_held();
             if let Terms::Claim(claim) = &mut job.terms {
                 claim.log_level = None;
             }

@@ -206,7 +206,8 @@ impl Engine {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
         };
-        if let Some((progress, total, message)) = &job.progress.latest {
+        let told = job.progress.told.as_ref();
+        if let Some((progress, total, message)) = told.and_then(|told| told.latest.as_ref()) {
             json.raw(",\"progress\":").display(progress);
             if let Some(total) = total {
                 json.raw(",\"total\":").display(total);

@@ -143,7 +143,7 @@ impl Engine {
             if !list.is_empty() {
                 list.push(b',');
             }
-            list.extend_from_slice(&self.task_object(id));
+            self.write_task(id, &mut list);
         }
         self.answer(reply, |json| {
             json.raw("{\"tasks\":[").bytes(&list).raw("]");

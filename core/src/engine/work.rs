@@ -293,25 +293,25 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
+        let total = total.filter(|total| total.is_finite());
+        let told = job.progress.told.get_or_insert_default();
         if progress.is_finite() {
-            let message = message.map(Into::into);
-            job.progress.latest = Some((progress, total.filter(|t| t.is_finite()), message));
+            told.latest = Some((progress, total, message.map(Into::into)));
         }
-        let grows = progress.is_finite() && job.progress.last.is_none_or(|last| progress > last);
+        let grows = progress.is_finite() && told.last.is_none_or(|last| progress > last);
         if job.progress.token.is_none() || !grows {
             self.counters.progress_dropped += 1;
             return;
         }
-        job.progress.last = Some(progress);
-        let total = total.filter(|total| total.is_finite());
+        told.last = Some(progress);
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
         if connection.outbox.len() >= room {
             // The peer does not read: only the latest value waits for it.
             connection.held_progress.insert(id);
-            job.progress.held = Some((progress, total, message.map(Into::into)));
+            told.hold((progress, total, message.map(Into::into)));
             return;
         }
-        job.progress.held = None;
+        job.progress.forget_held();
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
         let step = ProgressStep { progress, total, message: message.as_deref() };
@@ -325,7 +325,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.held_progress.remove(&id);
         }
-        if let Some((progress, total, message)) = &job.progress.held {
+        if let Some((progress, total, message)) = job.progress.held() {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
@@ -341,7 +341,7 @@ impl Engine {
         for id in core::mem::take(&mut connection.held_progress) {
             if let Some(mut job) = self.jobs.remove(&id) {
                 self.show_held_progress(conn, id, &job);
-                job.progress.held = None;
+                job.progress.forget_held();
                 self.jobs.insert(id, job);
             }
         }
