@@ -42,6 +42,7 @@ fn main() {
     }
     for crowd in TASKS {
         tasks_beside(crowd);
+        expire(crowd);
     }
 }
 
@@ -61,13 +62,15 @@ fn tasks_beside(crowd: usize) {
     let held = measure(|| (0..crowd).for_each(|_| driver.start_task())).bytes_current;
     let each = held / i64::try_from(crowd).expect("so many fit") - PAYLOAD as i64;
     println!("{:26} {crowd:>9} {each:>12} bytes", "a live task");
-    let mut turn = 0;
-    // All over the table: what is asked for next is not in the cache because of what was before.
-    let mut next = move || {
-        turn = (turn + 7_919 * 101) % crowd;
-        turn
-    };
-    show("tasks/get", crowd, || _ = black_box(driver.get_task(next())));
+    // So many that are asked for again and again, all over the table; and all of them in turn, of
+    // which hardly anything is in the cache when its turn comes.
+    for (name, asked) in [("tasks/get of 1,000", 1_000), ("tasks/get of all", crowd)] {
+        let mut turn = 0;
+        show(name, crowd, || {
+            turn = (turn + 7_919) % asked;
+            _ = black_box(driver.get_task(turn * (crowd / asked)));
+        });
+    }
     show("tasks/list, page 1", crowd, || _ = black_box(driver.list_tasks()));
     if crowd > 1_000 * 100 {
         let cursor = driver.cursor_after(999);
@@ -82,7 +85,6 @@ fn tasks_beside(crowd: usize) {
         which = (which + 1) % TIMES.min(crowd);
         _ = black_box(driver.task_result(which));
     });
-    expire(driver, crowd);
 }
 
 /// Cancels tasks that were created before, newest first: the others stay as many.
@@ -110,19 +112,31 @@ fn show(name: &str, crowd: usize, mut thing: impl FnMut()) {
     println!("{name:26} {crowd:>9} {each:>12} {:>12}", measure(&mut thing).count_total);
 }
 
-/// Ticks when everything expires at once: the middle one and the slowest.
-fn expire(mut driver: Driver, crowd: usize) {
-    driver.wait(Duration::from_secs(601));
-    let mut ticks = Vec::new();
-    while driver.is_due() {
-        let start = Instant::now();
-        driver.tick();
-        ticks.push(start.elapsed());
-        driver.said();
+/// Ticks when everything expires at once: the middle one and the slowest. The engine does the same
+/// in every run, so a tick took what it took in the quickest: the rest was the machine's.
+fn expire(crowd: usize) {
+    let mut quickest: Vec<Duration> = Vec::new();
+    for _ in 0..5 {
+        let mut driver = Driver::with_room(crowd);
+        (0..crowd).for_each(|_| driver.start_task());
+        driver.wait(Duration::from_secs(601));
+        for at in 0.. {
+            if !driver.is_due() {
+                break;
+            }
+            let start = Instant::now();
+            driver.tick();
+            let took = start.elapsed();
+            driver.said();
+            match quickest.get_mut(at) {
+                Some(quickest) => *quickest = took.min(*quickest),
+                None => quickest.push(took),
+            }
+        }
     }
-    ticks.sort_unstable();
-    let nanos = |at: usize| ticks.get(at).map_or(0, Duration::as_nanos);
-    let (middle, slowest) = (nanos(ticks.len() / 2), nanos(ticks.len().saturating_sub(1)));
-    println!("{:26} {crowd:>9} {middle:>12} of {} ticks", "tick of expiry", ticks.len());
+    quickest.sort_unstable();
+    let nanos = |at: usize| quickest.get(at).map_or(0, Duration::as_nanos);
+    let (middle, slowest) = (nanos(quickest.len() / 2), nanos(quickest.len().saturating_sub(1)));
+    println!("{:26} {crowd:>9} {middle:>12} of {} ticks", "tick of expiry", quickest.len());
     println!("{:26} {crowd:>9} {slowest:>12}", "the slowest tick");
 }

@@ -110,30 +110,46 @@ const PLACES_KEPT: usize = 1024;
 impl Timers {
     /// Arms `timer` for `at`, instead of `slot` if that holds a time, and notes it in `slot`.
     pub(crate) fn arm(&mut self, slot: &mut Option<Armed>, timer: Timer, at: Instant) {
-        self.disarm(slot, timer);
-        let at_heap = self.heap.len() as u32;
-        let place = match self.free.pop() {
-            Some(place) => {
-                *self.place(place) = Place { timer, at: at_heap };
-                place
+        let stands = match slot {
+            Some(armed) => {
+                let stands = self.find(*armed, timer);
+                self.heap[stands].at = at;
+                armed.at = at;
+                stands
             }
             None => {
-                self.places.push(Place { timer, at: at_heap });
-                Number::new(self.places.len() as u32).expect("there is one now")
+                let stands = self.heap.len();
+                let place = self.take_place(Place { timer, at: stands as u32 });
+                self.heap.push(Due { at, rank: timer.rank(), place });
+                *slot = Some(Armed { at, place });
+                stands
             }
         };
-        self.heap.push(Due { at, rank: timer.rank(), place });
-        self.rise(self.heap.len() - 1);
-        *slot = Some(Armed { at, place });
+        let stands = self.rise(stands);
+        self.sink(stands);
     }
 
     /// Disarms `timer` if `slot` says it is armed.
     pub(crate) fn disarm(&mut self, slot: &mut Option<Armed>, timer: Timer) {
-        let Some(armed) = slot.take() else { return };
-        let place = self.place(armed.place);
+        if let Some(armed) = slot.take() {
+            self.take_out(self.find(armed, timer));
+        }
+    }
+
+    /// Where an armed timer stands in the heap.
+    fn find(&self, armed: Armed, timer: Timer) -> usize {
+        let place = &self.places[armed.place.get() as usize - 1];
         assert!(place.timer == timer, "an armed timer is in the table");
-        let at = place.at as usize;
-        self.take_out(at);
+        place.at as usize
+    }
+
+    fn take_place(&mut self, place: Place) -> Number {
+        if let Some(number) = self.free.pop() {
+            *self.place(number) = place;
+            return number;
+        }
+        self.places.push(place);
+        Number::new(self.places.len() as u32).expect("there is one now")
     }
 
     fn place(&mut self, number: Number) -> &mut Place {
