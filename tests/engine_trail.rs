@@ -90,7 +90,7 @@ fn a_task_leaves_a_trail() {
         of.to_string() == task
     };
     assert!(w.notes.iter().all(is_of_task), "{:?}", w.notes);
-    let tool = || Box::from("sleep");
+    let tool = || Arc::from("sleep");
     let identity = || Identity::User(7);
     let [
         Note::TaskCreated { conn, identity: by, job: of, tool: called, live: 1, .. },

@@ -122,7 +122,7 @@ impl Party {
     }
 
     /// `initialize` was sent, with these params.
-    pub(crate) fn begin(&mut self, params: Option<&RawValue>) {
+    pub(crate) fn begin(&mut self, params: Option<&str>) {
         let declared = params.is_some_and(|params| Declaration::read(params).client);
         (self.ours, self.theirs) = match self.side {
             Side::Agent => (false, declared),
@@ -133,7 +133,7 @@ impl Party {
 
     /// `initialize` was answered, with this result.
     pub(crate) fn complete(&mut self, result: &RawValue) {
-        let declared = Declaration::read(result).agent;
+        let declared = Declaration::read(result.get()).agent;
         match self.side {
             Side::Agent => self.ours = declared,
             Side::Client => self.theirs = declared,
@@ -166,7 +166,7 @@ struct Declaration {
 
 impl Declaration {
     /// What cannot be read was not declared.
-    fn read(raw: &RawValue) -> Self {
+    fn read(text: &str) -> Self {
         #[derive(Deserialize, Default)]
         struct Said<'a> {
             #[serde(borrow, default, rename = "clientCapabilities")]
@@ -174,7 +174,7 @@ impl Declaration {
             #[serde(borrow, default, rename = "agentCapabilities")]
             agent: Option<&'a RawValue>,
         }
-        let said: Said<'_> = serde_json::from_str(raw.get()).unwrap_or_default();
+        let said: Said<'_> = serde_json::from_str(text).unwrap_or_default();
         Self { client: declares(said.client), agent: declares(said.agent) }
     }
 }
@@ -202,14 +202,13 @@ fn declares(capabilities: Option<&RawValue>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
 
     /// ACP-02: exactly `cancellation: {request: true}` declares it; everything else does not.
     #[test]
     fn declarations() {
         let client = |capabilities: &str| {
             let text = alloc::format!(r#"{{"clientCapabilities":{capabilities}}}"#);
-            Declaration::read(&RawValue::from_string(text).unwrap()).client
+            Declaration::read(&text).client
         };
         assert!(client(r#"{"cancellation":{"request":true}}"#));
         assert!(client(r#"{"fs":7,"cancellation":{"other":1,"request":true}}"#));
@@ -229,9 +228,9 @@ mod tests {
             assert!(!client(not), "{not}");
         }
         let other = r#"{"agentCapabilities":{"cancellation":{"request":true}}}"#;
-        let declared = Declaration::read(&RawValue::from_string(other.to_string()).unwrap());
+        let declared = Declaration::read(other);
         assert!(declared.agent && !declared.client);
-        let odd = Declaration::read(&RawValue::from_string("[1]".to_string()).unwrap());
+        let odd = Declaration::read("[1]");
         assert!(!odd.agent && !odd.client);
     }
 }

@@ -220,7 +220,7 @@ pub enum Note {
         /// Which request.
         request: RequestId,
         /// What it had asked for.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// The job behind it; `None` for a blocked `tasks/result` and for a subscription.
         job: Option<JobId>,
         /// What the requestor said.
@@ -248,7 +248,7 @@ pub enum Note {
         /// Which.
         job: JobId,
         /// What it runs.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// What was said.
         reason: Option<String>,
     },
@@ -264,7 +264,7 @@ pub enum Note {
         /// Which job.
         job: JobId,
         /// Of which tool.
-        tool: Box<str>,
+        tool: Arc<str>,
     },
     /// A task at a peer began, changed or is over (TSK-42).
     RemoteTask {
@@ -306,7 +306,7 @@ pub enum Note {
         /// The job behind it.
         job: JobId,
         /// What is called.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// How many tasks of this identity have not ended, with this one.
         live: usize,
     },
@@ -317,7 +317,7 @@ pub enum Note {
         /// Which task.
         task: TaskId,
         /// What was called.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// How.
         status: Status,
     },
@@ -330,7 +330,7 @@ pub enum Note {
         /// Which task.
         task: TaskId,
         /// What was called.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// The method that asked for it.
         method: &'static str,
     },
@@ -341,7 +341,7 @@ pub enum Note {
         /// Which task.
         task: TaskId,
         /// What was called.
-        tool: Box<str>,
+        tool: Arc<str>,
         /// Where it stood.
         status: Status,
     },
@@ -366,7 +366,7 @@ pub struct Receipt {
     /// Which.
     pub job: JobId,
     /// What it ran.
-    pub tool: Box<str>,
+    pub tool: Arc<str>,
     /// Whose it was.
     pub owner: Identity,
     /// The connection it came from.

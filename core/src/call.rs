@@ -12,6 +12,7 @@ use crate::dialect::Dialect;
 use crate::id::{AskId, CallId, ConnId, JobId};
 use crate::role::TaskCapabilities;
 use crate::time::Instant;
+use crate::timer::Armed;
 
 /// What is to be asked of a peer.
 #[derive(Debug, Clone)]
@@ -155,7 +156,7 @@ pub(crate) struct Call {
     pub(crate) patience: Option<Patience>,
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
     pub(crate) wanted: Wanted,
 }
 

@@ -14,7 +14,7 @@ use crate::call::PeerCapabilities;
 use crate::dialect::{self, Dialect};
 use crate::event::LogLevel;
 use crate::message::{ErrorObject, code, text};
-use crate::params::{self, Given};
+use crate::params::{self, Given, Params};
 use crate::write::Writer;
 
 /// What every key of a claim begins with. Some writers escape the slash that follows.
@@ -61,7 +61,7 @@ impl Terms {
 }
 
 #[derive(Deserialize)]
-struct Params<'a> {
+struct ClaimParams<'a> {
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<&'a RawValue>,
 }
@@ -101,11 +101,11 @@ impl Claims {
 
     /// The claim of a request with these params; `None` when it makes none and belongs to a
     /// session, an error when what it claims cannot be served.
-    pub(crate) fn read(&self, params: Option<&RawValue>) -> Option<Result<Claim, ErrorObject>> {
-        let params = params?;
+    pub(crate) fn read(&self, params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
+        let params = params.filter(|params| params.known().is_none_or(|k| k.meta.is_some()))?;
         self.prefix.find(params.get().as_bytes())?;
-        let Params { meta } = params::read(Some(params)).ok()?;
-        let meta: Meta<'_> = params::read(meta).ok()?;
+        let ClaimParams { meta } = params::read(Some(params)).ok()?;
+        let meta: Meta<'_> = params::read(meta.map(Params::of).as_ref()).ok()?;
         let claims = meta.version.0.is_some() || meta.capabilities.0.is_some();
         claims.then(|| read(&meta))
     }
@@ -119,10 +119,10 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
     let Some(capabilities) = meta.capabilities.0.filter(|raw| raw.get().starts_with('{')) else {
         return Err(missing("clientCapabilities", "an object"));
     };
-    let Capabilities { extensions } = params::read(Some(capabilities))?;
+    let Capabilities { extensions } = params::read(Some(&Params::of(capabilities)))?;
     let tasks = match extensions {
         None => None,
-        Some(extensions) => params::read::<Extensions<'_>>(Some(extensions))?.tasks.0,
+        Some(extensions) => params::read::<Extensions<'_>>(Some(&Params::of(extensions)))?.tasks.0,
     };
     let log_level = match meta.log_level.0 {
         None => None,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn claim(json: &str) -> Option<Result<Claim, i64>> {
-        Some(Claims::new().read(Some(&raw(json)))?.map_err(|error| error.code))
+        Some(Claims::new().read(Some(&Params::of(&raw(json))))?.map_err(|error| error.code))
     }
 
     const VERSION: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;

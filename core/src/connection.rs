@@ -14,7 +14,9 @@ use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::message::WireId;
 use crate::remote_task::RemoteTask;
 use crate::role::{Side, TaskCapabilities};
+use crate::table::{Seed, Table};
 use crate::time::Instant;
+use crate::timer::Armed;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(crate) struct Connection {
     pub(crate) log_level: LogLevel,
     pub(crate) outbox: Outbox,
     /// Requests that wait for an answer, by the peer's id.
-    pub(crate) requests: BTreeMap<RequestId, Pending>,
+    pub(crate) requests: Table<RequestId, Pending>,
     /// Batches whose answers are being collected.
     pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
     pub(crate) next_batch: u64,
@@ -64,11 +66,11 @@ pub(crate) struct Connection {
     pub(crate) held_progress: BTreeSet<JobId>,
     /// What subscriptions do not know the latest of, because the peer does not read.
     pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
-    pub(crate) catch_up_timer: Option<Instant>,
-    pub(crate) stall_timer: Option<Instant>,
+    pub(crate) catch_up_timer: Option<Armed>,
+    pub(crate) stall_timer: Option<Armed>,
     /// When too much began to wait for the peer, and what it had taken then.
     pub(crate) over_mark: (Instant, u64),
-    pub(crate) linger_timer: Option<Instant>,
+    pub(crate) linger_timer: Option<Armed>,
     /// What the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
     /// What we and the peer are to each other, on a connection that speaks ACP.
@@ -82,7 +84,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) const fn new(identity: Identity) -> Self {
+    pub(crate) fn new(identity: Identity, seed: Seed) -> Self {
         Self {
             identity,
             since: Instant::ZERO,
@@ -94,7 +96,7 @@ impl Connection {
             ending: Ending::Open,
             log_level: LogLevel::Info,
             outbox: Outbox::new(),
-            requests: BTreeMap::new(),
+            requests: Table::new(seed),
             batches: BTreeMap::new(),
             next_batch: 0,
             collected: 0,

@@ -2,6 +2,7 @@
 //! on disk (DUR-01).
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
@@ -72,7 +73,7 @@ pub struct TaskRecord {
     /// Its place in the owner's list; grows with every task (TSK-19).
     pub position: u64,
     /// The tool that was called, for views.
-    pub tool: Box<str>,
+    pub tool: Arc<str>,
     /// Where it stands.
     pub status: Status,
     /// Its `statusMessage` (TSK-43).

@@ -48,16 +48,17 @@ use crate::event::{Event, Identity};
 use crate::frame::Outbox;
 use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
 use crate::idempotency::KeyedCalls;
-use crate::job::Job;
+use crate::job::{Job, JobState};
 use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::queue::Queue;
 use crate::rate::Rates;
 use crate::settings::Settings;
 use crate::suspicion::Watch;
+use crate::table::{self, Seed, Table};
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
-use crate::timer::{Timer, Timers};
+use crate::timer::{Armed, Timer, Timers};
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
@@ -66,8 +67,10 @@ pub struct Engine {
     claims: Claims,
     now: Now,
     out: Vec<Action>,
-    connections: BTreeMap<ConnId, Connection>,
-    jobs: BTreeMap<JobId, Job>,
+    /// What the hashes of its tables depend on.
+    seed: Seed,
+    connections: Table<ConnId, Box<Connection>>,
+    jobs: Table<JobId, Box<Job>, { table::LARGE }>,
     /// Jobs that wait for their turn.
     queue: Queue,
     /// Calls by the key their requestor gave them.
@@ -121,8 +124,8 @@ impl Admitted {
 /// A shutdown under way.
 #[derive(Debug, Default)]
 struct Drain {
-    kill_timer: Option<Instant>,
-    end_timer: Option<Instant>,
+    kill_timer: Option<Armed>,
+    end_timer: Option<Armed>,
     /// Its time is over: whatever is left is the host's to end with itself.
     over: bool,
     exit_said: bool,
@@ -133,6 +136,7 @@ impl Engine {
     #[must_use]
     pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
         let cursor_key = mint.uuid();
+        let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let journal = Journal::new(settings.tasks.durable);
         Self {
@@ -141,15 +145,16 @@ impl Engine {
             claims: Claims::new(),
             now: Now::default(),
             out: Vec::new(),
-            connections: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            seed,
+            connections: Table::new(seed),
+            jobs: Table::new(seed),
             queue: Queue::default(),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             running: 0,
             next_job: 1,
             parked: park::Parked::default(),
-            tasks: Tasks::new(cursor_key),
+            tasks: Tasks::new(cursor_key, seed),
             journal,
             timers: Timers::default(),
             host_calls: BTreeMap::new(),
@@ -246,7 +251,7 @@ impl Engine {
     pub fn sizes(&self) -> Sizes {
         Sizes {
             connections: self.connections.len(),
-            requests: self.connections.values().map(|c| c.requests.len()).sum(),
+            requests: self.connections.sum(|c| c.requests.len()),
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
@@ -266,16 +271,20 @@ impl Engine {
     /// and jobs.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
-        let stopping = |job: &&Job| matches!(job.state, crate::job::JobState::Stopping { .. });
-        let cancelling = self.jobs.values().filter(stopping).count();
+        let cancelling = self.cancelling();
         Gauges {
             connections: self.connections.len(),
-            requests: self.connections.values().map(|c| c.requests.len()).sum(),
+            requests: self.connections.sum(|c| c.requests.len()),
             running: self.running - cancelling,
             queued: self.queue.len(),
             cancelling,
             tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }
+    }
+
+    /// Jobs that were told to stop and have not ceased.
+    fn cancelling(&self) -> usize {
+        self.jobs.sum(|job| usize::from(matches!(job.state, JobState::Stopping { .. })))
     }
 
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
@@ -328,7 +337,7 @@ impl Engine {
             }
             Message::Request { id, method, params } => {
                 let reply = Reply::new(conn, id, batch, self.dialect(conn));
-                self.on_request(reply, &method, params);
+                self.on_request(reply, &method, params.as_ref());
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
@@ -339,7 +348,7 @@ impl Engine {
                 return self.refuse_unreadable(conn, &error, batch);
             }
             Message::Notification { method, params } => {
-                self.on_notification(conn, &method, params);
+                self.on_notification(conn, &method, params.as_ref());
             }
             Message::Response { id, outcome } => self.on_response(conn, id, outcome),
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),

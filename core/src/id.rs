@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 /// A connection. Given by the host, never used twice in the life of an engine.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,11 +211,11 @@ impl TaskId {
     /// Reads an id in the form this crate writes; `None` for every other form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        // Uuid::try_parse takes four spellings; only one of them may name a task, or two texts
-        // would be one id.
-        let uuid = Uuid::try_parse(text).ok()?;
-        let mut buffer = Uuid::encode_buffer();
-        (uuid.hyphenated().encode_lower(&mut buffer) == text).then_some(Self(uuid))
+        // Uuid::try_parse takes four spellings, each of another length, in either case; only one
+        // of them may name a task, or two texts would be one id.
+        let ours =
+            text.len() == Hyphenated::LENGTH && !text.bytes().any(|b| b.is_ascii_uppercase());
+        Uuid::try_parse(text).ok().filter(|_| ours).map(Self)
     }
 
     /// The UUID inside.
@@ -252,6 +253,11 @@ impl RequestState {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         TaskId::parse(text).map(|id| Self(id.uuid()))
+    }
+
+    /// The UUID inside.
+    pub(crate) const fn uuid(self) -> Uuid {
+        self.0
     }
 }
 

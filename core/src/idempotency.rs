@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
@@ -9,7 +10,7 @@ use crate::claim::Terms;
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::time::Instant;
+use crate::timer::Armed;
 
 /// Longest idempotency key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 128;
@@ -18,10 +19,16 @@ pub(crate) const KEY_BYTES_MAX: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyedId(u64);
 
+impl KeyedId {
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// What a call asks for: the same key must not mean another thing.
 #[derive(Debug)]
 pub(crate) struct Wish {
-    pub(crate) tool: Box<str>,
+    pub(crate) tool: Arc<str>,
     /// JSON text of an object.
     pub(crate) arguments: Box<RawValue>,
     pub(crate) as_task: bool,
@@ -70,7 +77,7 @@ pub(crate) struct Keyed {
     /// Requests that asked for the same while it ran, but for the one it runs for.
     pub(crate) waiters: BTreeMap<(ConnId, RequestId), Waiter>,
     /// When what came of it is forgotten.
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
 }
 
 impl Keyed {

@@ -12,6 +12,7 @@ use crate::claim::Terms;
 use crate::event::Identity;
 use crate::id::{AskId, ConnId, RequestId, RequestState, TaskId};
 use crate::time::Instant;
+use crate::timer::Armed;
 use crate::tool::{Step, Tool};
 
 /// One piece of work.
@@ -35,11 +36,11 @@ pub(crate) struct Job {
     /// What it asked a peer and has not been told the answer of.
     pub(crate) asks: BTreeMap<AskId, Asked>,
     /// When it is stopped if nobody asks for it again.
-    pub(crate) orphan_timer: Option<Instant>,
+    pub(crate) orphan_timer: Option<Armed>,
     /// Who wished it to stop, first.
     pub(crate) cancel: Option<Cancel>,
     /// Its timeout while it runs, the next step of its ladder while it stops.
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
 }
 
 impl Job {
@@ -102,15 +103,44 @@ pub(crate) enum JobState {
     },
 }
 
-/// What a job has told of its progress.
+/// What becomes of what a job tells of its progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// The latest of all, for views.
-    pub(crate) latest: Option<(f64, Option<f64>, Option<Box<str>>)>,
     /// The requestor's token as JSON, if it wants to know.
     pub(crate) token: Option<Box<str>>,
+    /// What was told; most jobs tell nothing.
+    pub(crate) told: Option<Box<Told>>,
+}
+
+impl Progress {
+    /// The latest value held back because the peer does not read.
+    pub(crate) fn held(&self) -> Option<&Value> {
+        self.told.as_ref()?.held.as_ref()
+    }
+
+    pub(crate) fn forget_held(&mut self) {
+        if let Some(told) = &mut self.told {
+            told.held = None;
+        }
+    }
+}
+
+/// How far a job is, where the end is, what it is doing.
+pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
+
+/// What a job has told of its progress.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The latest of all, for views.
+    pub(crate) latest: Option<Value>,
     /// The last value passed on; the next must be larger (TSK-33).
     pub(crate) last: Option<f64>,
-    /// The latest value held back because the peer does not read.
-    pub(crate) held: Option<(f64, Option<f64>, Option<Box<str>>)>,
+    /// See [`Progress::held`].
+    held: Option<Value>,
+}
+
+impl Told {
+    pub(crate) fn hold(&mut self, value: Value) {
+        self.held = Some(value);
+    }
 }

@@ -7,7 +7,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::durable::{LoadId, Seq, Unstored};
 use crate::id::TaskId;
 use crate::status::Status;
-use crate::time::{Instant, Wall};
+use crate::time::Wall;
+use crate::timer::Armed;
 
 /// Writes of one try after the store has failed; the next follow when these are on disk.
 pub(crate) const TRY_MAX: usize = 64;
@@ -99,7 +100,7 @@ pub(crate) struct Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It is left alone until then.
-    Resting(Option<Instant>),
+    Resting(Option<Armed>),
     /// It is tried again.
     Trying {
         /// The last write of the try.

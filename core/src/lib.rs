@@ -83,6 +83,7 @@ pub mod role;
 pub mod settings;
 mod status;
 pub mod suspicion;
+mod table;
 pub mod task;
 pub mod time;
 pub mod timer;

@@ -14,6 +14,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::id::RequestId;
+pub use crate::params::Params;
 
 /// JSON-RPC and protocol error codes this engine sends.
 pub mod code {
@@ -101,15 +102,15 @@ pub enum Message<'a> {
         id: WireId<'a>,
         /// The method's name.
         method: Cow<'a, str>,
-        /// The `params` member, unread.
-        params: Option<&'a RawValue>,
+        /// The `params` member.
+        params: Option<Params<'a>>,
     },
     /// The peer tells us something.
     Notification {
         /// The method's name.
         method: Cow<'a, str>,
-        /// The `params` member, unread.
-        params: Option<&'a RawValue>,
+        /// The `params` member.
+        params: Option<Params<'a>>,
     },
     /// The peer answers a request of ours.
     Response {
@@ -214,7 +215,7 @@ impl<'a> Envelope<'a> {
                 let Some(method) = text(method) else {
                     return invalid(id, "the member \"method\" must be a string");
                 };
-                let params = self.params;
+                let params = self.params.map(Params::of);
                 let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
                 match (self.id, id) {
                     // A notification is never answered, so its reader judges odd params (CAN-14).

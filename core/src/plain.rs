@@ -6,10 +6,9 @@
 
 use alloc::borrow::Cow;
 
-use serde_json::value::RawValue;
-
 use crate::id::RequestId;
 use crate::message::{Message, WireId};
+use crate::params::Params;
 
 /// The request or notification that `text` is; `None` if it is not as plain as that.
 pub(crate) fn message(text: &str) -> Option<Message<'_>> {
@@ -28,7 +27,7 @@ pub(crate) fn message(text: &str) -> Option<Message<'_>> {
             rest = after;
             method.replace(name).is_some()
         } else if let Some(value) = rest.strip_prefix(r#""params":"#) {
-            let (object, after) = object(value)?;
+            let (object, after) = Params::read_object(value)?;
             rest = after;
             params.replace(object).is_some()
         } else {
@@ -67,16 +66,6 @@ fn string(text: &str) -> Option<(&str, &str)> {
     let end = inner.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
     let after = inner.get(end..)?.strip_prefix('"')?;
     Some((inner.get(..end)?, after))
-}
-
-/// An object, which may hold anything, and what follows it.
-fn object(text: &str) -> Option<(&RawValue, &str)> {
-    if !text.starts_with('{') {
-        return None;
-    }
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    let object = values.next()?.ok()?;
-    Some((object, text.get(values.byte_offset()..)?))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Whoever asks for much waits for the own jobs, not for those of others: after a job of one
 //! identity the next one is of the next identity that has any, round and round.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use core::ops::Bound::{Excluded, Unbounded};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::event::Identity;
 use crate::id::JobId;
@@ -12,8 +12,10 @@ use crate::id::JobId;
 /// Jobs that wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Ids grow, so the order within a lane is the order of arrival. No lane is empty.
-    lanes: BTreeMap<Identity, BTreeSet<JobId>>,
+    /// Sorted, and each lane as well: ids grow, so that is the order of arrival. No lane is empty.
+    lanes: Vec<(Identity, VecDeque<JobId>)>,
+    /// The memory of the lane that became empty last.
+    spare: VecDeque<JobId>,
     len: usize,
     /// Whose turn was last.
     last: Option<Identity>,
@@ -22,32 +24,45 @@ pub(crate) struct Queue {
 impl Queue {
     /// Appends a job.
     pub(crate) fn push(&mut self, owner: &Identity, job: JobId) {
-        let lane = match self.lanes.get_mut(owner) {
-            Some(lane) => lane,
-            None => self.lanes.entry(owner.clone()).or_default(),
-        };
-        self.len += usize::from(lane.insert(job));
+        let at = self.find(owner).unwrap_or_else(|at| {
+            let lane = core::mem::take(&mut self.spare);
+            self.lanes.insert(at, (owner.clone(), lane));
+            at
+        });
+        let (_, lane) = &mut self.lanes[at];
+        // What was held back may come after what was asked for later.
+        if let Err(place) = lane.binary_search(&job) {
+            lane.insert(place, job);
+            self.len += 1;
+        }
     }
 
     /// Takes a job out of it; false when it is not in it.
     pub(crate) fn remove(&mut self, owner: &Identity, job: JobId) -> bool {
-        let Some(lane) = self.lanes.get_mut(owner) else { return false };
-        let found = lane.remove(&job);
+        let Ok(at) = self.find(owner) else { return false };
+        let Ok(place) = self.lanes[at].1.binary_search(&job) else { return false };
+        let (_, lane) = &mut self.lanes[at];
+        lane.remove(place);
+        self.len -= 1;
         if lane.is_empty() {
-            self.lanes.remove(owner);
+            (_, self.spare) = self.lanes.remove(at);
         }
-        self.len -= usize::from(found);
-        found
+        true
+    }
+
+    fn find(&self, owner: &Identity) -> Result<usize, usize> {
+        self.lanes.binary_search_by(|(of, _)| of.cmp(owner))
     }
 
     /// Takes the job whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<JobId> {
-        let after = self
-            .last
-            .as_ref()
-            .and_then(|last| self.lanes.range((Excluded(last), Unbounded)).next());
-        let (owner, lane) = after.or_else(|| self.lanes.first_key_value())?;
-        let (owner, job) = (owner.clone(), *lane.first()?);
+        let after = match &self.last {
+            Some(last) => self.lanes.partition_point(|(owner, _)| owner <= last),
+            None => 0,
+        };
+        let at = if after < self.lanes.len() { after } else { 0 };
+        let (owner, lane) = self.lanes.get(at)?;
+        let (owner, job) = (owner.clone(), *lane.front()?);
         self.remove(&owner, job);
         self.last = Some(owner);
         Some(job)
@@ -65,12 +80,12 @@ impl Queue {
 
     /// How many jobs of one identity wait.
     pub(crate) fn len_of(&self, owner: &Identity) -> usize {
-        self.lanes.get(owner).map_or(0, BTreeSet::len)
+        self.find(owner).map_or(0, |at| self.lanes[at].1.len())
     }
 
     /// Whether a job waits.
     pub(crate) fn contains(&self, owner: &Identity, job: JobId) -> bool {
-        self.lanes.get(owner).is_some_and(|lane| lane.contains(&job))
+        self.find(owner).is_ok_and(|at| self.lanes[at].1.binary_search(&job).is_ok())
     }
 
     /// Its own agreements, for tests.
@@ -78,16 +93,17 @@ impl Queue {
     /// # Panics
     /// When one is broken.
     pub(crate) fn check(&self) {
-        let lens = self.lanes.values().map(BTreeSet::len);
+        let lens = self.lanes.iter().map(|(_, lane)| lane.len());
         assert_eq!(lens.clone().sum::<usize>(), self.len, "waiting jobs are counted");
         assert!(lens.into_iter().all(|len| len > 0), "an empty lane is none");
+        assert!(self.lanes.is_sorted_by_key(|(owner, _)| owner), "lanes are sorted");
+        assert!(self.lanes.iter().all(|(_, lane)| lane.iter().is_sorted()), "a lane is sorted");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     #[test]
     fn everybody_has_a_turn() {

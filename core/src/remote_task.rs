@@ -10,7 +10,7 @@ use crate::call::{Call, Caller};
 use crate::id::{CallId, ConnId};
 use crate::params::Given;
 use crate::task::Status;
-use crate::time::Instant;
+use crate::timer::Armed;
 
 /// How often a peer is asked that does not say how often it wants to be (TSK-13).
 pub const POLL_DEFAULT: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub(crate) struct RemoteTask {
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
     /// When the next question is due.
-    pub(crate) poll_timer: Option<Instant>,
+    pub(crate) poll_timer: Option<Armed>,
     /// The question that waits for its answer.
     pub(crate) poll: Option<CallId>,
     /// The `tasks/result` that waits for its answer.
@@ -107,14 +107,14 @@ pub(crate) fn read_created(result: &RawValue) -> Result<Option<Report>, &'static
     }
     let created: Created<'_> =
         serde_json::from_str(result.get()).map_err(|_| "the answer cannot be read")?;
-    created.task.0.map(read_report).transpose()
+    created.task.0.map(|task| read_report(task.get())).transpose()
 }
 
 /// Reads a task object.
 ///
 /// # Errors
 /// What is wrong with it, in a few words.
-pub(crate) fn read_report(raw: &RawValue) -> Result<Report, &'static str> {
+pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     #[derive(Deserialize)]
     struct Task<'a> {
         #[serde(rename = "taskId")]
@@ -123,10 +123,10 @@ pub(crate) fn read_report(raw: &RawValue) -> Result<Report, &'static str> {
         #[serde(borrow, default, rename = "pollInterval")]
         poll_interval: Given<'a>,
     }
-    if !raw.get().starts_with('{') {
+    if !text.starts_with('{') {
         return Err("the task is no object");
     }
-    let task: Task<'_> = serde_json::from_str(raw.get()).map_err(|_| "the task cannot be read")?;
+    let task: Task<'_> = serde_json::from_str(text).map_err(|_| "the task cannot be read")?;
     if task.id.len() > TASK_ID_BYTES_MAX {
         return Err("the task's id is too long");
     }
@@ -201,6 +201,6 @@ mod tests {
         }
         let long = "x".repeat(TASK_ID_BYTES_MAX + 1);
         let long = alloc::format!(r#"{{"taskId":"{long}","status":"working"}}"#);
-        assert!(read_report(&raw(&long)).is_err());
+        assert!(read_report(&long).is_err());
     }
 }

@@ -6,6 +6,7 @@ mod survey;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::time::Duration;
 
 use uuid::Uuid;
@@ -16,7 +17,9 @@ use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::journal::{Disk, Told};
 use crate::limits::Limits;
 pub use crate::status::{Change, Status};
+use crate::table::{LARGE, Seed, Table};
 use crate::time::{Instant, Now, Wall};
+use crate::timer::Armed;
 use crate::write::Writer;
 
 /// How a task shows itself.
@@ -40,7 +43,7 @@ pub(crate) struct Task {
     pub(crate) ttl: Duration,
     pub(crate) created_at: Instant,
     /// When its timer is due.
-    pub(crate) timer: Option<Instant>,
+    pub(crate) timer: Option<Armed>,
     /// Past its ttl and let finish (TSK-35).
     pub(crate) overdue: bool,
     /// The job behind it, until nothing of that is left.
@@ -54,7 +57,7 @@ pub(crate) struct Task {
     /// There exactly when the status is terminal.
     pub(crate) outcome: RecordedOutcome,
     /// The name of its tool.
-    pub(crate) tool: Box<str>,
+    pub(crate) tool: Arc<str>,
     pub(crate) disk: Disk,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
@@ -84,15 +87,15 @@ impl Task {
     /// The flat task object (TSK-12, TSK-34).
     pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
         let view = self.view();
-        json.raw("{\"taskId\":\"").display(id).raw("\",\"status\":\"").raw(view.status.as_str());
-        json.raw("\",");
+        json.raw("{\"taskId\":\"").uuid(id.uuid()).raw("\",\"status\":\"");
+        json.raw(view.status.as_str()).raw("\",");
         if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
         json.stamp("createdAt", self.created).raw(",");
         json.stamp("lastUpdatedAt", view.updated);
-        json.raw(",\"ttl\":").display(self.ttl.as_millis());
-        json.raw(",\"pollInterval\":").display(poll_interval.as_millis()).raw("}");
+        json.raw(",\"ttl\":").millis(self.ttl);
+        json.raw(",\"pollInterval\":").millis(poll_interval).raw("}");
     }
 }
 
@@ -102,7 +105,7 @@ const PLACES: u64 = 1 << 62;
 /// Every task, by id and by owner.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    by_id: BTreeMap<TaskId, Task>,
+    by_id: Table<TaskId, Box<Task>, LARGE>,
     owners: BTreeMap<Identity, Owner>,
     /// How many there are in each status.
     counts: [usize; Status::ALL.len()],
@@ -132,9 +135,9 @@ pub(crate) struct Page {
 }
 
 impl Tasks {
-    pub(crate) fn new(cursor_key: Uuid) -> Self {
+    pub(crate) fn new(cursor_key: Uuid, seed: Seed) -> Self {
         Self {
-            by_id: BTreeMap::new(),
+            by_id: Table::new(seed),
             owners: BTreeMap::new(),
             counts: [0; Status::ALL.len()],
             next_position: 0,
@@ -147,7 +150,7 @@ impl Tasks {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskId, &Task)> {
-        self.by_id.iter()
+        self.by_id.iter().map(|(id, task)| (id, &**task))
     }
 
     pub(crate) fn contains(&self, id: TaskId) -> bool {
@@ -185,28 +188,31 @@ impl Tasks {
         entry.order.insert(position, id);
         entry.live += 1;
         self.counts[Status::Working as usize] += 1;
-        self.by_id.entry(id).or_insert(Task {
-            owner: owner.clone(),
-            position,
-            status: Status::Working,
-            status_message: None,
-            created: now.wall,
-            updated: now.wall,
-            ttl,
-            created_at: now.at,
-            timer: None,
-            overdue: false,
-            job: Some(job),
-            creator,
-            waiters: BTreeSet::new(),
-            listeners: BTreeSet::new(),
-            outcome: RecordedOutcome::Open,
-            tool: Box::default(),
-            disk: Disk::Settled,
-            load: None,
-            polled: None,
-            counted: Status::Working,
-        })
+        self.put(
+            id,
+            Task {
+                owner: owner.clone(),
+                position,
+                status: Status::Working,
+                status_message: None,
+                created: now.wall,
+                updated: now.wall,
+                ttl,
+                created_at: now.at,
+                timer: None,
+                overdue: false,
+                job: Some(job),
+                creator,
+                waiters: BTreeSet::new(),
+                listeners: BTreeSet::new(),
+                outcome: RecordedOutcome::Open,
+                tool: Arc::default(),
+                disk: Disk::Settled,
+                load: None,
+                polled: None,
+                counted: Status::Working,
+            },
+        )
     }
 
     /// Takes a task in that was stored before a restart; its id must be free. What has no outcome
@@ -226,43 +232,51 @@ impl Tasks {
         entry.live += usize::from(!ended);
         entry.stored_bytes += outcome.bytes();
         self.counts[status as usize] += 1;
-        self.by_id.entry(record.id).or_insert(Task {
-            owner: record.owner,
-            position,
-            status,
-            status_message: record.status_message,
-            created: record.created,
-            updated: record.updated.max(record.created),
-            ttl: record.ttl,
-            created_at: now.at,
-            timer: None,
-            overdue: false,
-            job: None,
-            creator: None,
-            waiters: BTreeSet::new(),
-            listeners: BTreeSet::new(),
-            outcome,
-            tool: record.tool,
-            disk: Disk::Settled,
-            load: None,
-            polled: None,
-            counted: status,
-        })
+        self.put(
+            record.id,
+            Task {
+                owner: record.owner,
+                position,
+                status,
+                status_message: record.status_message,
+                created: record.created,
+                updated: record.updated.max(record.created),
+                ttl: record.ttl,
+                created_at: now.at,
+                timer: None,
+                overdue: false,
+                job: None,
+                creator: None,
+                waiters: BTreeSet::new(),
+                listeners: BTreeSet::new(),
+                outcome,
+                tool: record.tool,
+                disk: Disk::Settled,
+                load: None,
+                polled: None,
+                counted: status,
+            },
+        )
+    }
+
+    fn put(&mut self, id: TaskId, task: Task) -> &mut Task {
+        self.by_id.insert(id, Box::new(task));
+        self.by_id.get_mut(&id).expect("it was put in")
     }
 
     pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(|task| &**task)
     }
 
     pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.by_id.get_mut(&id)
+        self.by_id.get_mut(&id).map(|task| &mut **task)
     }
 
     /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
     /// one of theirs. What is only being created nobody may know of (DUR-01).
     pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
         let exists = |task: &&Task| !matches!(task.disk, Disk::Creating(_));
-        self.by_id.get(&id).filter(|task| task.owner == *viewer).filter(exists)
+        self.get(id).filter(|task| task.owner == *viewer).filter(exists)
     }
 
     /// Moves a task between its two live states; the task, if that changed anything (TSK-10).
@@ -273,7 +287,7 @@ impl Tasks {
         task.status = status;
         task.updated = task.updated.max(wall);
         self.recount(id);
-        self.by_id.get(&id)
+        self.get(id)
     }
 
     /// Ends a task; how it was before, or nothing when it had ended already (TSK-10, TSK-26).
@@ -303,7 +317,7 @@ impl Tasks {
     }
 
     /// Deletes a task.
-    pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
+    pub(crate) fn remove(&mut self, id: TaskId) -> Option<Box<Task>> {
         let task = self.by_id.remove(&id)?;
         self.counts[task.counted as usize] -= 1;
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");
@@ -384,7 +398,7 @@ mod tests {
     use super::*;
 
     fn table() -> Tasks {
-        Tasks::new(Uuid::from_u128(7))
+        Tasks::new(Uuid::from_u128(7), Seed::default())
     }
 
     fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
@@ -427,7 +441,11 @@ mod tests {
         let cursor = tasks.page(&owner, None, 1).unwrap().next.unwrap();
         assert!(tasks.page(&owner, Some(&cursor), 1).is_some());
         assert!(tasks.page(&other, Some(&cursor), 1).is_none());
-        assert!(Tasks::new(Uuid::from_u128(8)).page(&owner, Some(&cursor), 1).is_none());
+        assert!(
+            Tasks::new(Uuid::from_u128(8), Seed::default())
+                .page(&owner, Some(&cursor), 1)
+                .is_none()
+        );
         let flipped = cursor.replacen('0', "1", 1);
         for bad in
             ["", "x", &cursor[1..], &flipped, &cursor.to_uppercase(), "ä".repeat(16).as_str()]

@@ -95,18 +95,18 @@ impl Wall {
         let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
         let (second, milli) = (ms / 1_000 % 60, ms % 1_000);
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        // Each number, and where its last digit stands.
-        for (last, mut number) in
-            [(3, year), (6, month), (9, day), (12, hour), (15, minute), (18, second), (22, milli)]
+        let mut put = |at: usize, digit: u64| text[at] = b'0' + (digit % 10) as u8;
+        put(0, year / 1_000);
+        put(1, year / 100);
+        for (at, number) in
+            [(2, year), (5, month), (8, day), (11, hour), (14, minute), (17, second)]
         {
-            for digit in text[..=last].iter_mut().rev() {
-                if number == 0 {
-                    break;
-                }
-                *digit = b"0123456789"[(number % 10) as usize];
-                number /= 10;
-            }
+            put(at, number / 10);
+            put(at + 1, number);
         }
+        put(20, milli / 100);
+        put(21, milli / 10);
+        put(22, milli);
         text
     }
 }

@@ -150,7 +150,7 @@ pub trait ArgumentCheck: Send + Sync {
 /// One tool, as a peer sees it and as the engine runs it.
 pub struct Tool {
     /// The name a call gives.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// A name for people.
     pub title: Option<Box<str>>,
     /// What it does.
@@ -192,7 +192,7 @@ impl PartialEq for Tool {
 #[derive(Debug, Default)]
 pub struct Catalog {
     tools: Vec<Arc<Tool>>,
-    by_name: BTreeMap<Box<str>, Arc<Tool>>,
+    by_name: BTreeMap<Arc<str>, Arc<Tool>>,
     /// `tools/list` results but for the opening brace, written once: the same for every peer of
     /// the same revision.
     plain: Vec<u8>,

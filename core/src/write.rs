@@ -2,6 +2,9 @@
 
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
+use core::time::Duration;
+
+use uuid::Uuid;
 
 use crate::id::RequestId;
 use crate::message::ErrorObject;
@@ -36,10 +39,49 @@ impl<'a> Writer<'a> {
         self
     }
 
+    /// A whole number.
+    pub(crate) fn number(&mut self, number: i64) -> &mut Self {
+        if number < 0 {
+            self.bytes.push(b'-');
+        }
+        self.digits(number.unsigned_abs())
+    }
+
+    fn digits(&mut self, mut number: u64) -> &mut Self {
+        // A u64 has twenty digits at most.
+        let mut text = [b'0'; 20];
+        let mut start = text.len();
+        for digit in text.iter_mut().rev() {
+            *digit += (number % 10) as u8;
+            number /= 10;
+            start -= 1;
+            if number == 0 {
+                break;
+            }
+        }
+        self.bytes.extend_from_slice(text.get(start..).unwrap_or_default());
+        self
+    }
+
+    /// A span of time in whole milliseconds.
+    pub(crate) fn millis(&mut self, span: Duration) -> &mut Self {
+        self.digits(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The hyphenated text of a UUID, without quotes.
+    pub(crate) fn uuid(&mut self, uuid: Uuid) -> &mut Self {
+        self.raw(uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+    }
+
     /// A string, quoted and escaped.
     pub(crate) fn string(&mut self, text: &str) -> &mut Self {
         self.bytes.push(b'"');
         let bytes = text.as_bytes();
+        if is_plain(bytes) {
+            self.bytes.extend_from_slice(bytes);
+            self.bytes.push(b'"');
+            return self;
+        }
         let mut start = 0;
         for (at, byte) in bytes.iter().enumerate() {
             let escape: &[u8] = match byte {
@@ -64,21 +106,21 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// `"name":"text"`
-    pub(crate) fn member(&mut self, name: &str, text: &str) -> &mut Self {
-        self.string(name).raw(":").string(text)
+    /// `"name":"text"`; the name is one that needs no escapes.
+    pub(crate) fn member(&mut self, name: &'static str, text: &str) -> &mut Self {
+        self.raw("\"").raw(name).raw("\":").string(text)
     }
 
     /// `"name":"2025-11-01T00:00:00.000Z"` (TSK-12)
-    pub(crate) fn stamp(&mut self, name: &str, wall: Wall) -> &mut Self {
-        self.string(name).raw(":\"").bytes(&wall.stamp()).raw("\"")
+    pub(crate) fn stamp(&mut self, name: &'static str, wall: Wall) -> &mut Self {
+        self.raw("\"").raw(name).raw("\":\"").bytes(&wall.stamp()).raw("\"")
     }
 
     /// An id: the token it came as, or the only way to write it.
     pub(crate) fn id(&mut self, id: &RequestId, token: Option<&str>) -> &mut Self {
         match (token, id) {
             (Some(token), _) => self.raw(token),
-            (None, RequestId::Number(number)) => self.display(number),
+            (None, RequestId::Number(number)) => self.number(*number),
             (None, RequestId::Text(text)) => self.string(text),
             (None, RequestId::Null) => self.raw("null"),
         }
@@ -99,12 +141,21 @@ impl<'a> Writer<'a> {
 
     /// An error object.
     pub(crate) fn error(&mut self, error: &ErrorObject) -> &mut Self {
-        self.raw("{\"code\":").display(error.code).raw(",").member("message", &error.message);
+        self.raw("{\"code\":").number(error.code).raw(",").member("message", &error.message);
         if let Some(data) = &error.data {
             self.raw(",\"data\":").raw(data);
         }
         self.raw("}")
     }
+}
+
+/// Whether nothing in a text needs an escape.
+fn is_plain(bytes: &[u8]) -> bool {
+    let needs_escape = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    // Pieces of a vector's width are looked at as a whole.
+    let mut pieces = bytes.chunks_exact(16);
+    let plain = |piece: &[u8]| !piece.iter().fold(false, |any, byte| any | needs_escape(byte));
+    pieces.all(plain) && !pieces.remainder().iter().any(needs_escape)
 }
 
 struct Sink<'a>(&'a mut Vec<u8>);
@@ -122,8 +173,25 @@ mod tests {
     use alloc::string::String;
 
     #[test]
+    fn numbers() {
+        for number in [0, 7, -7, 10, 909, i64::MAX, i64::MIN] {
+            let mut bytes = Vec::new();
+            Writer::new(&mut bytes).number(number);
+            assert_eq!(bytes, alloc::format!("{number}").as_bytes());
+        }
+    }
+
+    #[test]
     fn strings_survive_a_round_trip() {
-        for text in ["", "plain", "a\"b\\c", "\n\r\t\u{0}\u{1f}\u{7f}", "äöü\u{2028}🦀"] {
+        for text in [
+            "",
+            "plain",
+            "a\"b\\c",
+            "sixteen or more, \n",
+            "a text of more than sixteen",
+            "\n\r\t\u{0}\u{1f}\u{7f}",
+            "äöü\u{2028}🦀",
+        ] {
             let mut bytes = Vec::new();
             Writer::new(&mut bytes).string(text);
             assert_eq!(serde_json::from_slice::<String>(&bytes).ok().as_deref(), Some(text));

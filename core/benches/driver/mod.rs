@@ -49,8 +49,10 @@ pub(crate) struct Driver {
     running: VecDeque<JobId>,
     frame: String,
     next_id: u64,
+    /// What every job comes to.
+    result: Box<RawValue>,
     /// The ids of the tasks that were created, as they stand on the wire.
-    pub(crate) tasks: Vec<String>,
+    pub(crate) tasks: Vec<[u8; 36]>,
 }
 
 impl Default for Driver {
@@ -60,6 +62,14 @@ impl Default for Driver {
 }
 
 impl Driver {
+    /// As [`Driver::new`], with room for what it remembers of so many tasks.
+    pub(crate) fn with_room(tasks: usize) -> Self {
+        let mut driver = Self::new();
+        driver.tasks.reserve_exact(tasks);
+        driver.running.reserve_exact(tasks);
+        driver
+    }
+
     /// A driver whose limits stand in nobody's way.
     ///
     /// # Panics
@@ -100,6 +110,7 @@ impl Driver {
             running: VecDeque::with_capacity(4096),
             frame: String::with_capacity(512),
             next_id: 1,
+            result: RawValue::from_string(RESULT.into()).expect("it is JSON"),
             tasks: Vec::new(),
         };
         driver.handle(Event::Opened {
@@ -116,6 +127,8 @@ impl Driver {
     }
 
     fn handle(&mut self, event: Event<'_>) {
+        // Hardly two things happen in the same nanosecond.
+        self.now.at = self.now.at + Duration::from_nanos(100);
         self.engine.handle(self.now, event, &mut self.actions);
         self.hear();
     }
@@ -135,16 +148,31 @@ impl Driver {
 
     /// One request with an id of its own, which is returned.
     pub(crate) fn request(&mut self, method: &str, params: &str) -> u64 {
-        use std::fmt::Write as _;
         let id = self.next_id;
         self.next_id += 1;
+        let mut digits = [0; 20];
+        let id_text = decimal(id, &mut digits);
+        self.say(&[
+            r#"{"jsonrpc":"2.0","id":"#,
+            id_text,
+            r#","method":""#,
+            method,
+            r#"","params":"#,
+            params,
+            "}",
+        ]);
+        id
+    }
+
+    /// Hands in a frame made of these parts.
+    fn say(&mut self, parts: &[&str]) {
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
-        let _ =
-            write!(frame, r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        for part in parts {
+            frame.push_str(part);
+        }
         self.hand_in(&frame);
         self.frame = frame;
-        id
     }
 
     /// Bytes that were said to the peer, which takes them all.
@@ -177,8 +205,7 @@ impl Driver {
     /// When none runs.
     pub(crate) fn finish_job(&mut self) {
         let job = self.running.pop_front().expect("a job runs");
-        let result = RawValue::from_string(RESULT.into()).expect("it is JSON");
-        self.handle(Event::Done { job, outcome: Outcome::Result(result) });
+        self.handle(Event::Done { job, outcome: Outcome::Result(self.result.clone()) });
     }
 
     /// A call and the answer to the oldest one.
@@ -198,15 +225,11 @@ impl Driver {
 
     /// Cancels a call.
     pub(crate) fn cancel_call(&mut self, id: u64) {
-        use std::fmt::Write as _;
-        let mut frame = std::mem::take(&mut self.frame);
-        frame.clear();
-        let _ = write!(
-            frame,
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-        );
-        self.hand_in(&frame);
-        self.frame = frame;
+        let mut digits = [0; 20];
+        let id = decimal(id, &mut digits);
+        let method =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#;
+        self.say(&[method, id, "}}"]);
     }
 
     /// The handler of the job that was started last has seen its flag.
@@ -226,50 +249,81 @@ impl Driver {
         self.said();
         self.request("tools/call", TASK);
         let outbox = self.engine.outbox(CONN).expect("the peer is still there");
-        let text = String::from_utf8_lossy(outbox.pending());
-        let key = "\"taskId\":\"";
-        let at = text.find(key).expect("a task was created") + key.len();
-        self.tasks.push(text[at..at + 36].to_owned());
+        let frame = outbox.pending();
+        let key = b"\"taskId\":\"";
+        let at = memchr::memmem::find(frame, key).expect("a task was created") + key.len();
+        self.tasks.push(frame[at..at + 36].try_into().expect("an id is that long"));
         self.said();
         self.handle(Event::Turn);
     }
 
     /// `tasks/get` of one of [`Driver::tasks`].
     pub(crate) fn get_task(&mut self, which: usize) -> usize {
-        let task = std::mem::take(&mut self.tasks[which]);
-        self.task_request("tasks/get", &task);
-        self.tasks[which] = task;
+        self.task_request("tasks/get", which);
         self.said()
     }
 
-    /// `tasks/cancel` of the task created last.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub(crate) fn cancel_task(&mut self) -> usize {
-        let task = self.tasks.pop().expect("there is a task");
-        self.task_request("tasks/cancel", &task);
+    /// `tasks/result` of one of [`Driver::tasks`], which has ended.
+    pub(crate) fn task_result(&mut self, which: usize) -> usize {
+        self.task_request("tasks/result", which);
         self.said()
     }
 
-    fn task_request(&mut self, method: &str, task: &str) {
-        use std::fmt::Write as _;
-        let mut frame = std::mem::take(&mut self.frame);
-        frame.clear();
-        let id = self.next_id;
+    /// `tasks/cancel` of one of [`Driver::tasks`].
+    pub(crate) fn cancel_task(&mut self, which: usize) -> usize {
+        self.task_request("tasks/cancel", which);
+        self.said()
+    }
+
+    fn task_request(&mut self, method: &str, which: usize) {
+        let task = self.tasks[which];
+        let task = str::from_utf8(&task).expect("an id is text");
+        let mut digits = [0; 20];
+        let id = decimal(self.next_id, &mut digits);
         self.next_id += 1;
-        let _ = write!(
-            frame,
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"taskId":"{task}"}}}}"#
-        );
-        self.hand_in(&frame);
-        self.frame = frame;
+        self.say(&[
+            r#"{"jsonrpc":"2.0","id":"#,
+            id,
+            r#","method":""#,
+            method,
+            r#"","params":{"taskId":""#,
+            task,
+            r#""}}"#,
+        ]);
     }
 
     /// The first page of `tasks/list`.
     pub(crate) fn list_tasks(&mut self) -> usize {
         self.request("tasks/list", "{}");
         self.said()
+    }
+
+    /// The page of `tasks/list` after a cursor.
+    pub(crate) fn list_tasks_after(&mut self, cursor: &str) -> usize {
+        self.request("tasks/list", &format!(r#"{{"cursor":"{cursor}"}}"#));
+        self.said()
+    }
+
+    /// The cursor of a page that far from the first.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub(crate) fn cursor_after(&mut self, pages: usize) -> String {
+        let mut cursor = String::new();
+        for _ in 0..pages {
+            let params = match cursor.as_str() {
+                "" => "{}".to_owned(),
+                cursor => format!(r#"{{"cursor":"{cursor}"}}"#),
+            };
+            self.request("tasks/list", &params);
+            let outbox = self.engine.outbox(CONN).expect("the peer is still there");
+            let frame = outbox.pending();
+            let key = b"\"nextCursor\":\"";
+            let at = memchr::memmem::find(frame, key).expect("there is a next page") + key.len();
+            cursor = String::from_utf8_lossy(&frame[at..at + 32]).into_owned();
+            self.said();
+        }
+        cursor
     }
 
     /// Lets time pass; nobody is told.
@@ -285,5 +339,18 @@ impl Driver {
     /// Tells the engine that time has passed.
     pub(crate) fn tick(&mut self) {
         self.handle(Event::Tick);
+    }
+}
+
+/// A number as it is written.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &str {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return str::from_utf8(&digits[start..]).expect("digits are text");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! ACP connections: their requests are services of the host, their notifications are for the host.
 
-use alloc::borrow::ToOwned;
 use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use crate::event::Identity;
 use crate::id::{CallId, ConnId};
 use crate::job::Purpose;
 use crate::message::{ErrorObject, code};
+use crate::params::Params;
 use crate::role::Role;
 
 /// What methods begin with that are the protocol's own. As notifications they may be ignored, as
@@ -33,7 +33,7 @@ impl Engine {
             unreadable_id: form.dialect().unreadable_id,
             phase: Phase::Ready,
             acp: Some(Party::new(side)),
-            ..Connection::new(identity)
+            ..Connection::new(identity, self.seed)
         };
         self.admit_connection(conn, connection, Role::Server);
     }
@@ -48,7 +48,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
     ) {
         let conn = reply.conn;
         if self.drain.is_some() {
@@ -66,7 +66,7 @@ impl Engine {
         if method == INITIALIZE
             && let Some(party) = self.party_as(conn, Side::Agent)
         {
-            party.begin(params);
+            party.begin(params.map(Params::get));
         }
         self.serve(reply, service, params);
     }
@@ -75,14 +75,14 @@ impl Engine {
         &mut self,
         conn: ConnId,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
     ) {
         if self.dialect(conn).cancel_heard.iter().any(|(heard, _)| *heard == method) {
             return self.on_service_cancelled(conn, method, params);
         }
         let wanted = self.offer(conn).is_some_and(|offer| offer.notifications.contains(method));
         if wanted && !method.starts_with(PROTOCOL_LEVEL) {
-            let params = params.map(ToOwned::to_owned);
+            let params = params.map(|params| params.to_raw());
             self.out.push(Action::Notified { conn, method: method.into(), params });
         }
     }
@@ -131,7 +131,7 @@ impl Engine {
         if method == INITIALIZE
             && let Some(party) = self.party_as(conn, Side::Client)
         {
-            party.begin(params);
+            party.begin(params.map(RawValue::get));
         }
     }
 

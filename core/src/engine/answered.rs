@@ -17,6 +17,7 @@ use crate::event::Outcome;
 use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code};
+use crate::params::Params;
 use crate::timer::Timer;
 
 /// What cancelling a call comes to.
@@ -36,7 +37,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
     ) {
         let dialect = self.dialect(conn);
         let Some(request) = named_request(dialect, method, params) else {
@@ -215,7 +216,11 @@ fn cancelled(dialect: &Dialect, why: Why) -> Option<ErrorObject> {
 }
 
 /// The request a cancel names, in whichever spelling (ACP-01).
-fn named_request(dialect: &Dialect, method: &str, params: Option<&RawValue>) -> Option<RequestId> {
+fn named_request(
+    dialect: &Dialect,
+    method: &str,
+    params: Option<&Params<'_>>,
+) -> Option<RequestId> {
     let params = params?.get();
     let mut named = None;
     for (heard, member) in dialect.cancel_heard {

@@ -18,7 +18,7 @@ use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
 use crate::meta::{RELATED_TASK, write_with_meta};
-use crate::params;
+use crate::params::{self, Params};
 use crate::task::Change;
 use crate::timer::Timer;
 
@@ -223,13 +223,13 @@ impl Engine {
     }
 
     /// A peer is still busy with a request of ours.
-    pub(super) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&RawValue>) {
+    pub(super) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
-        struct Params<'a> {
+        struct Progress<'a> {
             #[serde(borrow, rename = "progressToken")]
             token: &'a RawValue,
         }
-        let Ok(Params { token }) = params::read::<Params<'_>>(params) else { return };
+        let Ok(Progress { token }) = params::read::<Progress<'_>>(params) else { return };
         let Some(RequestId::Number(number)) = RequestId::parse(token.get()) else { return };
         let id = CallId::new(u64::try_from(number).unwrap_or(0));
         let now = self.now.at;
@@ -249,7 +249,7 @@ impl Engine {
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         if let Some(params) = params {
-            let params = params.to_owned();
+            let params = params.to_raw();
             self.out.push(Action::TellProgress { caller, params });
         }
     }
@@ -405,7 +405,7 @@ impl Engine {
     /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
     /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
     pub(super) fn cancel_asks(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(&id).filter(|job| !job.asks.is_empty()) else { return };
         let sent: Vec<(ConnId, CallId)> = job
             .asks
             .values()
@@ -431,7 +431,7 @@ impl Engine {
     }
 
     fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.asks.is_empty()) else { return };
         let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in core::mem::take(&mut job.asks) {
             match asked {

@@ -21,8 +21,8 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Progress, Purpose};
-use crate::message::{ErrorObject, code};
-use crate::params::{self, Given};
+use crate::message::{ErrorObject, code, text};
+use crate::params::{self, Given, Members, Params};
 use crate::tool::{TaskSupport, Tool};
 
 #[derive(Deserialize)]
@@ -49,6 +49,30 @@ struct CallMeta<'a> {
     progress_token: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "ceased/idempotencyKey")]
     idempotency_key: Given<'a>,
+}
+
+impl<'a> CallParams<'a> {
+    fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
+        match params.and_then(Params::known).and_then(Self::of) {
+            Some(call) => Ok(call),
+            None => params::read(params),
+        }
+    }
+
+    /// The same from members that were seen already; `None` where something is odd about them.
+    fn of(known: &Members<'a>) -> Option<Self> {
+        Some(Self {
+            name: text(known.name?)?,
+            arguments: known.arguments.filter(|arguments| arguments.get() != "null"),
+            task: Given(known.task),
+            request_state: Given(None),
+            input_responses: Given(None),
+            meta: match known.meta {
+                None => None,
+                Some(meta) => serde_json::from_str(meta.get()).ok()?,
+            },
+        })
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -87,10 +111,10 @@ impl Engine {
     pub(super) fn call_tool(
         &mut self,
         reply: Reply,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         claim: Option<&Claim>,
     ) {
-        let params: CallParams<'_> = match params::read(params) {
+        let params = match CallParams::read(params) {
             Ok(params) => params,
             Err(error) => return self.fail(reply, &error),
         };
@@ -116,7 +140,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         tasks: bool,
     ) {
         match self.admit_service(&reply, method, params, tasks) {
@@ -126,8 +150,8 @@ impl Engine {
     }
 
     /// A request of an ACP peer: its params are the arguments.
-    pub(super) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&RawValue>) {
-        let arguments = params.map_or("{}", RawValue::get);
+    pub(super) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&Params<'_>>) {
+        let arguments = params.map_or("{}", Params::get);
         let checked = match &service.check {
             _ if !arguments.starts_with('{') => Err("params must be an object".into()),
             Some(check) => check.check(arguments),
@@ -138,7 +162,7 @@ impl Engine {
         }
         let admitted = Admitted {
             tool: service,
-            arguments: params.map_or_else(empty_object, ToOwned::to_owned),
+            arguments: params.map_or_else(empty_object, |params| params.to_raw()),
             task: None,
             progress_token: None,
             terms: Terms::Session(reply.dialect),
@@ -240,7 +264,7 @@ impl Engine {
         &self,
         reply: &Reply,
         method: &str,
-        params: Option<&'a RawValue>,
+        params: Option<&Params<'a>>,
         tasks: bool,
     ) -> Result<Admitted<'a>, ErrorObject> {
         let read: ServiceParams<'a> = params::read_or_default(params)?;
@@ -262,7 +286,7 @@ impl Engine {
                 return Err(ErrorObject::new(code::INVALID_REQUEST, message));
             }
         };
-        let arguments = params.map_or_else(empty_object, ToOwned::to_owned);
+        let arguments = params.map_or_else(empty_object, |params| params.to_raw());
         if let Some(check) = &service.check {
             check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
         }
@@ -373,7 +397,7 @@ impl Engine {
         };
         self.jobs.insert(
             id,
-            Job {
+            Box::new(Job {
                 tool: admitted.tool,
                 owner,
                 conn,
@@ -390,7 +414,7 @@ impl Engine {
                 orphan_timer: None,
                 cancel: None,
                 timer: None,
-            },
+            }),
         );
         id
     }
@@ -431,7 +455,7 @@ fn read_ttl(task: &RawValue) -> Result<RequestedTtl, ErrorObject> {
         #[serde(borrow, default)]
         ttl: Given<'a>,
     }
-    let params: TaskParams<'_> = params::read(Some(task))
+    let params: TaskParams<'_> = params::read(Some(&Params::of(task)))
         .map_err(|error| ErrorObject::invalid_params(alloc::format!("task: {}", error.message)))?;
     let Some(ttl) = params.ttl.0 else { return Ok(RequestedTtl::Default) };
     let digits = ttl.get();

@@ -11,7 +11,7 @@ use crate::connection::{Form, Pending, Work};
 use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
 use crate::message::text;
-use crate::params::{self, Given};
+use crate::params::{self, Given, Params};
 use crate::timer::Timer;
 
 /// What a cancellation asks for.
@@ -21,7 +21,7 @@ struct Cancellation {
 }
 
 impl Engine {
-    pub(super) fn on_cancelled(&mut self, conn: ConnId, params: Option<&RawValue>) {
+    pub(super) fn on_cancelled(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let Some(cancellation) = self.read_cancellation(params) else {
             // CAN-14
             self.counters.cancels_malformed += 1;
@@ -110,15 +110,20 @@ impl Engine {
         }
     }
 
-    fn read_cancellation(&self, params: Option<&RawValue>) -> Option<Cancellation> {
+    fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
         #[derive(Deserialize)]
-        struct Params<'a> {
+        struct CancelParams<'a> {
             #[serde(borrow, rename = "requestId")]
             request_id: &'a RawValue,
             #[serde(borrow, default)]
             reason: Given<'a>,
         }
-        let params: Params<'_> = params::read(params).ok()?;
+        let params = match params.and_then(Params::known) {
+            Some(known) => {
+                CancelParams { request_id: known.request_id?, reason: Given(known.reason) }
+            }
+            None => params::read::<CancelParams<'_>>(params).ok()?,
+        };
         let request = RequestId::parse(params.request_id.get())?;
         let reason = match params.reason.0 {
             None => None,

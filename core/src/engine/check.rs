@@ -190,7 +190,7 @@ fn calls(engine: &Engine) {
         let bounded = call.wanted == Wanted::Yes || call.timer.is_some();
         assert!(bounded, "the answer to a cancelled call is waited for without end (ACP-03)");
     }
-    let open: usize = engine.connections.values().map(open_calls).sum();
+    let open: usize = engine.connections.sum(|connection| open_calls(connection));
     assert_eq!(open, sent, "a call without a caller");
 }
 
@@ -261,4 +261,5 @@ fn timers(engine: &Engine) {
             usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())
         });
     assert_eq!(armed, engine.timers.len(), "a timer without an owner");
+    engine.timers.check();
 }

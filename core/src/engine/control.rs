@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::{Drain, Engine, work};
 use crate::action::{Action, Closing, Why};
@@ -85,7 +86,7 @@ impl Engine {
         self.timers.disarm(&mut connection.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
-        self.cancel_requests(conn, connection.requests);
+        self.cancel_requests(conn, connection.requests.take());
         self.lose_all_calls(conn, connection.calls, connection.remote_tasks);
     }
 
@@ -96,7 +97,7 @@ impl Engine {
         calls: BTreeMap<CallId, Call>,
         remote_tasks: BTreeMap<CallId, RemoteTask>,
     ) {
-        let mut calls: alloc::vec::Vec<_> = calls.into_iter().collect();
+        let mut calls: Vec<_> = calls.into_iter().collect();
         for (id, remote) in remote_tasks {
             calls.push(self.lose_remote(conn, id, remote));
         }
@@ -104,7 +105,7 @@ impl Engine {
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests(&mut self, conn: ConnId, requests: BTreeMap<RequestId, Pending>) {
+    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Pending)>) {
         // First, so that no job goes on for a request that ends as well.
         for (id, pending) in &requests {
             if let Work::Repeat(job) = pending.work {
@@ -148,7 +149,7 @@ impl Engine {
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(super::Admitted::of(&settings));
         self.settings = settings;
-        let ready: alloc::vec::Vec<_> = self
+        let ready: Vec<_> = self
             .connections
             .iter()
             .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
@@ -166,7 +167,7 @@ impl Engine {
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
     /// second call brings the end forward.
     pub(super) fn on_drain(&mut self, by: Instant) {
-        let earlier = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let earlier = self.drain.as_ref().and_then(|drain| drain.end_timer).map(|armed| armed.at);
         let by = earlier.map_or(by, |earlier| earlier.min(by));
         let grace = by - self.now.at;
         // The last quarter is for the SIGKILL to do its work.
@@ -181,7 +182,7 @@ impl Engine {
         self.interrupt_tasks();
         self.answer_everybody();
         self.forget_keys();
-        let ids: alloc::vec::Vec<JobId> = self.jobs.keys().copied().collect();
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
             self.disown(id, Why::Shutdown);
         }
@@ -191,7 +192,7 @@ impl Engine {
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
     fn interrupt_tasks(&mut self) {
-        let live: alloc::vec::Vec<_> = self
+        let live: Vec<_> = self
             .tasks
             .iter()
             .filter(|(_, task)| !task.status.is_terminal())
@@ -204,11 +205,11 @@ impl Engine {
     }
 
     fn answer_everybody(&mut self) {
-        let conns: alloc::vec::Vec<_> = self.connections.keys().copied().collect();
+        let conns: Vec<_> = self.connections.keys().copied().collect();
         for conn in conns {
             self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            for (_, pending) in core::mem::take(&mut connection.requests) {
+            for (_, pending) in connection.requests.take() {
                 match pending.work {
                     Work::Job(job) => {
                         if let Some(job) = self.jobs.get_mut(&job) {
@@ -285,7 +286,7 @@ impl Engine {
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
             Ending::Finished(AfterInput::AnswerUntil(_)) => {
-                let requests = core::mem::take(&mut connection.requests);
+                let requests = connection.requests.take();
                 self.cancel_requests(conn, requests);
                 self.close_if_finished(conn);
             }

@@ -12,7 +12,7 @@ use crate::claim::Claim;
 use crate::connection::{Form, Reply};
 use crate::durable::RecordedOutcome;
 use crate::id::TaskId;
-use crate::params;
+use crate::params::{self, Params};
 use crate::task::{Status, Task};
 use crate::write::Writer;
 
@@ -21,7 +21,7 @@ impl Engine {
     pub(super) fn get_detailed_task(
         &mut self,
         reply: Reply,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         claim: &Claim,
     ) {
         let id = match self.named_task(reply.conn, params) {
@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
-    pub(super) fn update_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow, rename = "inputResponses")]
@@ -103,15 +103,15 @@ pub(super) fn write_members(
     task: &Task,
     poll_interval: Duration,
 ) {
-    json.raw("\"taskId\":\"").display(id).raw("\",").member("status", status(task).as_str());
+    json.raw("\"taskId\":\"").uuid(id.uuid()).raw("\",").member("status", status(task).as_str());
     let view = task.view();
     if let Some(message) = view.status_message {
         json.raw(",").member("statusMessage", message);
     }
     json.raw(",").stamp("createdAt", task.created);
     json.raw(",").stamp("lastUpdatedAt", view.updated);
-    json.raw(",\"ttlMs\":").display(task.ttl.as_millis());
-    json.raw(",\"pollIntervalMs\":").display(poll_interval.as_millis());
+    json.raw(",\"ttlMs\":").millis(task.ttl);
+    json.raw(",\"pollIntervalMs\":").millis(poll_interval);
 }
 
 /// Where a task stands as the extension sees it: a tool that reported an error has completed, and

@@ -3,13 +3,12 @@
 
 use alloc::string::String;
 
-use serde_json::value::RawValue;
-
 use super::Engine;
 use crate::claim::{self, Claim};
 use crate::connection::{Phase, Reply};
 use crate::dialect;
 use crate::message::{ErrorObject, code};
+use crate::params::Params;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.
@@ -23,7 +22,7 @@ impl Engine {
         &mut self,
         mut reply: Reply,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         claim: Result<Claim, ErrorObject>,
     ) {
         reply.dialect = &dialect::MCP_2026_07_28;

@@ -4,7 +4,6 @@
 //! in front of a list of jobs, who may have to stop a call of another connection.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Cancel, Why};
@@ -13,7 +12,7 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId};
 use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, text};
-use crate::params::{self, Given};
+use crate::params::{self, Given, Params};
 
 impl Engine {
     /// Whether the peer of a connection sees and may do everything.
@@ -36,7 +35,7 @@ impl Engine {
 
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:
     /// whoever made it has not taken it back. A task is cancelled as by `tasks/cancel`.
-    pub(super) fn cancel_any_job(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
         #[serde(expecting = "an object")]
         struct Params<'a> {

@@ -5,8 +5,8 @@
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; what becomes of it then is kept for the retry.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
@@ -22,8 +22,7 @@ use crate::event::Identity;
 use crate::id::{AskId, JobId, RequestState};
 use crate::job::{Progress, Purpose};
 use crate::message::{ErrorObject, text};
-use crate::time::Instant;
-use crate::timer::Timer;
+use crate::timer::{Armed, Timer};
 use crate::write::Writer;
 
 /// Calls that wait for a retry.
@@ -46,8 +45,8 @@ impl Parked {
 #[derive(Debug)]
 struct Call {
     owner: Identity,
-    tool: Box<str>,
-    timer: Option<Instant>,
+    tool: Arc<str>,
+    timer: Option<Armed>,
     work: Waiting,
 }
 

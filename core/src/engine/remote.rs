@@ -11,6 +11,7 @@ use crate::action::Note;
 use crate::call::{Answer, Ask, Call, CallFor, Caller};
 use crate::connection::Ending;
 use crate::id::{CallId, ConnId};
+use crate::params::Params;
 use crate::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
 use crate::remote_task::{read_created, read_report};
 use crate::task::Status;
@@ -145,7 +146,7 @@ impl Engine {
         remote.poll = None;
         // What `tasks/result` says is the answer; it is on its way.
         let fetching = remote.fetch.is_some();
-        let answer = match outcome.map(read_report) {
+        let answer = match outcome.map(|result| read_report(result.get())) {
             Ok(Ok(report)) if report.id == remote.id => {
                 self.heed(conn, id, report.status);
                 return self.proceed(conn, id, self.now.at + report.interval);
@@ -190,8 +191,8 @@ impl Engine {
 
     /// `notifications/tasks/status` is a hint: it never decides anything, but where it says that
     /// there is something to fetch, that is asked for without waiting for the next poll.
-    pub(super) fn on_status_hint(&mut self, conn: ConnId, params: Option<&RawValue>) {
-        let Some(Ok(report)) = params.map(read_report) else { return };
+    pub(super) fn on_status_hint(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
+        let Some(Ok(report)) = params.map(|params| read_report(params.get())) else { return };
         if report.status == Status::Working {
             return;
         }

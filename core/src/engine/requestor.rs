@@ -18,6 +18,7 @@ use crate::event::Identity;
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
 use crate::params::Given;
+use crate::params::Params;
 use crate::role::{AsClient, ClientSide, Declared, Offer, ServerCapabilities, Side};
 use crate::role::{TaskCapabilities, read_tools};
 use crate::tool::TaskSupport;
@@ -117,10 +118,8 @@ impl Engine {
     /// what is not known does not run as one.
     pub(super) fn learn_tools(&mut self, conn: ConnId, result: &RawValue) {
         let max = self.settings.limits.remote_tools_max;
-        let Some(Connection { side: Side::Client(side), .. }) = self.connections.get_mut(&conn)
-        else {
-            return;
-        };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Side::Client(side) = &mut connection.side else { return };
         for (name, support) in read_tools(result) {
             if side.tools.len() < max || side.tools.contains_key(&name) {
                 side.tools.insert(name, support);
@@ -130,7 +129,9 @@ impl Engine {
 
     /// The server's tools are others now: what was learnt of them is not known any more.
     pub(super) fn forget_tools(&mut self, conn: ConnId) {
-        if let Some(Connection { side: Side::Client(side), .. }) = self.connections.get_mut(&conn) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Side::Client(side) = &mut connection.side
+        {
             side.tools.clear();
         }
     }
@@ -140,7 +141,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
         declared: Declared,
     ) {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };

@@ -23,7 +23,7 @@ use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
-use crate::job::{Job, JobState, Purpose};
+use crate::job::{JobState, Purpose};
 use crate::message::{ErrorObject, text};
 use crate::params::Given;
 use crate::task::Change;
@@ -164,7 +164,7 @@ impl Engine {
         job.purpose = Purpose::Answer(request);
         job.terms = waiter.terms;
         job.progress.token = waiter.token;
-        job.progress.held = None;
+        job.progress.forget_held();
         self.ask_again(id);
     }
 
@@ -283,7 +283,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.purpose = Purpose::Orphan;
         job.progress.token = None;
-        job.progress.held = None;
+        job.progress.forget_held();
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
     }
 
@@ -316,7 +316,7 @@ impl Engine {
             job.task = Some(task);
             job.purpose = Purpose::Task;
             job.progress.token = None;
-            job.progress.held = None;
+            job.progress.forget_held();
             if let Terms::Claim(claim) = &mut job.terms {
                 claim.log_level = None;
             }
@@ -325,7 +325,7 @@ impl Engine {
             }
         }
         self.note_creation(task);
-        if self.jobs.get(&id).is_some_and(Job::needs_input) {
+        if self.jobs.get(&id).is_some_and(|job| job.needs_input()) {
             self.change_task(task, Change::InputNeeded);
         }
         true

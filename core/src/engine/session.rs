@@ -14,12 +14,12 @@ use crate::dialect::{Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
-use crate::params;
+use crate::params::{self, Params};
 use crate::role::{Role, Side};
 
 impl Engine {
     pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
-        self.admit_connection(conn, Connection::new(identity), role);
+        self.admit_connection(conn, Connection::new(identity, self.seed), role);
     }
 
     pub(super) fn admit_connection(
@@ -31,7 +31,7 @@ impl Engine {
         connection.since = self.now.at;
         let max = self.settings.limits.connections_max;
         let full = self.connections.len() >= max;
-        let before = self.connections.insert(conn, connection);
+        let before = self.connections.insert(conn, alloc::boxed::Box::new(connection));
         assert!(before.is_none(), "a connection id is given once");
         let role = match role {
             Role::Server => None,
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&RawValue>) {
+    pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         self.counters.requests += 1;
         let Some(connection) = self.connections.get_mut(&reply.conn) else {
             return self.forget(reply);
@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// A request of a session, or before one.
-    fn on_session_request(&mut self, reply: Reply, method: &str, params: Option<&RawValue>) {
+    fn on_session_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         let phase = self.connections.get(&reply.conn).map_or(Phase::Fresh, |c| c.phase);
         let tasks = reply.dialect.tasks;
         match (method, phase) {
@@ -139,7 +139,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
     ) {
         let dialect = self.dialect(conn);
         if dialect.methods == Methods::Services {
@@ -157,7 +157,7 @@ impl Engine {
         // answered. Every other notification is for somebody else.
     }
 
-    fn initialize(&mut self, reply: Reply, params: Option<&RawValue>) {
+    fn initialize(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow, rename = "protocolVersion")]
@@ -197,7 +197,7 @@ impl Engine {
         });
     }
 
-    fn set_log_level(&mut self, reply: Reply, params: Option<&RawValue>) {
+    fn set_log_level(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow)]
@@ -219,7 +219,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn list_tools(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn list_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize, Default)]
         struct Params<'a> {
             #[serde(borrow, default)]

@@ -11,7 +11,7 @@ use crate::connection::{Connection, Pending, Reply, Work};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, SurveyId, TaskId};
 use crate::job::{Job, JobState, Purpose};
-use crate::params;
+use crate::params::{self, Params};
 use crate::task::Task;
 use crate::write::Writer;
 
@@ -21,7 +21,7 @@ const LISTED_MAX: usize = 200;
 impl Engine {
     /// Numbers are of the whole daemon; jobs, and with `detail` connections and tasks, are one's
     /// own, or everybody's for an operator (TSK-39). With `detail` the host adds what it knows.
-    pub(super) fn report_status(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize, Default)]
         struct Params {
             #[serde(default)]
@@ -153,7 +153,7 @@ impl Engine {
         }
         json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
         if let Some(end) = task.timer {
-            json.raw(",\"ttlLeftMs\":").display((end - self.now.at).as_millis());
+            json.raw(",\"ttlLeftMs\":").display((end.at - self.now.at).as_millis());
         }
         if let Some(job) = task.job {
             json.raw(",\"job\":").display(job.get());
@@ -162,8 +162,7 @@ impl Engine {
     }
 
     fn write_job_counts(&self, json: &mut Writer<'_>) {
-        let stopping = |job: &&Job| matches!(job.state, JobState::Stopping { .. });
-        let cancelling = self.jobs.values().filter(stopping).count();
+        let cancelling = self.cancelling();
         json.raw(",\"running\":").display(self.running - cancelling);
         json.raw(",\"queued\":").display(self.queue.len());
         json.raw(",\"cancelling\":").display(cancelling);
@@ -207,7 +206,8 @@ impl Engine {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
         };
-        if let Some((progress, total, message)) = &job.progress.latest {
+        let told = job.progress.told.as_ref();
+        if let Some((progress, total, message)) = told.and_then(|told| told.latest.as_ref()) {
             json.raw(",\"progress\":").display(progress);
             if let Some(total) = total {
                 json.raw(",\"total\":").display(total);

@@ -46,7 +46,7 @@ impl Engine {
 
     fn record(&self, id: TaskId, task: &Task) -> TaskRecord {
         // A task that is being created has no timer yet.
-        let due = task.timer.unwrap_or(task.created_at + task.ttl);
+        let due = task.timer.map_or(task.created_at + task.ttl, |armed| armed.at);
         TaskRecord {
             id,
             owner: task.owner.clone(),
@@ -244,7 +244,8 @@ impl Engine {
 
     /// A task that nobody was told of does not come to be.
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
-        let Some(Task { job, waiters, .. }) = self.tasks.remove(id) else { return };
+        let Some(task) = self.tasks.remove(id) else { return };
+        let Task { job, waiters, .. } = *task;
         self.journal.creating -= 1;
         self.keyed.forget_task(id);
         if job.and_then(|job| self.remove_job(job)).is_some() {

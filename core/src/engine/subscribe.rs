@@ -4,7 +4,7 @@
 //! connection, or with an answer when the daemon shuts down. What it listens to is with the
 //! request; each task knows its listeners, as it knows its waiters.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -20,7 +20,7 @@ use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::message::{self, ErrorObject};
-use crate::params::{self, Given};
+use crate::params::{self, Given, Params};
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -44,7 +44,7 @@ struct Wanted<'a> {
 }
 
 impl Engine {
-    pub(super) fn listen(&mut self, reply: Reply, params: Option<&RawValue>, claim: &Claim) {
+    pub(super) fn listen(&mut self, reply: Reply, params: Option<&Params<'_>>, claim: &Claim) {
         let (tools, named) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
@@ -249,11 +249,10 @@ impl Engine {
     /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
     pub(super) fn end_subscriptions(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let over: BTreeMap<_, _> = connection
-            .requests
-            .extract_if(.., |_, pending| matches!(pending.work, Work::Listen(_)))
-            .collect();
-        for (id, Pending { reply, work }) in over {
+        let over: Vec<_> = connection.subscriptions().map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let pending = self.connections.get_mut(&conn).and_then(|c| c.requests.remove(&id));
+            let Some(Pending { reply, work }) = pending else { continue };
             if let Work::Listen(listening) = work {
                 self.unlisten(conn, &id, &listening);
             }
@@ -273,13 +272,14 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
 
 /// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
 fn read_wanted(
-    params: Option<&RawValue>,
+    params: Option<&Params<'_>>,
     claim: &Claim,
 ) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
     let params: ListenParams<'_> = params::read(params)?;
-    let wanted: Wanted<'_> = params::read(Some(params.notifications)).map_err(|error| {
-        ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
-    })?;
+    let wanted: Wanted<'_> =
+        params::read(Some(&Params::of(params.notifications))).map_err(|error| {
+            ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
+        })?;
     let Some(list) = wanted.task_ids.0 else { return Ok((wanted.tools, None)) };
     if !claim.tasks {
         return Err(missing_tasks("listening to tasks"));

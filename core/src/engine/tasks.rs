@@ -6,7 +6,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
@@ -16,7 +15,7 @@ use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
-use crate::params::{self, Given};
+use crate::params::{self, Given, Members, Params};
 use crate::suspicion::Suspicion;
 use crate::task::{Change, Task};
 use crate::timer::Timer;
@@ -32,6 +31,24 @@ struct TaskParams<'a> {
     meta: Option<CancelMeta<'a>>,
 }
 
+impl<'a> TaskParams<'a> {
+    fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
+        match params.and_then(Params::known).and_then(Self::of) {
+            Some(task) => Ok(task),
+            None => params::read(params),
+        }
+    }
+
+    /// The same from members that were seen already; `None` where something is odd about them.
+    fn of(known: &Members<'a>) -> Option<Self> {
+        let meta = match known.meta {
+            None => None,
+            Some(meta) => serde_json::from_str(meta.get()).ok()?,
+        };
+        Some(Self { task_id: text(known.task_id?)?, meta })
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(expecting = "_meta as an object")]
 struct CancelMeta<'a> {
@@ -45,9 +62,9 @@ impl Engine {
     pub(super) fn named_task(
         &mut self,
         conn: ConnId,
-        params: Option<&RawValue>,
+        params: Option<&Params<'_>>,
     ) -> Result<(TaskId, Option<String>), ErrorObject> {
-        let params: TaskParams<'_> = params::read(params)?;
+        let params = TaskParams::read(params)?;
         let viewer = self.identity(conn);
         let id = TaskId::parse(&params.task_id)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
@@ -81,7 +98,7 @@ impl Engine {
     }
 
     /// TSK-12
-    pub(super) fn get_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => {
@@ -92,7 +109,7 @@ impl Engine {
     }
 
     /// TSK-14, TSK-15
-    pub(super) fn await_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.named_task(reply.conn, params) {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => self.reveal(reply, id, Form::Outcome),
@@ -100,7 +117,7 @@ impl Engine {
     }
 
     /// TSK-19, TSK-20, TSK-21
-    pub(super) fn list_tasks(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn list_tasks(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize, Default)]
         struct Params<'a> {
             #[serde(borrow, default)]
@@ -126,7 +143,7 @@ impl Engine {
             if !list.is_empty() {
                 list.push(b',');
             }
-            list.extend_from_slice(&self.task_object(id));
+            self.write_task(id, &mut list);
         }
         self.answer(reply, |json| {
             json.raw("{\"tasks\":[").bytes(&list).raw("]");
@@ -138,7 +155,7 @@ impl Engine {
     }
 
     /// TSK-23, TSK-24, TSK-25
-    pub(super) fn cancel_task(&mut self, reply: Reply, params: Option<&RawValue>) {
+    pub(super) fn cancel_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (id, reason) = match self.named_task(reply.conn, params) {
             Ok(named) => named,
             Err(error) => return self.fail(reply, &error),
@@ -235,10 +252,8 @@ impl Engine {
     }
 
     fn expire(&mut self, id: TaskId) {
-        let Some(Task { job, waiters, listeners, owner, tool, status, .. }) = self.tasks.remove(id)
-        else {
-            return;
-        };
+        let Some(task) = self.tasks.remove(id) else { return };
+        let Task { job, waiters, listeners, owner, tool, status, .. } = *task;
         self.counters.tasks_expired += 1;
         self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });

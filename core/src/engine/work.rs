@@ -137,9 +137,9 @@ impl Engine {
     pub(super) fn kill_everything(&mut self) {
         let ids: alloc::vec::Vec<_> = self.jobs.keys().copied().collect();
         for id in ids {
-            if let Some(Job { state: JobState::Stopping { step, why, .. }, tool, .. }) =
-                self.jobs.get_mut(&id)
-                && matches!(tool.ladder, crate::tool::Ladder::Command { .. })
+            if let Some(job) = self.jobs.get_mut(&id)
+                && let JobState::Stopping { step, why, .. } = &mut job.state
+                && matches!(job.tool.ladder, crate::tool::Ladder::Command { .. })
             {
                 *step = Step::Kill;
                 let why = *why;
@@ -178,16 +178,15 @@ impl Engine {
     }
 
     pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
-        let waits = |job: &Job| matches!(job.state, JobState::Held(_) | JobState::Queued(_));
-        assert!(!self.jobs.get(&id).is_some_and(waits), "{id} ended before it was started");
         let Some(job) = self.remove_job(id) else {
             self.counters.late_reports += 1;
             return;
         };
         let why = match job.state {
-            JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
-                None
+            JobState::Held(_) | JobState::Queued(_) => {
+                panic!("{id} ended before it was started")
             }
+            JobState::Running | JobState::Lingering => None,
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
@@ -243,7 +242,7 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Box<Job>> {
         self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
@@ -294,25 +293,25 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
+        let total = total.filter(|total| total.is_finite());
+        let told = job.progress.told.get_or_insert_default();
         if progress.is_finite() {
-            let message = message.map(Into::into);
-            job.progress.latest = Some((progress, total.filter(|t| t.is_finite()), message));
+            told.latest = Some((progress, total, message.map(Into::into)));
         }
-        let grows = progress.is_finite() && job.progress.last.is_none_or(|last| progress > last);
+        let grows = progress.is_finite() && told.last.is_none_or(|last| progress > last);
         if job.progress.token.is_none() || !grows {
             self.counters.progress_dropped += 1;
             return;
         }
-        job.progress.last = Some(progress);
-        let total = total.filter(|total| total.is_finite());
+        told.last = Some(progress);
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
         if connection.outbox.len() >= room {
             // The peer does not read: only the latest value waits for it.
             connection.held_progress.insert(id);
-            job.progress.held = Some((progress, total, message.map(Into::into)));
+            told.hold((progress, total, message.map(Into::into)));
             return;
         }
-        job.progress.held = None;
+        job.progress.forget_held();
         let Some(job) = self.jobs.get(&id) else { return };
         let message = message.map(|text| self.clean(text));
         let step = ProgressStep { progress, total, message: message.as_deref() };
@@ -326,7 +325,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.held_progress.remove(&id);
         }
-        if let Some((progress, total, message)) = &job.progress.held {
+        if let Some((progress, total, message)) = job.progress.held() {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
@@ -342,7 +341,7 @@ impl Engine {
         for id in core::mem::take(&mut connection.held_progress) {
             if let Some(mut job) = self.jobs.remove(&id) {
                 self.show_held_progress(conn, id, &job);
-                job.progress.held = None;
+                job.progress.forget_held();
                 self.jobs.insert(id, job);
             }
         }
@@ -437,7 +436,7 @@ impl ProgressStep<'_> {
 fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
     if let Some(task) = task {
         json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
-        json.display(task).raw("\"}},");
+        json.uuid(task.uuid()).raw("\"}},");
     }
 }
 

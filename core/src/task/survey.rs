@@ -27,8 +27,8 @@ impl Tasks {
     /// When one is not.
     pub(super) fn check_counts(&self) {
         for (status, count) in self.counts() {
-            let shows = |task: &&Task| task.view().status == status;
-            let found = self.by_id.values().filter(shows).count();
+            let shows = |task: &Task| task.view().status == status;
+            let found = self.by_id.sum(|task| usize::from(shows(task)));
             assert_eq!(found, count, "tasks that are {status} are counted");
         }
     }

@@ -135,7 +135,7 @@ impl CancelRecord {
             request: request.map(request_text),
             task: task.map(|task| task.to_string()),
             job: job.get(),
-            tool: tool.clone(),
+            tool: tool.as_ref().into(),
             why: why.as_str(),
             reason: cancel.as_ref().and_then(|cancel| cancel.reason.clone()),
             stage: stage.map_or("none", |step| step.as_str()),
@@ -202,31 +202,33 @@ impl Happening {
                 connection: conn.to_string(),
                 task: task.to_string(),
                 job: job.get(),
-                tool: tool.clone(),
+                tool: tool.as_ref().into(),
             },
             Note::TaskEnded { identity, task, tool, status } => Self::Complete {
                 identity: who(identity),
                 task: task.to_string(),
-                tool: tool.clone(),
+                tool: tool.as_ref().into(),
                 status: status.as_str(),
             },
             Note::TaskRetrieved { conn, identity, task, tool, method } => Self::Retrieve {
                 identity: who(identity),
                 connection: conn.to_string(),
                 task: task.to_string(),
-                tool: tool.clone(),
+                tool: tool.as_ref().into(),
                 method,
             },
             Note::TaskExpired { identity, task, tool, status } => Self::Expire {
                 identity: who(identity),
                 task: task.to_string(),
-                tool: tool.clone(),
+                tool: tool.as_ref().into(),
                 status: status.as_str(),
             },
             Note::Refused { conn, identity, limit } => {
                 Self::Refuse { identity: who(identity), connection: conn.to_string(), limit }
             }
-            Note::Abandoned { job, tool } => Self::Abandon { job: job.get(), tool: tool.clone() },
+            Note::Abandoned { job, tool } => {
+                Self::Abandon { job: job.get(), tool: tool.as_ref().into() }
+            }
             Note::Suspicious { conn, identity, pattern, count, window } => Self::Suspicious {
                 identity: who(identity),
                 connection: conn.to_string(),

@@ -6,11 +6,10 @@
 
 use ceased_core::event::Identity;
 use ceased_core::frame::Frame;
-use ceased_core::message::{ErrorObject, Message, code};
+use ceased_core::message::{ErrorObject, Message, Params, code};
 use ceased_core::time::Instant;
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 
 use crate::access::TokenAccess;
@@ -83,7 +82,7 @@ impl Gate {
 const TOKEN_DUE: &str = "this listener wants a token: the first message has to be the request ceased/authenticate with \
      params {\"token\": …}";
 
-fn token(params: &RawValue) -> Option<String> {
+fn token(params: Params<'_>) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
         token: String,

@@ -271,7 +271,7 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let missing = rng.below(30);
     let all = tools::catalog();
-    let known: Vec<(Box<str>, TaskSupport, bool, bool, bool)> = all
+    let known: Vec<(Arc<str>, TaskSupport, bool, bool, bool)> = all
         .iter()
         .map(|tool| {
             let command = matches!(tool.ladder, Ladder::Command { .. });

@@ -1,0 +1,182 @@
+//! Tables by key: to find, to add and to take out costs the same however much there is.
+//!
+//! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
+//! Nothing sees the order of the hashes: whoever walks a table gets it sorted by key (DET-01).
+
+use alloc::vec::{self, Vec};
+use core::array;
+use core::hash::{BuildHasher, Hash, Hasher};
+use core::mem;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use siphasher::sip::SipHasher24;
+use uuid::Uuid;
+
+/// What the hashes of an engine depend on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seed(u64);
+
+impl Seed {
+    /// The seed that follows from a random id.
+    pub(crate) fn drawn(uuid: Uuid) -> Self {
+        // What the id itself is used for may be seen by peers.
+        let mut hasher = SipHasher24::new_with_key(&uuid.into_bytes());
+        hasher.write(b"tables");
+        Self(hasher.finish())
+    }
+}
+
+/// Parts of a table that may have a million entries.
+pub(crate) const LARGE: usize = 64;
+
+/// Values by key. One that grows large is made of many `PARTS`: a part is moved as a whole when it
+/// is full, and nobody may have to wait for a million entries to be moved.
+#[derive(Debug)]
+pub(crate) struct Table<K, V, const PARTS: usize = 1> {
+    parts: [HashTable<(K, V)>; PARTS],
+    seed: Seed,
+    len: usize,
+}
+
+impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { parts: array::from_fn(|_| HashTable::new()), seed, len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        let hash = hash(self.seed, key);
+        let (_, value) = self.parts[part::<PARTS>(hash)].find(hash, |(k, _)| k == key)?;
+        Some(value)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let hash = hash(self.seed, key);
+        let (_, value) = self.parts[part::<PARTS>(hash)].find_mut(hash, |(k, _)| k == key)?;
+        Some(value)
+    }
+
+    pub(crate) fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Puts a value in; gives back the one that was there with that key.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let seed = self.seed;
+        let hash = hash(seed, &key);
+        let part = &mut self.parts[part::<PARTS>(hash)];
+        match part.entry(hash, |(k, _)| *k == key, |(k, _)| self::hash(seed, k)) {
+            Entry::Occupied(mut entry) => Some(mem::replace(&mut entry.get_mut().1, value)),
+            Entry::Vacant(entry) => {
+                entry.insert((key, value));
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let hash = hash(self.seed, key);
+        let part = &mut self.parts[part::<PARTS>(hash)];
+        let ((_, value), _) = part.find_entry(hash, |(k, _)| k == key).ok()?.remove();
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Everything, sorted by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.into_iter()
+    }
+
+    /// Every key, sorted.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// Every value, sorted by key.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The sum of a number of each value; sums do not depend on the order.
+    pub(crate) fn sum(&self, of: impl Fn(&V) -> usize) -> usize {
+        self.parts.iter().flatten().map(|(_, value)| of(value)).sum()
+    }
+
+    /// Takes everything out, sorted by key.
+    pub(crate) fn take(&mut self) -> Vec<(K, V)> {
+        let mut all: Vec<(K, V)> = self.parts.iter_mut().flat_map(mem::take).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        self.len = 0;
+        all
+    }
+}
+
+impl<'a, K: Hash + Ord, V, const PARTS: usize> IntoIterator for &'a Table<K, V, PARTS> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = vec::IntoIter<Self::Item>;
+
+    /// Everything, sorted by key.
+    fn into_iter(self) -> Self::IntoIter {
+        let parts = self.parts.iter().flatten();
+        let mut all: Vec<(&K, &V)> = parts.map(|(key, value)| (key, value)).collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter()
+    }
+}
+
+fn hash<K: Hash>(seed: Seed, key: &K) -> u64 {
+    FixedState::with_seed(seed.0).hash_one(key)
+}
+
+/// The part of a hash. Within a part the lowest and the highest bits decide.
+const fn part<const PARTS: usize>(hash: u64) -> usize {
+    (hash >> 32) as usize % PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+
+    /// DET-01: it does what an ordered map does, and shows the same order whatever the seed.
+    #[test]
+    fn a_table_is_an_ordered_map() {
+        for seed in 0..8 {
+            let mut table: Table<u64, u64, 4> =
+                Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
+            let mut map = BTreeMap::new();
+            let mut key: u64 = seed;
+            for turn in 0..20_000 {
+                key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                let key = (key >> 33) % 500;
+                if turn % 3 == 0 {
+                    assert_eq!(table.remove(&key), map.remove(&key));
+                } else {
+                    assert_eq!(table.insert(key, turn), map.insert(key, turn));
+                }
+                assert_eq!(table.get(&key), map.get(&key));
+                assert_eq!(table.contains_key(&key), map.contains_key(&key));
+                assert_eq!((table.len(), table.is_empty()), (map.len(), map.is_empty()));
+                if let (Some(ours), Some(theirs)) = (table.get_mut(&key), map.get_mut(&key)) {
+                    *ours += 1;
+                    *theirs += 1;
+                }
+            }
+            assert!(table.iter().eq(map.iter()) && table.keys().eq(map.keys()));
+            assert!(table.values().eq(map.values()));
+            assert_eq!(table.sum(|value| *value as usize) as u64, map.values().sum::<u64>());
+            assert!(table.take().into_iter().eq(map));
+            assert!(table.is_empty() && table.iter().next().is_none());
+        }
+    }
+}
