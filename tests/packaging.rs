@@ -26,6 +26,7 @@ const COMMANDS: [&str; 15] = [
     "watch",
     "status",
     "check",
+    "store",
     "completions",
 ];
 
