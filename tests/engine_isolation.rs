@@ -166,7 +166,7 @@ fn anothers_task_is_as_one_that_never_was() {
         for foreign_first in [true, false] {
             let (mut w, mut store, id) = world(doing);
             let (core, modern) = (w.open_as(BOB, NEWEST), w.connect(BOB));
-            let before = w.transcript_of_owner(&id);
+            let before = untouched(&w, &id);
             for (foreign, unknown) in attacks(&id).into_iter().zip(attacks(NEVER)) {
                 let (claims, method, params) = foreign;
                 let bob = if claims { modern } else { core };
@@ -178,7 +178,7 @@ fn anothers_task_is_as_one_that_never_was() {
                 let second = ask(!foreign_first);
                 assert_eq!(first, second, "{doing:?} {method} {params}");
             }
-            assert_eq!(w.transcript_of_owner(&id), before, "{doing:?}: something changed");
+            assert_eq!(untouched(&w, &id), before, "{doing:?}: something changed");
             // Its owner finds it as it would have been.
             store.commit_all(&mut w);
             store.load(&mut w, true);
@@ -186,19 +186,13 @@ fn anothers_task_is_as_one_that_never_was() {
     }
 }
 
-/// What of the world is about this task, whoever looks.
-trait OfOwner {
-    fn transcript_of_owner(&self, id: &str) -> String;
-}
-
-impl OfOwner for World {
-    fn transcript_of_owner(&self, id: &str) -> String {
-        let running =
-            self.running.values().filter(|job| job.task.is_some_and(|task| task.to_string() == id));
-        let steps: Vec<_> = running.map(|job| job.step).collect();
-        let sizes = self.sizes();
-        format!("{steps:?} {} {} {}", sizes.tasks, sizes.jobs, self.stops.len())
-    }
+/// What an attack must not change: how far the task's job is from being stopped, and what there is.
+fn untouched(w: &World, id: &str) -> String {
+    let is_its = |task: TaskId| task.to_string() == id;
+    let jobs = w.running.values().filter(|job| job.task.is_some_and(is_its));
+    let steps: Vec<_> = jobs.map(|job| job.step).collect();
+    let sizes = w.sizes();
+    format!("{steps:?} {} {} {}", sizes.tasks, sizes.jobs, w.stops.len())
 }
 
 /// TSK-39, MOD-07: the state of another's call that waits for input is as good as none, and is still

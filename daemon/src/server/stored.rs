@@ -83,8 +83,8 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// How the store is; where it is and what it said is for operators alone, whom no viewer is
-    /// told apart from.
+    /// How the store is, for this viewer; `None` is an operator, who alone is told of files and of
+    /// what went wrong with them (TSK-39).
     pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
         let Some(store) = &self.store else { return StoreStatus::in_memory() };
         let health = store.health();
