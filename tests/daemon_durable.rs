@@ -1,6 +1,9 @@
 //! Tasks outlive their daemon: killed, started again, full, damaged, twice (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
+#[path = "daemon_durable/at_start.rs"]
+mod at_start;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,22 +14,22 @@ use ceased_tests::disk::SmallDisk;
 use serde_json::Value;
 
 /// A tool whose result is larger than what is kept in memory.
-const LARGE: &str = r#"
+pub(crate) const LARGE: &str = r#"
 [[tool]]
 name = "large"
 command = ["sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"]
 task_support = "optional"
 "#;
 
-fn of_task(task: &str) -> String {
+pub(crate) fn of_task(task: &str) -> String {
     format!(r#"{{"taskId":"{task}"}}"#)
 }
 
-fn get(peer: &mut Peer, task: &str) -> Value {
+pub(crate) fn get(peer: &mut Peer, task: &str) -> Value {
     peer.result("tasks/get", &of_task(task))
 }
 
-fn answer_of(peer: &mut Peer, task: &str) -> Value {
+pub(crate) fn answer_of(peer: &mut Peer, task: &str) -> Value {
     let id = peer.request("tasks/result", &of_task(task));
     let mut answer = peer.answer(id);
     answer["id"] = Value::Null;
@@ -287,4 +290,92 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
     for (task, answer) in [(before, kept), (begun, done), (again, after)] {
         assert_eq!(answer_of(&mut peer, &task), answer);
     }
+}
+
+pub(crate) fn status(peer: &mut Peer) -> Value {
+    peer.result("ceased/status", r#"{"detail":true}"#)["host"]["store"].take()
+}
+
+/// `ceased status` shows where the tasks are and how that is; a peer that is no operator is not
+/// told of files.
+#[test]
+fn the_status_shows_the_store() {
+    let home = Home::new();
+    home.configure(&Config { daemon: "damaged_store = \"set_aside\"", ..Config::default() });
+    let tasks = home.path().join("state/ceased/tasks");
+    let daemon = Daemon::start_in(home);
+    daemon.peer().create_task("count", "{}");
+    let ran = daemon.home.run(&["status"]);
+    let section = ran.out.split("\nstore:\n").nth(1).unwrap_or_else(|| panic!("{}", ran.out));
+    for (key, value) in [("kept", "disk"), ("state", "open"), ("tasks", "1")] {
+        let shown = |line: &str| line.split_whitespace().eq([key, value]);
+        assert!(section.lines().any(shown), "{key}: {section}");
+    }
+    assert!(section.contains(&tasks.display().to_string()), "{section}");
+    let json = daemon.home.run(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["host"]["store"]["path"], tasks.display().to_string());
+    assert_eq!(json["host"]["store"]["lastError"], Value::Null);
+
+    let home = daemon.kill();
+    fs::write(tasks.join("tasks.db"), "not a database at all").unwrap();
+    let daemon = Daemon::start_in(home);
+    let said = status(&mut daemon.peer());
+    let aside = said["setAside"].as_str().unwrap_or_default().to_owned();
+    assert!(aside.contains("tasks.damaged-"), "{said}");
+    assert_eq!(fs::read(format!("{aside}/tasks.db")).unwrap(), b"not a database at all");
+    drop(daemon);
+
+    let memory = Config { daemon: "store = \"memory\"", tcp: true, ..Config::default() };
+    let daemon = Daemon::start(&memory);
+    let said = status(&mut daemon.peer());
+    assert_eq!((&said["kept"], &said["path"]), (&"memory".into(), &Value::Null), "{said}");
+    let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
+    let said = status(&mut daemon.tcp_peer());
+    assert_eq!((&said["kept"], &said["path"]), (&"disk".into(), &Value::Null), "{said}");
+}
+
+/// `ceased store check` reads everything, changes nothing, and finds a flipped bit.
+#[test]
+fn a_store_is_checked() {
+    let daemon = Daemon::start(&Config { tools: LARGE, ..Config::default() });
+    let home = daemon.home.clone();
+    let tasks = home.path().join("state/ceased/tasks");
+    let held = home.run(&["store", "check"]);
+    assert_eq!(held.code, Some(75), "{}", held.err);
+    assert!(held.err.contains(&format!("process {}", daemon.pid())), "{}", held.err);
+    let mut peer = daemon.peer();
+    let task = peer.create_task("large", "{}");
+    answer_of(&mut peer, &task);
+    peer.create_task("hang", &format!(r#"{{"t":"{}"}}"#, marker()));
+    drop(daemon.kill());
+    let files = || {
+        let read = |name: &str| fs::read(tasks.join(name)).unwrap_or_default();
+        [read("tasks.db"), read("tasks.db-wal"), read("reserve")]
+    };
+    let before = files();
+    let ran = home.run(&["store", "check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("tasks.db") || ran.out.contains(": ok"), "{}", ran.out);
+    assert!(ran.out.contains("2, 1 of them ended"), "{}", ran.out);
+    assert!(files() == before, "it was changed");
+    // All of it in one file, and then one character of a result.
+    let mut daemon = Daemon::start_in(home.clone());
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    assert_eq!(home.run(&["store", "check"]).code, Some(0));
+    let mut bytes = fs::read(tasks.join("tasks.db")).unwrap();
+    let at = bytes.windows(64).position(|part| part == [b'x'; 64]).expect("the result is there");
+    bytes[at + 30] = b'y';
+    fs::write(tasks.join("tasks.db"), &bytes).unwrap();
+    let ran = home.run(&["store", "check"]);
+    assert_eq!(ran.code, Some(74), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains(&task) && ran.err.contains("damaged"), "{}", ran.err);
+    assert!(fs::read(tasks.join("tasks.db")).unwrap() == bytes, "it was changed");
+    let nothing = Home::new();
+    nothing.configure(&Config::default());
+    let ran = nothing.run(&["store", "check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("no task was ever kept"), "{}", ran.out);
+    assert!(!nothing.path().join("state").exists(), "it made something");
 }

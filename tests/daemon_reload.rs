@@ -3,8 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
 use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
+use ceased_tests::rng::Rng;
 use serde_json::Value;
 
 /// The processes of the tool `family`, once all are there.
@@ -185,4 +188,44 @@ fn addresses_that_cannot_be_had() {
     home.configure_as("[[listen]]\ntransport = \"unix\"\npath = \"/proc/nowhere/d.sock\"\n");
     let said = refused(&home);
     assert!(said.contains("/proc/nowhere"), "{said}");
+}
+
+/// DUR-01: killed in the middle of a reload, whichever part of it: the next daemon has the
+/// configuration that is there, its sockets, and every task that a client was told of.
+#[test]
+fn killed_while_it_reloads() {
+    const ROUNDS: usize = 40;
+    let (home, mark) = (Home::new(), marker());
+    let mut rng = Rng::new(11);
+    let mut told: Vec<String> = Vec::new();
+    for round in 0..ROUNDS {
+        let config = |more: bool| Config {
+            tools: if more { NEW_TOOL } else { "" },
+            limits: if more { "connections = 7" } else { "" },
+            tcp: more,
+            ..Config::default()
+        };
+        let is_more = round % 2 == 1;
+        home.configure(&config(is_more));
+        let daemon = Daemon::start_in(home.clone());
+        assert!(carriers(&mark).is_empty(), "left: {:?}", carriers(&mark));
+        let mut peer = daemon.peer();
+        assert_eq!(names(&peer.result("tools/list", "{}")).contains(&"fresh"), is_more);
+        for task in told.iter().rev().take(5) {
+            let state = peer.result("tasks/get", &format!(r#"{{"taskId":"{task}"}}"#));
+            assert!(["completed", "failed"].iter().any(|last| state["status"] == *last), "{state}");
+        }
+        told.push(peer.create_task("count", "{}"));
+        told.push(peer.create_task("hang", &format!(r#"{{"t":"{mark}"}}"#)));
+        // A file that changes as it should be changed: there is never half of it.
+        let next = home.path().join("next.toml");
+        let now = home.config_text();
+        home.configure(&config(!is_more));
+        fs::rename(home.config_path(), &next).unwrap();
+        home.configure_as(&now);
+        fs::rename(&next, home.config_path()).unwrap();
+        daemon.signal(Signal::HUP);
+        sleep(Duration::from_micros(rng.below(8_000) as u64));
+        drop(daemon.kill());
+    }
 }

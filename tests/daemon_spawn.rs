@@ -106,6 +106,37 @@ fn twenty_at_once_start_one() {
     assert!(said.contains("started one"), "{said}");
 }
 
+/// The log of a daemon that nobody looks after does not grow for ever: it and the one before it are
+/// kept, and what goes wrong while it begins anew is in one of them.
+#[test]
+fn its_log_is_kept_small() {
+    const MOST: u64 = 1 << 20;
+    let nest = Nest::new();
+    nest.0.configure_as(&format!("{}\n[log]\nlevel = \"trace\"\n", nest.0.config_text()));
+    let (answers, said, _) = hello(nest.connect(&["--spawn"]));
+    assert_eq!(answers.len(), 1, "{said}");
+    let [log, before] = ["d.sock.log", "d.sock.log.1"].map(|name| nest.0.path().join(name));
+    let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |found| found.len());
+    let comes = || drop(std::os::unix::net::UnixStream::connect(nest.0.socket()).unwrap());
+    let mut renewed = 0;
+    let mut first = None;
+    wait_until("it has begun anew twice", || {
+        (0..200).for_each(|_| comes());
+        let found =
+            fs::metadata(&before).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found));
+        if found != first {
+            (first, renewed) = (found, renewed + 1);
+        }
+        assert!(size(&log) + size(&before) < 2 * MOST + (64 << 10), "it grows");
+        renewed == 2
+    });
+    assert!(size(&before) >= MOST);
+    // Whatever else is said on standard error goes the same way.
+    let pid = nest.daemon().expect("its lock");
+    let stderr = fs::read_link(format!("/proc/{}/fd/2", pid.as_raw_nonzero())).unwrap();
+    assert_eq!(stderr, log.canonicalize().unwrap());
+}
+
 /// A daemon that cannot start says why, on the standard error of who wanted it.
 #[test]
 fn why_it_does_not_start() {

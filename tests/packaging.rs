@@ -11,7 +11,7 @@ use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 
 /// Every command people use.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "ps",
     "top",
     "serve",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 15] = [
     "watch",
     "status",
     "check",
+    "store",
     "completions",
 ];
 

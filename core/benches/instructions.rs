@@ -22,11 +22,12 @@ fn main() -> ExitCode {
     let mut driver = Driver::new();
     for _ in 0..INFLIGHT {
         match thing {
-            "get" | "task" => driver.start_task(),
+            "get" | "task" | "foreign" | "unknown" => driver.start_task(),
             _ => _ = driver.start_call(),
         }
     }
     driver.said();
+    driver.let_stranger_in();
     let step: fn(&mut Driver, usize) = match thing {
         "ping" => |driver, _| _ = driver.ping(),
         "call" => |driver, _| _ = driver.call(),
@@ -37,8 +38,11 @@ fn main() -> ExitCode {
             driver.said();
         },
         "get" => |driver, turn| _ = driver.get_task(turn % INFLIGHT),
+        // What is another's costs what one that never was costs (TSK-39).
+        "foreign" => |driver, turn| _ = driver.pry_into_task(Some(turn % INFLIGHT)),
+        "unknown" => |driver, _| _ = driver.pry_into_task(None),
         other => {
-            eprintln!("instructions: {other:?} is not one of ping, call, cancel, task, get");
+            eprintln!("instructions: {other:?} is unknown; see .ci/instructions");
             return ExitCode::from(2);
         }
     };

@@ -31,6 +31,9 @@ impl Seed {
 /// Parts of a table that may have a million entries.
 pub(crate) const LARGE: usize = 64;
 
+/// Places that [`Table::near`] looks at before it looks elsewhere.
+const NEAR: usize = 8;
+
 /// Values by key. One that grows large is made of many `PARTS`: a part is moved as a whole when it
 /// is full, and nobody may have to wait for a million entries to be moved.
 #[derive(Debug)]
@@ -67,6 +70,18 @@ impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
 
     pub(crate) fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
+    }
+
+    /// Some value, if there is any, from about where the one of this key would be.
+    pub(crate) fn near(&self, key: &K) -> Option<&V> {
+        let hash = hash(self.seed, key);
+        let (before, from) = self.parts.split_at(part::<PARTS>(hash));
+        from.iter().chain(before).filter(|part| !part.is_empty()).find_map(|part| {
+            let places = part.num_buckets();
+            let place = |step| (hash as usize).wrapping_add(step) % places;
+            let (_, value) = (0..places.min(NEAR)).find_map(|step| part.get_bucket(place(step)))?;
+            Some(value)
+        })
     }
 
     /// Puts a value in; gives back the one that was there with that key.

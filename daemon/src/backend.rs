@@ -14,6 +14,7 @@ use crate::process::{Cgroup, Containment, Orphans};
 use crate::server::RunError;
 use crate::service::Service;
 use crate::store::StateDirError;
+use crate::store::inspect::{Inspected, inspect};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -124,9 +125,18 @@ enum Listens {
     OnStdio,
 }
 
-fn serve(found: Found, daemon: Daemon, service: Service, listens: Listens) -> Result<(), Failure> {
+fn serve(
+    found: Found,
+    daemon: Daemon,
+    service: Service,
+    listens: Listens,
+    log: Option<&Path>,
+) -> Result<(), Failure> {
     let Found { config, path } = found;
-    let logging = logging::start(config.log.level);
+    let logging = match log {
+        Some(log) => logging::start_in(config.log.level, log),
+        None => logging::start(config.log.level),
+    };
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
@@ -152,7 +162,7 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
 
 impl Backend for InThisProcess {
     fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit {
-        if life.own_session {
+        if life.own_session.is_some() {
             leave_session();
         }
         let service = Service::take();
@@ -162,7 +172,8 @@ impl Backend for InThisProcess {
                 Some(idle) => daemon.idle_exit(idle),
                 None => daemon,
             };
-            serve(found, daemon, service, Listens::AsConfigured)
+            let log = life.own_session.as_deref();
+            serve(found, daemon, service, Listens::AsConfigured, log)
         }))
     }
 
@@ -173,7 +184,7 @@ impl Backend for InThisProcess {
                 daemon = daemon.keep_in_memory();
             }
             let daemon = recorded(daemon, record);
-            serve(found, daemon, Service::default(), Listens::OnStdio)
+            serve(found, daemon, Service::default(), Listens::OnStdio, None)
         }))
     }
 
@@ -196,6 +207,23 @@ impl Backend for InThisProcess {
                 Exit::Usage
             }
         }
+    }
+
+    fn check_store(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        let inspected = find(config)
+            .map_err(Failure::from)
+            .and_then(|found| inspect(&found.config.daemon.state_dir).map_err(Failure::from));
+        let (exit, written) = match inspected {
+            Ok(Inspected { verdict, problems }) if problems.is_empty() => {
+                (Exit::Done, writeln!(out, "{verdict}"))
+            }
+            Ok(Inspected { problems, .. }) => {
+                let said = problems.iter().try_for_each(|line| writeln!(err, "ceased: {line}"));
+                (Exit::Store, said)
+            }
+            Err(Failure { exit, message }) => (exit, writeln!(err, "ceased: {message}")),
+        };
+        if written.is_ok() { exit } else { Exit::Failed }
     }
 
     fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {

@@ -17,7 +17,9 @@ use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, Transport};
 
 pub(crate) use self::configured::reload;
-use self::configured::{entrance, guards, keep, limits, on_disk, operators, task_policy};
+use self::configured::{
+    entrance, guards, keep, limits, on_disk, operators, task_policy, thresholds,
+};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
@@ -185,10 +187,7 @@ impl Daemon {
             record: None,
             audit: config.log.audit.clone(),
             metrics: config.metrics.listen.clone(),
-            thresholds: Thresholds {
-                high_water: config.alerts.high_water,
-                slow_stop: config.alerts.slow_stop,
-            },
+            thresholds: thresholds(config),
             keep: keep(&config.daemon),
         }
     }

@@ -1,8 +1,13 @@
 //! Logging: structured records on standard error, written by a thread of their own, so that a
 //! standard error nobody reads never holds the loop up.
 
-use std::io::IsTerminal as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
@@ -31,14 +36,85 @@ impl Logging {
     }
 }
 
+/// Bytes of a log file nobody looks after; it and the one before it are kept.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Standard error, where that is a file that nobody but us looks after: kept small.
+#[derive(Debug)]
+struct SmallFile {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl SmallFile {
+    fn at(path: &Path) -> Self {
+        let bytes = fs::metadata(path).map_or(0, |found| found.len());
+        Self { path: path.to_owned(), bytes }
+    }
+
+    /// Begins a new file; the one there is keeps its end. Whatever else is said on standard error
+    /// goes into the new one, too.
+    fn renew(&mut self) -> io::Result<()> {
+        fs::rename(&self.path, previous(&self.path))?;
+        rustix::stdio::dup2_stderr(create(&self.path)?)?;
+        Ok(())
+    }
+}
+
+impl Write for SmallFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = io::stderr().write(bytes)?;
+        self.bytes += written as u64;
+        // Between two lines.
+        if self.bytes >= FILE_BYTES_MAX && bytes.ends_with(b"\n") && written == bytes.len() {
+            // What cannot be renamed goes on growing, and is tried again a file's length later.
+            let _ = self.renew();
+            self.bytes = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// What the file before this one is called.
+fn previous(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+/// An empty log file, for its owner alone.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+        .and_then(|file| file.set_len(0).map(|()| file))
+}
+
 /// Starts logging what is `level` or worse: text for a terminal, one JSON object a line for
 /// anything else. Does nothing when the embedding program has a subscriber already.
 pub fn start(level: Level) -> Logging {
+    start_on(level, io::stderr())
+}
+
+/// As [`start`], where standard error is the file at `path`: it and the one before it are kept
+/// small.
+pub(crate) fn start_in(level: Level, path: &Path) -> Logging {
+    start_on(level, SmallFile::at(path))
+}
+
+fn start_on(level: Level, sink: impl Write + Send + 'static) -> Logging {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(WAITING_MAX)
         .thread_name("ceased-log")
-        .finish(std::io::stderr());
+        .finish(sink);
     let (level, handle) = reload::Layer::new(filter(level));
     let layer = fmt::layer()
         .with_writer(writer)
@@ -47,7 +123,7 @@ pub fn start(level: Level) -> Logging {
         .log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(level);
     // An error means that somebody subscribed before, and then it is theirs.
-    let _ = if std::io::stderr().is_terminal() {
+    let _ = if io::stderr().is_terminal() {
         tracing::subscriber::set_global_default(registry.with(layer))
     } else {
         tracing::subscriber::set_global_default(registry.with(layer.json().flatten_event(true)))

@@ -56,6 +56,9 @@ pub(crate) struct Pool {
     check: Option<(Instant, u64)>,
     /// Since when the system has given no thread and no call got done.
     starved_since: Option<Instant>,
+    /// How many calls were begun when it was last looked while some waited, and since when it has
+    /// been that many.
+    standing: Option<(u64, Instant)>,
 }
 
 /// What the threads share.
@@ -72,13 +75,15 @@ struct Queue {
     threads: usize,
     /// Calls done, in all.
     done: u64,
+    /// Calls begun, in all.
+    begun: u64,
     closed: bool,
 }
 
 impl Pool {
     pub(crate) fn new(reports: Reports) -> Self {
         let crew = Arc::new(Crew { reports, queue: Mutex::default() });
-        Self { crew, fresh: Vec::new(), check: None, starved_since: None }
+        Self { crew, fresh: Vec::new(), check: None, starved_since: None, standing: None }
     }
 
     /// Takes a call for the next [`Pool::dispatch`].
@@ -114,6 +119,12 @@ impl Pool {
         self.check.map(|(at, _)| at)
     }
 
+    /// For how long calls have waited and no thread has begun one. What a call does once it has
+    /// begun is its tool's business, however long it takes.
+    pub(crate) fn stuck_for(&self, now: Instant) -> Duration {
+        self.standing.map_or(Duration::ZERO, |(_, since)| now - since)
+    }
+
     /// Wakes or adds threads when calls wait and none gets done.
     ///
     /// The calls it gives up are given back: there has been no thread for them for long.
@@ -121,6 +132,11 @@ impl Pool {
         let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return Vec::new() };
         let mut queue = self.crew.queue();
         let (waiting, threads, done) = (queue.waiting.len(), queue.threads, queue.done);
+        self.standing = match self.standing {
+            _ if waiting == 0 => None,
+            Some((before, since)) if before == queue.begun => Some((before, since)),
+            Some(_) | None => Some((queue.begun, now)),
+        };
         if waiting == 0 && done == before {
             self.starved_since = None;
             return Vec::new();
@@ -205,6 +221,7 @@ impl Crew {
         let mut began = std::time::Instant::now();
         let mut told = began;
         while let Some(Work { run, call }) = queue.waiting.pop_front() {
+            queue.begun += 1;
             let short = run.is_short();
             let help = if short || queue.waiting.is_empty() { None } else { queue.idle.pop() };
             drop(queue);

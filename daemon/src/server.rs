@@ -174,6 +174,8 @@ pub struct Server {
     /// Why the one peer it was there for could not be served to the end.
     lost_stdio: Option<io::Error>,
     store: Option<StoreThread>,
+    /// Where that keeps its tasks.
+    place: stored::Place,
     /// The store failed for good.
     failed: Option<StoreError>,
     /// Held for life.
@@ -244,6 +246,7 @@ impl Server {
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
         let metrics = trail::serve_metrics(options.metrics.as_ref(), &reports)?;
+        let place = stored::Place::of(options.kept.as_ref());
         let (kept, state_dir) =
             options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
         let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
@@ -282,6 +285,7 @@ impl Server {
             _metrics: metrics,
             lost_stdio: None,
             store,
+            place,
             failed: None,
             _state_dir: state_dir,
         };

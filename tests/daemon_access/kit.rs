@@ -46,7 +46,10 @@ pub(crate) fn peer_as(home: &Home, uid: u32) -> Peer {
 pub(crate) fn configure(home: &Home, listen: &str, more: &str) {
     home.configure_as(&format!(
         "[[listen]]\ntransport = \"unix\"\npath = {:?}\nmode = \"0666\"\n{listen}\n{more}\n\
-         [[tool]]\nname = \"sleep\"\nbuiltin = \"sleep\"\ntask_support = \"optional\"\n",
+         [[tool]]\nname = \"sleep\"\nbuiltin = \"sleep\"\ntask_support = \"optional\"\n\
+         [[tool]]\nname = \"echo\"\nbuiltin = \"echo\"\n\
+         [[tool]]\nname = \"asks\"\ncommand = [\"echo\", \"ran\"]\n\
+         run_as = \"daemon\"\nconfirm = \"Really?\"\n",
         home.socket()
     ));
 }
@@ -102,6 +105,7 @@ pub(crate) fn attack(attacker: &mut Peer, task: &str) {
         let [theirs, nobodys] = &mut told;
         assert_eq!(theirs, nobodys, "{method} {claim}");
     }
+    attack_jobs(attacker, task);
     // A subscription to another's task is granted nothing, as one to a task that never was.
     let told = [task, NEVER].map(|id| {
         let params = format!(r#"{{"notifications":{{"taskIds":["{id}"]}},{CLAIM}}}"#);
@@ -120,6 +124,87 @@ pub(crate) fn attack(attacker: &mut Peer, task: &str) {
     }
 }
 
+/// What a peer that is no operator tries on jobs: those of others are as unknown as any.
+fn attack_jobs(attacker: &mut Peer, task: &str) {
+    let seen = attacker.result("ceased/status", r#"{"detail":true}"#);
+    if seen["operator"] == true {
+        return;
+    }
+    assert!(!seen.to_string().contains(task), "{seen}");
+    let own = seen["identity"].clone();
+    for list in ["jobs", "peers", "taskList"] {
+        let entries = seen[list].as_array().expect("a list");
+        assert!(entries.iter().all(|entry| entry["identity"] == own), "{list}: {seen}");
+    }
+    let mut told = Vec::new();
+    for job in (1..20).chain([4_000_000_000_u64]) {
+        let is_own = |entry: &Value| entry["job"] == job;
+        if seen["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(is_own)) {
+            continue;
+        }
+        let asked = attacker.request("ceased/cancel", &format!(r#"{{"job":{job}}}"#));
+        let mut answer = attacker.answer(asked);
+        answer["id"].take();
+        told.push(answer.to_string().replace(&format!("job {job}:"), "job N:"));
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+const ASKABLE: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}"#;
+
+/// A call of 2026-07-28 that waits for input: what it was answered with.
+fn ask_for_input(peer: &mut Peer) -> Value {
+    let params = format!(r#"{{"name":"asks","arguments":{{}},{ASKABLE}}}"#);
+    let asked = peer.request("tools/call", &params);
+    let answer = peer.answer(asked)["result"].take();
+    assert_eq!(answer["resultType"], "input_required", "{answer}");
+    answer
+}
+
+/// Comes back to such a call with a yes.
+fn come_back(peer: &mut Peer, waiting: &Value, state: &str) -> Value {
+    let requests = waiting["inputRequests"].as_object().expect("it asks something");
+    let yes = |key: &String| format!(r#""{key}":{{"action":"accept","content":{{}}}}"#);
+    let responses: Vec<String> = requests.keys().map(yes).collect();
+    let responses = responses.join(",");
+    let params = format!(
+        r#"{{"name":"asks","arguments":{{}},"requestState":"{state}","inputResponses":{{{responses}}},{ASKABLE}}}"#
+    );
+    let asked = peer.request("tools/call", &params);
+    let mut answer = peer.answer(asked);
+    answer["id"].take();
+    answer
+}
+
+/// Each comes back with the other's state, and calls with the other's idempotency key.
+fn replay(key: &str, one: &mut Peer, other: &mut Peer) {
+    let waiting = ask_for_input(one);
+    let state = waiting["requestState"].as_str().expect("a state").to_owned();
+    let never = "00000000-0000-4000-8000-000000000000";
+    let told = [&*state, never]
+        .map(|state| come_back(other, &waiting, state).to_string().replace(state, "STATE"));
+    assert_eq!(told[0], told[1]);
+    assert!(told[0].contains("-32602"), "{}", told[0]);
+    // It was not used up.
+    let answer = come_back(one, &waiting, &state);
+    assert_eq!(answer["result"]["content"][0]["text"], "ran\n", "{answer}");
+
+    let keyed = |text: &str| {
+        format!(
+            r#"{{"name":"echo","arguments":{{"text":"{text}"}},"_meta":{{"ceased/idempotencyKey":"{key}"}}}}"#
+        )
+    };
+    let call = |peer: &mut Peer, text: &str| {
+        let asked = peer.request("tools/call", &keyed(text));
+        peer.answer(asked)["result"]["content"][0]["text"].take()
+    };
+    assert_eq!(call(one, "mine"), "mine");
+    // To its owner another call under this key would be an offence; to others it is free.
+    assert_eq!(call(other, "yours"), "yours");
+    assert_eq!(call(one, "mine"), "mine");
+}
+
 /// Two peers, each with a task and a call; neither can see or change anything of the other.
 pub(crate) fn fight(mut one: Peer, mut other: Peer) {
     let first = one.create_task("sleep", r#"{"ms":600000}"#);
@@ -127,6 +212,8 @@ pub(crate) fn fight(mut one: Peer, mut other: Peer) {
     let call = one.call("sleep", r#"{"ms":600000}"#);
     attack(&mut other, &first);
     attack(&mut one, &second);
+    replay("first", &mut one, &mut other);
+    replay("second", &mut other, &mut one);
     // The ids of requests are each connection's own.
     other.cancel(call);
     for (peer, task) in [(&mut one, &first), (&mut other, &second)] {

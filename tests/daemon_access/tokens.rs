@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ceased_tests::daemon::peer::request;
 use ceased_tests::daemon::{Daemon, Home, Program, Signal, wait_until};
@@ -266,4 +268,59 @@ fn the_audit_log_knows_who_said_so() {
             histories().values().any(|history| *history == wanted)
         });
     }
+}
+
+/// A token file that is replaced while peers come in: each finds the old tokens or the new ones,
+/// never a part of either. One that is in both always gets in; one that is taken back does not,
+/// once the daemon has said that it has reloaded.
+#[test]
+fn tokens_change_while_peers_come_in() {
+    const ROUNDS: usize = 30;
+    let daemon = Daemon::start_in(home(""));
+    let (is_over, path) = (AtomicBool::new(false), daemon.home.path().join("tokens"));
+    let mut let_in = [0, 0];
+    std::thread::scope(|scope| {
+        let enter = |token: &'static str| {
+            let (daemon, is_over) = (&daemon, &is_over);
+            move || {
+                let mut counts = [0_usize; 2];
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = authenticate(&mut daemon.connect_tcp(), token);
+                    let is_in = answer["result"] == json!({});
+                    assert!(is_in || answer["error"]["code"] == -31010, "{answer}");
+                    counts[usize::from(is_in)] += 1;
+                }
+                counts
+            }
+        };
+        let ann = scope.spawn(enter(ANN));
+        let bob = scope.spawn(enter(BOB));
+        for round in 0..ROUNDS {
+            let said = daemon.home.log().len();
+            let bobs = if round % 2 == 0 { BOB.replace('b', "c") } else { BOB.to_owned() };
+            // Written as an editor does it that knows no better: nobody reads it until it is told.
+            let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+            for part in [format!("bob {bobs}\nan"), format!("n {ANN}\n")] {
+                file.write_all(part.as_bytes()).unwrap();
+                // Told too early, it keeps to what it has.
+                daemon.signal(Signal::HUP);
+                wait_until("it has looked", || {
+                    let log = daemon.home.log();
+                    let new = log.get(said..).unwrap_or_default();
+                    let word = if part.contains(ANN) { "\"reloaded\"" } else { "not reloaded" };
+                    new.contains(word)
+                });
+            }
+            let answer = authenticate(&mut daemon.connect_tcp(), &bobs);
+            assert_eq!(answer["result"], json!({}), "{answer}");
+            let old = if bobs == BOB { BOB.replace('b', "c") } else { BOB.to_owned() };
+            let answer = authenticate(&mut daemon.connect_tcp(), &old);
+            assert_eq!(answer["error"]["code"], -31010, "{answer}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let [refused, admitted] = ann.join().unwrap();
+        assert!(refused == 0 && admitted > 0, "ann was refused {refused} times");
+        let_in = bob.join().unwrap();
+    });
+    assert!(let_in.iter().all(|count| *count > 0), "bob came always or never: {let_in:?}");
 }

@@ -53,6 +53,8 @@ pub(super) enum Command {
     Top(TopArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
+    /// Look after the tasks on the disk while no daemon uses them
+    Store(StoreArgs),
     /// Print a script that completes command lines of ceased in a shell
     Completions(CompletionsArgs),
     /// Write the manual pages into a directory
@@ -78,9 +80,10 @@ pub(super) struct ServeArgs {
     /// this long, such as "10m" [default: never]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) idle_exit: Option<Duration>,
-    /// Leave the session of whoever started it; what `connect --spawn` needs
-    #[arg(long, hide = true)]
-    pub(super) own_session: bool,
+    /// Leave the session of whoever started it and look after the file that standard error is; what
+    /// `connect --spawn` needs
+    #[arg(long, hide = true, value_name = "LOG")]
+    pub(super) own_session: Option<PathBuf>,
 }
 
 /// `serve`, `stdio`.
@@ -126,6 +129,20 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `store`.
+#[derive(Debug, Args)]
+pub(super) struct StoreArgs {
+    #[command(subcommand)]
+    pub(super) command: StoreCommand,
+}
+
+/// What is done with the store.
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Read every byte of it and say whether that is what was written; changes nothing
+    Check(ConfigArgs),
 }
 
 /// `completions`.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::client::{Error, Interrupts, Refusal};
-use args::{Arguments, Command, EngineArgs};
+use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use format::{clean, is_timeout};
 
 /// How a command ended; the exit codes of the program.
@@ -94,6 +94,9 @@ pub trait Backend {
     /// `ceased check`: the verdict goes to `out`, what is wrong to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
 
+    /// `ceased store check`: the verdict goes to `out`, what is damaged to `err`.
+    fn check_store(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
+
     /// The configuration a daemon of this user would have.
     ///
     /// # Errors
@@ -108,12 +111,13 @@ pub trait Backend {
 }
 
 /// How long `ceased serve` lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Life {
     /// It ends once nobody has needed it for this long; `None`: never by itself.
     pub idle_exit: Option<Duration>,
-    /// It leaves the session it was started in, and every descriptor but 0 to 2.
-    pub own_session: bool,
+    /// It leaves the session it was started in, and every descriptor but 0 to 2. Its standard error
+    /// is this file, which nobody but it looks after.
+    pub own_session: Option<PathBuf>,
 }
 
 /// What a daemon of this user would run with.
@@ -281,13 +285,16 @@ pub fn run(
     let done = match &command {
         Command::Serve(args) => {
             let EngineArgs { config, record } = &args.engine;
-            let life = Life { idle_exit: args.idle_exit, own_session: args.own_session };
+            let life = Life { idle_exit: args.idle_exit, own_session: args.own_session.clone() };
             Ok(backend.serve(config.config.as_deref(), record.as_deref(), life))
         }
         Command::Stdio(args) => {
             Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
         }
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
+        Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
+            Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
+        }
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
@@ -352,6 +359,10 @@ impl Backend for ClientOnly {
     }
 
     fn check(&self, _: Option<&Path>, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        Self::refuse(err)
+    }
+
+    fn check_store(&self, _: Option<&Path>, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
         Self::refuse(err)
     }
 

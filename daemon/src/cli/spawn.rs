@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use super::reach::{self, Reached};
 use super::{Exit, Failure, Io, Site};
 use crate::client::Endpoint;
-use crate::service;
+use crate::{logging, service};
 
 /// How long a daemon may take until it listens, and how long others may take that start one.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -122,18 +122,12 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Starts it apart from us: a session of its own, no descriptor of ours, its log a file.
+/// Starts it apart from us: a session of its own, no descriptor of ours, its log a
+/// file that it keeps small.
 fn start(site: &Site, log: &Path) -> io::Result<Child> {
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let log = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(flags)
-        .open(log)?;
+    let stderr = logging::create(log)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["serve", "--own-session", "--idle-exit", IDLE_EXIT]);
+    command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
     if let Some(config) = &site.config {
         command.arg("--config").arg(std::path::absolute(config)?);
     }
@@ -143,7 +137,7 @@ fn start(site: &Site, log: &Path) -> io::Result<Child> {
     // Where it was first needed is no place for a daemon that others use, too.
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
     command.current_dir(home.unwrap_or_else(|| "/".into()));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn()
 }
 
 /// `PATH` and a suffix.

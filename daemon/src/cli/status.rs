@@ -47,8 +47,13 @@ pub(super) fn status(
         format::raw(status.get(), io)?;
         return Ok(Exit::Done);
     }
-    let members: BTreeMap<String, Value> = serde_json::from_str(status.get())
+    let mut members: BTreeMap<String, Value> = serde_json::from_str(status.get())
         .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no object ({why})")))?;
+    // Among its sisters it would be one long line.
+    let host = members.get_mut("host").and_then(Value::as_object_mut);
+    if let Some(store) = host.and_then(|host| host.remove("store")) {
+        members.insert("store".to_owned(), store);
+    }
     for (name, value) in &members {
         section(io.out, name, value)?;
     }

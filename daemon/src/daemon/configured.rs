@@ -15,6 +15,7 @@ use rustix::process::getuid;
 use crate::access::Access;
 use crate::config::{self, Config, Listen};
 use crate::logging::SetLevel;
+use crate::metrics::Thresholds;
 use crate::server::{Entrance, Guards, Reload, Reloaded};
 use crate::store::kept::{Keep, OnDisk};
 use crate::tokens::TokenFileError;
@@ -42,6 +43,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
             eof_grace: config.daemon.eof_grace,
             authenticate_within: config.limits.authenticate_within,
             guards: guards(&config),
+            thresholds: thresholds(&config),
             needs_restart: needs_restart(&started, &config),
         })
     })
@@ -53,22 +55,40 @@ pub(super) fn operators() -> Vec<Identity> {
 }
 
 /// The keys that are read at the start only and have another value now.
+///
+/// The tables with such keys are taken apart whole, so that a new key has to be put on either side.
 pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
     let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
-    let (was, is) = (&started.daemon, &now.daemon);
+    let config::Daemon {
+        state_dir,
+        store,
+        store_reserve,
+        damaged_store,
+        store_retry: _,
+        workers: _,
+        queue: _,
+        shutdown_grace: _,
+        on_disconnect: _,
+        eof_grace: _,
+    } = &now.daemon;
+    let config::Log { audit, level: _ } = &now.log;
+    let config::Metrics { listen: metrics } = &now.metrics;
+    let was = &started.daemon;
     let keys = [
-        ("daemon.state_dir", was.state_dir != is.state_dir),
-        ("daemon.store", was.store != is.store),
-        ("daemon.store_reserve", was.store_reserve != is.store_reserve),
-        ("daemon.store_retry", was.store_retry != is.store_retry),
-        ("daemon.damaged_store", was.damaged_store != is.damaged_store),
-        ("log.audit", started.log.audit != now.log.audit),
-        ("metrics.listen", started.metrics != now.metrics),
-        ("alerts.high_water", started.alerts.high_water != now.alerts.high_water),
-        ("alerts.slow_stop", started.alerts.slow_stop != now.alerts.slow_stop),
+        ("daemon.state_dir", was.state_dir != *state_dir),
+        ("daemon.store", was.store != *store),
+        ("daemon.store_reserve", was.store_reserve != *store_reserve),
+        ("daemon.damaged_store", was.damaged_store != *damaged_store),
+        ("log.audit", started.log.audit != *audit),
+        ("metrics.listen", started.metrics.listen != *metrics),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+pub(super) const fn thresholds(config: &Config) -> Thresholds {
+    let alerts = &config.alerts;
+    Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
 }
 
 pub(super) fn guards(config: &Config) -> Guards {
@@ -163,3 +183,6 @@ pub(super) fn task_policy(config: &Config) -> TaskPolicy {
         status_notifications: tasks.status_notifications,
     }
 }
+
+#[cfg(test)]
+mod tests;

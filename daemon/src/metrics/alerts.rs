@@ -40,6 +40,11 @@ impl Alerts {
         Self { thresholds, ..Self::default() }
     }
 
+    /// Warns by other thresholds from now on.
+    pub(crate) const fn warn_at(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
     /// Looks how full everything is.
     pub(crate) fn look(&mut self, now: Load, limits: &Limits) {
         let percent = usize::from(self.thresholds.high_water);

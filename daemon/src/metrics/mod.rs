@@ -101,6 +101,10 @@ impl Metrics {
 /// Everything there is to tell, at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
+    /// Whether the store takes what it is given; `None` where there is none.
+    pub(crate) store_is_open: Option<bool>,
+    /// Bytes of the store's files.
+    pub(crate) store_bytes: Option<u64>,
     pub(crate) metrics: &'a Metrics,
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
@@ -112,6 +116,45 @@ pub(crate) struct Snapshot<'a> {
     /// Threads of handlers that were given up and have not returned.
     pub(crate) abandoned_threads: usize,
     pub(crate) uptime: Duration,
+}
+
+/// How the store of tasks is.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoreStatus {
+    /// Where tasks are kept: "disk", "memory", or "embedded" for a store of the embedding program.
+    pub(crate) kept: &'static str,
+    /// "open", or why no task is created: "full", "broken".
+    pub(crate) state: &'static str,
+    /// Since when it has been so, unless it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
+    /// Where its files are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    /// What a damaged one before it was renamed to when this daemon started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) set_aside: Option<String>,
+    /// Tasks in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tasks: Option<usize>,
+    /// Bytes of its files, when it was last tidied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    /// For how long it has been at the same read or write.
+    pub(crate) busy_ms: u64,
+    /// What it said when it last failed, and when that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error_at: Option<String>,
+}
+
+impl StoreStatus {
+    /// There is none.
+    pub(crate) fn in_memory() -> Self {
+        Self { kept: "memory", state: "open", ..Self::default() }
+    }
 }
 
 /// The host's part of a detailed status.
@@ -129,6 +172,7 @@ pub(crate) struct HostStatus<'a> {
     received_bytes: u64,
     sent_bytes: u64,
     refused_by_limit: &'a BTreeMap<&'static str, u64>,
+    store: StoreStatus,
     cancel_to_death: &'a Histogram,
     /// The latest ends of jobs that were told to stop, newest first.
     receipts: Vec<Told<'a>>,
@@ -148,6 +192,7 @@ impl<'a> Snapshot<'a> {
         containment: &'a str,
         viewer: Option<&Identity>,
         processes: BTreeMap<u64, Vec<crate::process::Process>>,
+        store: StoreStatus,
     ) -> HostStatus<'a> {
         let (received_bytes, sent_bytes) = self.bytes();
         HostStatus {
@@ -162,6 +207,7 @@ impl<'a> Snapshot<'a> {
             received_bytes,
             sent_bytes,
             refused_by_limit: &self.metrics.refused,
+            store,
             cancel_to_death: &self.metrics.deaths,
             receipts: self.metrics.receipts(viewer),
             processes,

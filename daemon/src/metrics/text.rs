@@ -57,6 +57,13 @@ impl Snapshot<'_> {
         ] {
             page.sample("limit", &format!("{{limit=\"{limit}\"}}"), max);
         }
+        if let Some(is_open) = self.store_is_open {
+            let help = "Whether the store of tasks takes what is new; must be 1.";
+            page.single("store_open", "gauge", help, u8::from(is_open));
+        }
+        if let Some(bytes) = self.store_bytes {
+            page.single("store_bytes", "gauge", "Bytes of the store's files.", bytes);
+        }
         let survived = "Processes found alive after their job had been stopped; must be 0.";
         page.single("survivors", "gauge", survived, self.metrics.survivors);
         let abandoned = "Threads of handlers that were given up and have not returned.";

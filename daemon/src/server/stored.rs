@@ -2,16 +2,36 @@
 //! reports goes to the engine (DUR-01).
 
 use std::io;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
-use ceased_core::durable::TaskRecord;
-use ceased_core::event::Event;
-use ceased_core::time::Now;
+use ceased_core::durable::{TaskRecord, Unstored};
+use ceased_core::event::{Event, Identity};
+use ceased_core::time::{Now, Wall};
 
 use super::Server;
+use crate::metrics::StoreStatus;
 use crate::reports;
 use crate::reports::Reports;
+use crate::store::kept::Kept;
 use crate::store::thread::{Order, Report, StoreThread};
 use crate::store::{Store, StoreError};
+
+/// Where a store keeps what it has, and what became of the one before it.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    path: Option<PathBuf>,
+    set_aside: Option<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn of(kept: Option<&Kept>) -> Self {
+        kept.map_or_else(Self::default, |kept| {
+            let (path, set_aside) = (kept.path.clone(), kept.set_aside.clone());
+            Self { path, set_aside }
+        })
+    }
+}
 
 /// Starts a store's thread that reports to the loop.
 pub(super) fn start(store: Box<dyn Store>, reports: &Reports) -> io::Result<StoreThread> {
@@ -61,5 +81,40 @@ impl Server {
             }
         };
         self.engine.handle(now, event, &mut self.actions);
+    }
+
+    /// How the store is, for this viewer; `None` is an operator, who alone is told of files and of
+    /// what went wrong with them (TSK-39).
+    pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
+        let Some(store) = &self.store else { return StoreStatus::in_memory() };
+        let health = store.health();
+        let trouble = self.trail.store_trouble();
+        let state = match trouble.map(|(why, _)| why) {
+            None => "open",
+            Some(Unstored::Full) => "full",
+            Some(Unstored::Broken) => "broken",
+        };
+        let stamp = |wall: Wall| wall.to_iso8601();
+        let mut status = StoreStatus {
+            kept: if self.place.path.is_some() { "disk" } else { "embedded" },
+            state,
+            since: trouble.map(|(_, since)| stamp(since)),
+            tasks: Some(self.engine.sizes().tasks),
+            bytes: health.bytes(),
+            busy_ms: u64::try_from(health.stuck_for().as_millis()).unwrap_or(u64::MAX),
+            ..StoreStatus::in_memory()
+        };
+        if viewer.is_none() {
+            let shown = |path: &PathBuf| path.display().to_string();
+            status.path = self.place.path.as_ref().map(shown);
+            status.set_aside = self.place.set_aside.as_ref().map(shown);
+            if let Some(last) = health.last_error() {
+                let since = last.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                status.last_error = Some(last.message);
+                status.last_error_at = Some(stamp(Wall::from_millis(millis)));
+            }
+        }
+        status
     }
 }

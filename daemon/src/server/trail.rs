@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use ceased_core::action::{Note, Receipt};
+use ceased_core::durable::Unstored;
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, SurveyId};
-use ceased_core::time::Now;
+use ceased_core::time::{Now, Wall};
 use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
 
@@ -30,6 +31,8 @@ pub(super) struct Trail {
     ends: BTreeMap<JobId, End>,
     /// Whose the detailed statuses are that wait for their processes.
     surveys: BTreeMap<SurveyId, Option<Identity>>,
+    /// Why the store takes nothing at the moment, and since when.
+    store_trouble: Option<(Unstored, Wall)>,
     started: Instant,
 }
 
@@ -51,8 +54,19 @@ impl Trail {
             abandoned: BTreeSet::new(),
             ends: BTreeMap::new(),
             surveys: BTreeMap::new(),
+            store_trouble: None,
             started: Instant::now(),
         }
+    }
+
+    /// Why the store takes nothing at the moment, and since when.
+    pub(super) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
+        self.store_trouble
+    }
+
+    /// Warns by other thresholds from now on.
+    pub(super) const fn warn_at(&mut self, thresholds: Thresholds) {
+        self.alerts.warn_at(thresholds);
     }
 
     /// A command has ended.
@@ -130,14 +144,14 @@ impl Server {
                 let max = self.settings.limits.live_tasks_max;
                 self.trail.alerts.look_at_tasks(now.at, identity, *live, max);
             }
+            Note::StoreFailed { why } => self.trail.store_trouble = Some((*why, now.wall)),
+            Note::StoreRecovered => self.trail.store_trouble = None,
             Note::CallCancelled { .. }
             | Note::TaskCancelled { .. }
             | Note::JobCancelled { .. }
             | Note::CancelIgnored { .. }
             | Note::Abandoned { .. }
             | Note::RemoteTask { .. }
-            | Note::StoreFailed { .. }
-            | Note::StoreRecovered
             | Note::TaskEnded { .. }
             | Note::TaskRetrieved { .. }
             | Note::TaskExpired { .. }
@@ -184,7 +198,10 @@ impl Server {
             (received + link.bytes_received(), sent + link.bytes_sent())
         };
         let open = self.links.values().map(|peer| &peer.link);
+        let store = self.store.as_ref();
         Snapshot {
+            store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
+            store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.trail.metrics,
             counters: engine.counters(),
             gauges: engine.gauges(),
@@ -219,8 +236,9 @@ impl Server {
     ) {
         let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
         let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
-        let status =
-            self.snapshot().host_status(self.trail.containment, viewer.as_ref(), processes);
+        let (viewer, containment) = (viewer.as_ref(), self.trail.containment);
+        let store = self.store_status(viewer);
+        let status = self.snapshot().host_status(containment, viewer, processes, store);
         // A structure of ours without a map whose keys are no texts can be written as JSON.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::Surveyed { survey, host: &host };

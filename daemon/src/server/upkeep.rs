@@ -8,6 +8,7 @@ use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 
 use super::{Entrance, LAST_KILL, Server, Stopping};
+use crate::metrics::Thresholds;
 use crate::service::{Due, Notifier, Watchdog};
 
 /// Reads again what is to hold from now on.
@@ -27,6 +28,8 @@ pub(crate) struct Reloaded {
     pub(crate) authenticate_within: Duration,
     /// See [`super::Options`].
     pub(crate) guards: Guards,
+    /// See [`super::Options`].
+    pub(crate) thresholds: Thresholds,
     /// Keys whose new value holds after a restart only.
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -100,7 +103,9 @@ impl Server {
 
     fn feed_watchdog(&mut self, now: Instant) {
         let Some(watchdog) = &mut self.upkeep.watchdog else { return };
-        match watchdog.look(now) {
+        let store = self.store.as_ref().map(|store| ("store", store.health().stuck_for()));
+        let workers = ("workers", self.pool.stuck_for(now));
+        match watchdog.look(now, store.into_iter().chain([workers])) {
             Due::Nothing => {}
             Due::Alive => {
                 let probe = watchdog.ask();
@@ -108,7 +113,9 @@ impl Server {
                 let _ = self.supervisor.probe(probe);
                 self.upkeep.notifier.alive(&self.in_short());
             }
-            Due::Unanswered => tracing::error!("the supervisor of processes does not answer"),
+            Due::Silent(thread) => {
+                tracing::error!(thread, "it hangs: the service manager is told nothing");
+            }
         }
     }
 
@@ -154,14 +161,25 @@ impl Server {
     }
 
     fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
-        let Reloaded { settings, listen, guards, needs_restart, .. } = reloaded;
+        // All of it: what is read and not applied would be a key that does nothing.
+        let Reloaded {
+            settings,
+            listen,
+            shutdown_grace,
+            eof_grace,
+            authenticate_within,
+            guards,
+            thresholds,
+            needs_restart,
+        } = reloaded;
         if let Some(listen) = listen {
             self.change_doors(now, listen)?;
         }
-        self.shutdown_grace = reloaded.shutdown_grace;
-        self.eof_grace = reloaded.eof_grace;
-        self.authenticate_within = reloaded.authenticate_within;
+        self.shutdown_grace = shutdown_grace;
+        self.eof_grace = eof_grace;
+        self.authenticate_within = authenticate_within;
         self.guards = guards;
+        self.trail.warn_at(thresholds);
         tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
         for key in needs_restart {
             tracing::warn!(key, "changed, but as before until the daemon is restarted");

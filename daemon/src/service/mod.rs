@@ -7,6 +7,8 @@
 mod notify;
 mod sockets;
 mod watchdog;
+#[cfg(test)]
+mod watched;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

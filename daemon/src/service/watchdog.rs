@@ -1,5 +1,12 @@
 //! The watchdog: the manager is told that all is well at half the time it gives, from the loop, so
-//! that a turn that hangs says nothing; and only while the supervisor of processes answers.
+//! that a turn that hangs says nothing; and only while the other threads get on.
+//!
+//! The supervisor of processes is asked, since it must always answer at once. The store's thread
+//! and the workers cannot: a sync takes as long as the disk takes, a tool as long as it likes. They
+//! hang when they have had something to do and got nothing done for that half. So a disk that is
+//! slow but works is no reason for silence, however much it is behind, as long as no single step
+//! takes longer; the daemon is ended for one that takes between one and one and a half times what
+//! the manager gives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,9 +46,13 @@ pub(crate) enum Due {
     Nothing,
     /// To say that all is well, and to ask again.
     Alive,
-    /// Somebody has not answered since he was asked: nothing is said.
-    Unanswered,
+    /// This thread has not answered since it was asked, or has got nothing done for so long:
+    /// nothing is said.
+    Silent(&'static str),
 }
+
+/// A thread that cannot be asked, and for how long it has had something to do and got nothing done.
+pub(crate) type Busy = (&'static str, Duration);
 
 impl Watchdog {
     /// By the values of `$WATCHDOG_USEC` and `$WATCHDOG_PID`; `None` when it is not for us or is
@@ -60,14 +71,17 @@ impl Watchdog {
     }
 
     /// Whether all is well. The first look starts the clock.
-    pub(crate) fn look(&mut self, now: Instant) -> Due {
+    pub(crate) fn look(&mut self, now: Instant, busy: impl IntoIterator<Item = Busy>) -> Due {
         if self.next.is_some_and(|at| at > now) {
             return Due::Nothing;
         }
-        if self.probe.as_ref().is_some_and(|probe| !probe.is_answered()) {
+        let is_silent = self.probe.as_ref().is_some_and(|probe| !probe.is_answered());
+        let hung = busy.into_iter().find(|(_, nothing_done)| *nothing_done >= self.every);
+        let silent = is_silent.then_some("supervisor").or(hung.map(|(thread, _)| thread));
+        if let Some(thread) = silent {
             // Sooner than half the time from now, or the next word would come too late.
             self.next = Some(now + self.every / 4);
-            return Due::Unanswered;
+            return Due::Silent(thread);
         }
         self.next = Some(now + self.every);
         Due::Alive
@@ -109,17 +123,31 @@ mod tests {
     fn it_speaks_while_it_is_answered() {
         let mut dog = Watchdog::asked_for(Some("2000000"), None, 1).unwrap();
         assert_eq!(dog.deadline(), None);
-        assert_eq!(dog.look(at(5)), Due::Alive);
+        assert_eq!(dog.look(at(5), []), Due::Alive);
         let probe = dog.ask();
         assert_eq!(dog.deadline(), Some(at(1005)));
-        assert_eq!(dog.look(at(1004)), Due::Nothing);
-        assert_eq!(dog.look(at(1005)), Due::Unanswered);
+        assert_eq!(dog.look(at(1004), []), Due::Nothing);
+        assert_eq!(dog.look(at(1005), []), Due::Silent("supervisor"));
         assert_eq!(dog.deadline(), Some(at(1255)));
         probe.answer();
-        assert_eq!(dog.look(at(1254)), Due::Nothing);
-        assert_eq!(dog.look(at(1255)), Due::Alive);
+        assert_eq!(dog.look(at(1254), []), Due::Nothing);
+        assert_eq!(dog.look(at(1255), []), Due::Alive);
         // A new question, a new answer.
         let _unanswered = dog.ask();
-        assert_eq!(dog.look(at(2255)), Due::Unanswered);
+        assert_eq!(dog.look(at(2255), []), Due::Silent("supervisor"));
+    }
+
+    /// A step that takes long is told from one that never ends by its length alone, and a thread
+    /// that is behind from one that hangs by what it gets done.
+    #[test]
+    fn it_is_silent_while_a_thread_hangs() {
+        let mut dog = Watchdog::asked_for(Some("2000000"), None, 1).unwrap();
+        let store = |millis| ("store", Duration::from_millis(millis));
+        assert_eq!(dog.look(at(0), [store(0)]), Due::Alive);
+        assert_eq!(dog.look(at(1000), [store(999)]), Due::Alive);
+        let hung = [("workers", Duration::ZERO), store(1000)];
+        assert_eq!(dog.look(at(2000), hung), Due::Silent("store"));
+        // The manager waits until 3000: there is another look before.
+        assert_eq!(dog.look(at(2250), [store(0)]), Due::Alive);
     }
 }

@@ -128,16 +128,8 @@ impl StateDir {
             let path = path.to_owned();
             move |error| StateDirError::Io { path, error }
         };
-        let (lock_path, processes_path) = (path.join("lock"), path.join("processes"));
-        let mut lock = open(&lock_path).map_err(at(&lock_path))?;
-        if !lock_within(&lock, HELD_FOR).map_err(at(&lock_path))? {
-            let by = text(&mut lock).map_err(at(&lock_path))?;
-            let by = String::from_utf8_lossy(&by).trim().to_owned();
-            let by = if by.is_empty() { "it does not say who it is".into() } else { by };
-            return Err(StateDirError::Held { path: path.to_owned(), by });
-        }
-        let by = format!("process {}\n", std::process::id());
-        replace(&lock, by.as_bytes()).map_err(at(&lock_path))?;
+        let processes_path = path.join("processes");
+        let lock = hold(path)?;
         let mut processes = open(&processes_path).map_err(at(&processes_path))?;
         wait_for_leftovers(path, &mut processes)?;
         replace(&processes, b"").map_err(at(&processes_path))?;
@@ -169,6 +161,22 @@ impl StateDir {
     pub(crate) fn note_group(&self, group: &Path) -> io::Result<()> {
         replace(&self.processes, group.as_os_str().as_bytes())
     }
+}
+
+/// Keeps every other daemon out of a directory that is there, for as long as the file is open.
+pub(super) fn hold(path: &Path) -> Result<File, StateDirError> {
+    let lock_path = path.join("lock");
+    let at = |error| StateDirError::Io { path: lock_path.clone(), error };
+    let mut lock = open(&lock_path).map_err(at)?;
+    if !lock_within(&lock, HELD_FOR).map_err(at)? {
+        let by = text(&mut lock).map_err(at)?;
+        let by = String::from_utf8_lossy(&by).trim().to_owned();
+        let by = if by.is_empty() { "it does not say who it is".into() } else { by };
+        return Err(StateDirError::Held { path: path.to_owned(), by });
+    }
+    let by = format!("process {}\n", std::process::id());
+    replace(&lock, by.as_bytes()).map_err(at)?;
+    Ok(lock)
 }
 
 /// Makes a directory for us alone, if it is not there; checks that it is ours alone.

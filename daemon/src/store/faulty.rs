@@ -111,6 +111,10 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.tidy()
     }
 
+    fn bytes(&self) -> Option<u64> {
+        self.inner.bytes()
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
         match self.faults.get() {
             Fault::Broken | Fault::Unknown => Err(StoreError::Broken("still broken".into())),

@@ -46,6 +46,10 @@ pub(crate) struct Kept {
     pub(crate) store: Box<dyn Store>,
     pub(crate) records: Vec<TaskRecord>,
     pub(crate) dir: Option<StateDir>,
+    /// Where the files are; `None` for a store of the embedding program's.
+    pub(crate) path: Option<PathBuf>,
+    /// What a damaged one before it is called now.
+    pub(crate) set_aside: Option<PathBuf>,
 }
 
 impl Keep {
@@ -55,7 +59,7 @@ impl Keep {
             Self::Memory => Ok(None),
             Self::In(mut store) => {
                 let records = records(&mut *store, resident)?;
-                Ok(Some(Kept { store, records, dir: None }))
+                Ok(Some(Kept { store, records, dir: None, path: None, set_aside: None }))
             }
             Self::Disk(disk) => disk.open(resident).map(Some),
         }
@@ -66,12 +70,12 @@ impl OnDisk {
     fn open(&self, resident: usize) -> Result<Kept, StartError> {
         let dir = StateDir::take(&self.dir)?;
         let path = dir.store()?;
+        let mut set_aside_as = None;
         let (store, records) = match self.read(&path, resident) {
             Err(StoreError::Unusable(super::Unusable::Damaged(what)))
                 if self.damaged == Damaged::SetAside =>
             {
-                let aside = set_aside(&path)?;
-                let aside = aside.display();
+                let aside = set_aside_as.insert(set_aside(&path)?).display();
                 say(format_args!("{what}"));
                 say(format_args!("its tasks are lost to this daemon; it was set aside as {aside}"));
                 tracing::error!(%what, %aside, "a damaged store was set aside; this one is empty");
@@ -80,7 +84,8 @@ impl OnDisk {
             }
             other => other.map_err(|error| refused(error, &path))?,
         };
-        Ok(Kept { store, records, dir: Some(dir) })
+        let dir = Some(dir);
+        Ok(Kept { store, records, dir, path: Some(path), set_aside: set_aside_as })
     }
 
     #[cfg(feature = "sqlite")]

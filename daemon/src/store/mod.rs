@@ -7,6 +7,8 @@
 
 mod dir;
 mod faulty;
+pub(crate) mod health;
+pub(crate) mod inspect;
 pub(crate) mod kept;
 mod memory;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
@@ -70,6 +72,11 @@ pub trait Store: Send {
     /// # Errors
     /// [`StoreError`].
     fn tidy(&mut self) -> Result<bool, StoreError>;
+
+    /// Bytes on the disk; `None` where there is none or that cannot be told.
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// Starts over with nothing but what is on disk, after [`StoreError::Broken`].
     ///

@@ -209,6 +209,11 @@ impl Store for Sqlite {
         Ok(is_more)
     }
 
+    fn bytes(&self) -> Option<u64> {
+        let size = |name| fs::metadata(self.dir.join(name)).map(|found| found.len()).ok();
+        size(FILE).map(|database| database + size(LOG_FILE).unwrap_or(0))
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.connection = None;
         self.connection = Some(connect(&self.dir)?);
@@ -266,6 +271,50 @@ fn connect(dir: &Path) -> Result<Connection, StoreError> {
         }
         Err(error) => Err(judge(dir, &error)),
     }
+}
+
+/// What is in the store of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) tasks: usize,
+    pub(super) ended: usize,
+    pub(super) bytes: u64,
+    pub(super) problems: Vec<String>,
+}
+
+/// Reads all of the store in `dir` and changes nothing.
+pub(super) fn inspect(dir: &Path) -> Result<Contents, StoreError> {
+    let path = dir.join(FILE);
+    let length = fs::metadata(&path).map_err(|error| failed(&path, &error))?.len();
+    if length == 0 {
+        return Err(StoreError::damaged(format!("{} is damaged: it is empty", path.display())));
+    }
+    let connection = open(&path).map_err(|error| judge(dir, &error))?;
+    let format = schema::format(&connection).map_err(|error| judge(dir, &error))?;
+    schema::readable(&format, &path.display().to_string())?;
+    let log = fs::metadata(dir.join(LOG_FILE)).map_or(0, |found| found.len());
+    let mut contents = Contents { bytes: length + log, ..Contents::default() };
+    let note = |what: &str| format!("{} is damaged: {what}", path.display());
+    let checked = connection.pragma_query(None, "integrity_check", |row| {
+        let line: String = row.get(0)?;
+        if line != "ok" {
+            contents.problems.push(note(&line));
+        }
+        Ok(())
+    });
+    checked.map_err(|error| judge(dir, &error))?;
+    let (mut tasks, mut ended) = (0, 0);
+    let read = rows::all(&connection, usize::MAX, &mut |record| {
+        tasks += 1;
+        ended += usize::from(record.status.is_terminal());
+    });
+    (contents.tasks, contents.ended) = (tasks, ended);
+    match read {
+        Ok(()) => {}
+        Err(rows::Unread::Damaged(what)) => contents.problems.push(note(&what)),
+        Err(rows::Unread::Sqlite(error)) => return Err(judge(dir, &error)),
+    }
+    Ok(contents)
 }
 
 /// Opens a database that is there and sets it up for this connection.

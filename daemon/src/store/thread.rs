@@ -15,6 +15,7 @@ use ceased_core::id::TaskId;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use super::durable::RecordedOutcome;
+use super::health::Health;
 use super::{Due, Store, StoreError};
 
 /// Writes that go into one batch.
@@ -70,6 +71,7 @@ pub(crate) struct StoreThread {
     /// The first write that was not answered, or a later one, and since when.
     waiting: Option<(Seq, Instant)>,
     is_slow: bool,
+    health: Health,
 }
 
 impl StoreThread {
@@ -83,13 +85,15 @@ impl StoreThread {
     ) -> io::Result<Self> {
         let (orders, inbox) = unbounded();
         let (alive, ended) = bounded(0);
-        let worker = Worker { store, report, inbox, reopen: None, untidy: true };
+        let health = Health::default();
+        let noted = health.clone();
+        let worker = Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
             crate::sys::block_signals();
             worker.run();
             drop(alive);
         })?;
-        Ok(Self { orders, ended, sent: Seq::default(), waiting: None, is_slow: false })
+        Ok(Self { orders, ended, sent: Seq::default(), waiting: None, is_slow: false, health })
     }
 
     /// Gives an order; returns at once.
@@ -109,6 +113,11 @@ impl StoreThread {
                 tracing::info!("the store answers again");
             }
         }
+    }
+
+    /// How it is doing.
+    pub(crate) const fn health(&self) -> &Health {
+        &self.health
     }
 
     /// When [`Self::watch`] is due.
@@ -140,6 +149,7 @@ struct Worker {
     /// The store broke; when it may be opened again.
     reopen: Option<Instant>,
     untidy: bool,
+    health: Health,
 }
 
 /// The store cannot be used any more.
@@ -209,6 +219,7 @@ impl Worker {
 
     fn serve(&mut self) -> Result<(), Failed> {
         let mut tidied = Instant::now();
+        self.health.measured(self.store.bytes());
         loop {
             let first = if self.untidy {
                 match self.inbox.recv_timeout(TIDY_EVERY.saturating_sub(tidied.elapsed())) {
@@ -263,7 +274,7 @@ impl Worker {
             return Ok(());
         }
         let due = batch.due();
-        match self.store.commit(&batch.writes, due) {
+        match self.health.step(|| self.store.commit(&batch.writes, due)) {
             Ok(()) => Ok(()),
             Err(StoreError::Full) => match (due, batch.seqs.len()) {
                 (_, 1) => {
@@ -324,7 +335,7 @@ impl Worker {
         if !self.is_open()? {
             return Ok(None);
         }
-        match self.store.load(task) {
+        match self.health.step(|| self.store.load(task)) {
             Ok(outcome) => Ok(outcome),
             Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
                 tracing::error!(%task, %error, "a result cannot be read");
@@ -339,7 +350,9 @@ impl Worker {
             self.untidy = false;
             return Ok(());
         }
-        match self.store.tidy() {
+        let tidied = self.health.step(|| self.store.tidy());
+        self.health.measured(self.store.bytes());
+        match tidied {
             Ok(is_more) => {
                 self.untidy = is_more;
                 Ok(())
@@ -371,7 +384,7 @@ impl Worker {
         if Instant::now() < at {
             return Ok(false);
         }
-        match self.store.reopen() {
+        match self.health.step(|| self.store.reopen()) {
             Ok(()) => {
                 self.reopen = None;
                 tracing::info!("the store is open again");

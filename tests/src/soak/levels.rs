@@ -12,12 +12,13 @@ struct Measure {
     more: u64,
 }
 
-const MEASURES: [Measure; 5] = [
+const MEASURES: [Measure; 6] = [
     Measure { name: "resident memory, KiB", percent: 5, more: 1024 },
     Measure { name: "descriptors", percent: 20, more: 8 },
     Measure { name: "threads", percent: 20, more: 4 },
     Measure { name: "children", percent: 20, more: 8 },
     Measure { name: "database and log, KiB", percent: 20, more: 1024 },
+    Measure { name: "the ACP agent, KiB", percent: 10, more: 1024 },
 ];
 
 impl Measure {
@@ -38,11 +39,12 @@ fn median(mut numbers: Vec<u64>) -> u64 {
 }
 
 impl Levels {
-    pub(super) fn add(&mut self, vitals: &Vitals, stored_bytes: u64) {
+    pub(super) fn add(&mut self, vitals: &Vitals, stored_bytes: u64, agent: &Vitals) {
         let Vitals { descriptors, threads, children, memory_kib, memory_peak_kib: _ } = *vitals;
         let [memory, descriptors, threads, children] =
             [memory_kib, descriptors, threads, children].map(|number| number as u64);
-        self.samples.push([memory, descriptors, threads, children, stored_bytes / 1024]);
+        let (stored, agent) = (stored_bytes / 1024, agent.memory_kib as u64);
+        self.samples.push([memory, descriptors, threads, children, stored, agent]);
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     fn of(memory: impl Fn(u64) -> u64) -> Levels {
-        Levels { samples: (0..300).map(|n| [memory(n), 10, 10, 10, 10]).collect() }
+        Levels { samples: (0..300).map(|n| [memory(n), 10, 10, 10, 10, 10]).collect() }
     }
 
     #[test]

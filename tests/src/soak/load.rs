@@ -11,6 +11,8 @@ use crate::daemon::peer::request;
 use crate::daemon::{Daemon, Peer};
 use crate::rng::Rng;
 
+use super::TOKEN;
+
 /// What a client does.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
@@ -26,14 +28,26 @@ pub(super) enum Kind {
     Leave,
     /// Asks for what is not there.
     Flood,
+    /// Speaks 2026-07-28: tasks of the extension, subscriptions, calls that ask for input.
+    Modern,
+    /// Calls with a key, twice, and calls that go on as tasks when it leaves.
+    Keyed,
 }
 
-pub(super) const KINDS: [Kind; 6] =
-    [Kind::Ping, Kind::Call, Kind::Cancel, Kind::Task, Kind::Leave, Kind::Flood];
+pub(super) const KINDS: [Kind; 8] = [
+    Kind::Ping,
+    Kind::Call,
+    Kind::Cancel,
+    Kind::Task,
+    Kind::Leave,
+    Kind::Flood,
+    Kind::Modern,
+    Kind::Keyed,
+];
 
-/// How often each kind did what it does.
+/// How often each kind did what it does, and how often one was told to wait.
 #[derive(Debug, Default)]
-pub(super) struct Counts([AtomicU64; KINDS.len()]);
+pub(super) struct Counts([AtomicU64; KINDS.len()], AtomicU64);
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +55,7 @@ impl fmt::Display for Counts {
         for (kind, count) in KINDS.iter().zip(&self.0) {
             write!(f, " {kind:?} {}", count.load(Ordering::Relaxed))?;
         }
-        Ok(())
+        write!(f, "; told to wait: {}", self.1.load(Ordering::Relaxed))
     }
 }
 
@@ -69,8 +83,7 @@ impl Client<'_> {
     /// When the daemon does not serve it as it should.
     pub(super) fn run(mut self, kind: Kind) {
         while !self.is_over.load(Ordering::Relaxed) {
-            let mut peer =
-                if self.rng.once_in(2) { self.daemon.peer() } else { self.daemon.tcp_peer() };
+            let mut peer = self.connect(kind);
             for _ in 0..1 + self.rng.below(ROUNDS_A_CONNECTION) {
                 if self.is_over.load(Ordering::Relaxed) {
                     break;
@@ -81,6 +94,42 @@ impl Client<'_> {
                 if matches!(kind, Kind::Leave) {
                     break;
                 }
+            }
+        }
+    }
+
+    /// A connection of a user, of a token, or of nobody.
+    fn connect(&mut self, kind: Kind) -> Peer {
+        let by_token = |daemon: &Daemon| {
+            let mut peer = daemon.connect_tcp();
+            peer.result("ceased/authenticate", &format!(r#"{{"token":"{TOKEN}"}}"#));
+            peer
+        };
+        let is_modern = matches!(kind, Kind::Modern);
+        // Nobody in particular has no keys.
+        let choices = if matches!(kind, Kind::Keyed) { 2 } else { 3 };
+        let mut peer = match self.rng.below(choices) {
+            0 => self.daemon.connect(),
+            1 => by_token(self.daemon),
+            _ => self.daemon.connect_tcp(),
+        };
+        if !is_modern {
+            peer.initialize();
+        }
+        peer
+    }
+
+    /// The answer to a request, which is made again as soon as it may be if it came too soon.
+    pub(super) fn ask(&self, peer: &mut Peer, method: &str, params: &str) -> Value {
+        loop {
+            let id = peer.request(method, params);
+            let answer = peer.answer(id);
+            match answer["error"]["data"]["retryAfterMs"].as_u64() {
+                Some(wait) => {
+                    self.counts.1.fetch_add(1, Ordering::Relaxed);
+                    sleep(Duration::from_millis(wait));
+                }
+                None => return answer,
             }
         }
     }
@@ -96,6 +145,8 @@ impl Client<'_> {
             Kind::Task => self.task(peer),
             Kind::Leave => self.leave(peer),
             Kind::Flood => self.flood(peer),
+            Kind::Modern => self.modern(peer),
+            Kind::Keyed => self.keyed(peer),
         }
     }
 
@@ -146,21 +197,21 @@ impl Client<'_> {
         let ttl = 100 + self.rng.below(3000);
         let params =
             format!(r#"{{"name":"{tool}","arguments":{arguments},"task":{{"ttl":{ttl}}}}}"#);
-        let created = ask(peer, "tools/call", &params);
+        let created = self.ask(peer, "tools/call", &params);
         let Some(task) = created["result"]["task"]["taskId"].as_str() else {
             panic!("no task: {created}");
         };
         let of_task = format!(r#"{{"taskId":"{task}"}}"#);
         // Each may come too late, which is an answer, too.
         match self.rng.below(5) {
-            0 => drop(ask(peer, "tasks/get", &of_task)),
-            1 if tool != "hang" => drop(ask(peer, "tasks/result", &of_task)),
-            2 => drop(ask(peer, "tasks/list", "{}")),
+            0 => drop(self.ask(peer, "tasks/get", &of_task)),
+            1 if tool != "hang" => drop(self.ask(peer, "tasks/result", &of_task)),
+            2 => drop(self.ask(peer, "tasks/list", "{}")),
             3 => {}
-            _ => drop(ask(peer, "tasks/cancel", &of_task)),
+            _ => drop(self.ask(peer, "tasks/cancel", &of_task)),
         }
         if tool == "hang" {
-            ask(peer, "tasks/cancel", &of_task);
+            self.ask(peer, "tasks/cancel", &of_task);
         }
         peer.forget_notes();
     }
@@ -209,12 +260,6 @@ impl Client<'_> {
     }
 }
 
-/// The answer to a request.
-fn ask(peer: &mut Peer, method: &str, params: &str) -> Value {
-    let id = peer.request(method, params);
-    peer.answer(id)
-}
-
-fn served(answer: &Value) {
+pub(super) fn served(answer: &Value) {
     assert!(answer["result"].is_object(), "{answer}");
 }

@@ -1,18 +1,24 @@
 //! A soak: many clients of every kind for a long time, and whether what the daemon holds for them
 //! levels off and is given back when they go.
 
+mod agent;
+mod guests;
 mod levels;
 mod load;
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::daemon::{Config, Daemon, Home, PATIENCE, Signal, Vitals, carriers, marker};
 use crate::rng::Rng;
-
+use agent::Agent;
 use levels::Levels;
 use load::{Client, Counts, KINDS};
 
@@ -24,8 +30,30 @@ const CLIENTS_A_KIND: usize = 2;
 const SAMPLED: Duration = Duration::from_millis(500);
 /// How often, on average, its configuration changes.
 const RELOADED: Duration = Duration::from_secs(5);
+/// The audit log in the daemon's home.
+const AUDIT: &str = "audit.jsonl";
 /// What every second configuration has more.
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
+
+/// What some of the clients are known by.
+const TOKEN: &str = "soak-soak-soak-soak-soak-soak-soak-soak";
+/// Tools that ask, and that go on when their requestor leaves.
+const MORE_TOOLS: &str = r#"
+[[tool]]
+name = "asks"
+max_output = "64KiB"
+run_as = "daemon"
+command = ["echo", "ran"]
+confirm = "Really?"
+
+[[tool]]
+name = "later"
+max_output = "64KiB"
+run_as = "daemon"
+command = ["sleep", "0.05"]
+on_disconnect = "detach"
+task_support = "optional"
+"#;
 
 /// Bytes of the database and its log.
 fn stored_bytes(dir: &Path) -> u64 {
@@ -40,12 +68,34 @@ fn reload(daemon: &Daemon, text: &str, is_more: bool) {
     let written = fs::write(&next, format!("{text}{more}"));
     let replaced = written.and_then(|()| fs::rename(&next, daemon.home.config_path()));
     replaced.expect("the configuration can be written");
+    // As logrotate does it. The one before that is gone.
+    let audit = daemon.home.path().join(AUDIT);
+    let _ = fs::rename(&audit, audit.with_extension("1"));
     daemon.signal(Signal::HUP);
+}
+
+/// What the audit log and the one before it hold; every line is a record of its own.
+fn audited(daemon: &Daemon) -> Result<usize, String> {
+    let audit = daemon.home.path().join(AUDIT);
+    let mut records = 0;
+    for file in [audit.with_extension("1"), audit] {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        for line in text.lines() {
+            let record: Value =
+                serde_json::from_str(line).map_err(|why| format!("{why} in {line:?}"))?;
+            if record["event"] == "dropped" {
+                return Err(format!("records were lost: {line}"));
+            }
+            records += 1;
+        }
+    }
+    Ok(records)
 }
 
 /// Looks at the daemon until the time is over or a client has failed.
 fn watch(
     daemon: &Daemon,
+    agent: i32,
     dir: &Path,
     length: Duration,
     rng: &mut Rng,
@@ -55,7 +105,7 @@ fn watch(
     let (begun, mut levels, mut reloads) = (Instant::now(), Levels::default(), 0_u64);
     while begun.elapsed() < length && go_on() {
         thread::sleep(SAMPLED);
-        levels.add(&daemon.vitals(), stored_bytes(dir));
+        levels.add(&daemon.vitals(), stored_bytes(dir), &Vitals::of(agent));
         let odds = RELOADED.as_millis() / SAMPLED.as_millis();
         if rng.once_in(usize::try_from(odds).unwrap_or(1)) {
             reloads += 1;
@@ -117,15 +167,28 @@ fn drive(
                 scope.spawn(move || client.run(kind))
             })
             .collect();
-        let go_on = || !clients.iter().any(thread::ScopedJoinHandle::is_finished);
-        let levels = watch(daemon, dir, length, rng, &go_on);
+        let agent = Agent::start();
+        let (pid, over, of_agent) = (agent.pid(), &is_over, Rng::new(rng.word()));
+        let agent = scope.spawn(move || agent.run(of_agent, over));
+        let clients_go_on = || !clients.iter().any(thread::ScopedJoinHandle::is_finished);
+        let go_on = || clients_go_on() && !agent.is_finished();
+        let levels = watch(daemon, pid, dir, length, rng, &go_on);
         is_over.store(true, Ordering::Relaxed);
+        let turns = agent.join();
+        println!("turns of the ACP agent: {turns:?}");
         // Who was not served has said why on standard error.
         let ends: Vec<_> = clients.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        (levels, ends.iter().all(Result::is_ok))
+        (levels, turns.is_ok() && ends.iter().all(Result::is_ok))
     });
     println!("{counts}");
     (levels, served)
+}
+
+/// A file for us alone.
+fn write_private(path: &Path, text: &str) {
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file can be written");
 }
 
 /// Soaks a daemon for so long and prints what came of it; true when all is well.
@@ -137,12 +200,20 @@ fn drive(
 pub fn run(length: Duration, seed: u64) -> bool {
     let (home, marker, mut rng) = (Home::new(), marker(), Rng::new(seed));
     let state = home.path().join("soaked");
+    let audit = home.path().join(AUDIT);
     home.configure(&Config {
         daemon: &format!("state_dir = {state:?}"),
-        tasks: "late_result = \"1s\"",
+        // Little, so that some are told to wait.
+        limits: "task_ops_per_second = 300\nidempotency_ttl = \"2s\"\nparked_for = \"2s\"",
+        tasks: "late_result = \"1s\"\ndefault_ttl = \"3s\"\nanonymous_ttl = \"3s\"",
+        tools: MORE_TOOLS,
         tcp: true,
-        ..Config::default()
     });
+    let tokens = home.path().join("tokens");
+    write_private(&tokens, &format!("soak {TOKEN}\n"));
+    let with_tokens = format!("anonymous = \"allow\"\ntoken_file = {tokens:?}\n");
+    let text = home.config_text().replace("anonymous = \"allow\"\n", &with_tokens);
+    home.configure_as(&format!("[log]\naudit = {audit:?}\n{text}"));
     let mut daemon = Daemon::start_in(home);
     daemon.wait_idle();
     let before = daemon.vitals();
@@ -153,6 +224,10 @@ pub fn run(length: Duration, seed: u64) -> bool {
     println!("after: {:?}, {} bytes stored", daemon.vitals(), stored_bytes(&dir));
     daemon.signal(Signal::TERM);
     let status = daemon.wait();
+    match audited(&daemon) {
+        Ok(records) => println!("audit records since the last rotation but one: {records}"),
+        Err(why) => left.push(why),
+    }
     if !status.success() {
         left.push(format!("it ended with {status}"));
     }

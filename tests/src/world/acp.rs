@@ -57,8 +57,13 @@ impl Peer {
 impl World {
     /// A peer connects that speaks ACP and says nothing; we are `side`.
     pub fn open_acp(&mut self, form: Form, side: Side) -> ConnId {
+        self.open_acp_as(Identity::User(1000), form, side)
+    }
+
+    /// An ACP connection of this peer.
+    pub fn open_acp_as(&mut self, identity: Identity, form: Form, side: Side) -> ConnId {
         let conn = self.meet(Some(side), false);
-        self.feed(Input::OpenedAcp(conn, Identity::User(1000), form, side));
+        self.feed(Input::OpenedAcp(conn, identity, form, side));
         conn
     }
 

@@ -1,0 +1,122 @@
+//! Every key of the configuration counts at a reload, or is named as one that needs a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::config::Level;
+
+/// Every key outside of the lists of tables; another value than the default; whether it is warned
+/// of instead of applied.
+const KEYS: &[(&str, &str, bool)] = &[
+    ("daemon.state_dir", "\"/elsewhere\"", true),
+    ("daemon.store", "\"memory\"", true),
+    ("daemon.store_reserve", "\"9MiB\"", true),
+    ("daemon.store_retry", "\"3s\"", false),
+    ("daemon.damaged_store", "\"set_aside\"", true),
+    ("daemon.workers", "3", false),
+    ("daemon.queue", "3", false),
+    ("daemon.shutdown_grace", "\"3s\"", false),
+    ("daemon.eof_grace", "\"3s\"", false),
+    ("daemon.on_disconnect", "\"detach\"", false),
+    ("limits.connections", "3", false),
+    ("limits.message_bytes", "\"5KiB\"", false),
+    ("limits.inflight_per_connection", "3", false),
+    ("limits.tasks_per_identity", "3", false),
+    ("limits.stored_tasks_per_identity", "3", false),
+    ("limits.stored_bytes_per_identity", "\"3MiB\"", false),
+    ("limits.resident_result_bytes", "\"3KiB\"", false),
+    ("limits.task_ops_per_second", "3", false),
+    ("limits.queue_per_identity", "3", false),
+    ("limits.idempotency_keys_per_identity", "3", false),
+    ("limits.idempotency_ttl", "\"3s\"", false),
+    ("limits.write_buffer_bytes", "\"70KiB\"", false),
+    ("limits.write_stall", "\"3s\"", false),
+    ("limits.authenticate_within", "\"3s\"", false),
+    ("limits.frame_time", "\"3s\"", false),
+    ("limits.partial_bytes", "\"300MiB\"", false),
+    ("limits.asks_per_job", "3", false),
+    ("limits.parked_per_identity", "3", false),
+    ("limits.parked_for", "\"3s\"", false),
+    ("limits.subscriptions_per_connection", "3", false),
+    ("limits.tasks_per_subscription", "3", false),
+    ("tasks.default_ttl", "\"3s\"", false),
+    ("tasks.max_ttl", "\"90m\"", false),
+    ("tasks.on_ttl", "\"stop\"", false),
+    ("tasks.late_result", "\"3s\"", false),
+    ("tasks.anonymous_ttl", "\"3s\"", false),
+    ("tasks.poll_interval", "\"3s\"", false),
+    ("tasks.page_size", "3", false),
+    ("tasks.status_notifications", "false", false),
+    ("log.level", "\"debug\"", false),
+    ("log.audit", "\"/elsewhere\"", true),
+    ("metrics.listen", "\"127.0.0.1:9464\"", true),
+    ("alerts.high_water", "3", false),
+    ("alerts.slow_stop", "\"3s\"", false),
+    ("alerts.window", "\"3s\"", false),
+    ("alerts.unknown_tasks", "3", false),
+    ("alerts.fast_polls", "3", false),
+];
+
+const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
+                    [[tool]]\nname = \"t\"\ncommand = [\"true\"]\n";
+
+/// The keys of the reference, but for those of listeners and tools.
+fn documented() -> BTreeSet<String> {
+    let file = include_str!("../../../../config.toml");
+    let (file, _) = file.split_once("\n# The tools that can be called.").expect("they come last");
+    let (mut table, mut keys) = (String::new(), BTreeSet::new());
+    for line in file.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            table = name.trim_end_matches(']').to_owned();
+        }
+        let example = line.strip_prefix("#     ");
+        let key = example.or(line.strip_prefix('#')).unwrap_or(line).split_once(" = ");
+        let is_key = |key: &str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        if let Some((key, _)) = key.filter(|(key, _)| is_key(key))
+            && !table.starts_with('[')
+        {
+            keys.insert(format!("{table}.{key}"));
+        }
+    }
+    keys
+}
+
+/// What a reload brings, as text, and what it warns of.
+fn reloaded(text: &str) -> (String, Vec<&'static str>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    let started = Config::parse(REST, &path).unwrap();
+    std::fs::write(&path, format!("{text}\n{REST}")).unwrap();
+    let level = Arc::new(Mutex::new(Level::Off));
+    let set = Arc::clone(&level);
+    let set_level: SetLevel = Arc::new(move |level| *set.lock().unwrap() = level);
+    let brought = reload(path, started, true, set_level)().unwrap_or_else(|why| panic!("{why}"));
+    let Reloaded { settings, needs_restart, .. } = &brought;
+    let tools: Vec<_> = settings.catalog.iter().map(|tool| &tool.on_disconnect).collect();
+    let level = *level.lock().unwrap();
+    let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
+    let (guards, thresholds) = (&brought.guards, &brought.thresholds);
+    let (limits, tasks) = (&settings.limits, &settings.tasks);
+    let told =
+        format!("{limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}");
+    (told, needs_restart.clone())
+}
+
+#[test]
+fn every_key_counts_or_is_warned_of() {
+    let known: BTreeSet<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
+    assert_eq!(known, documented(), "the reference has other keys than this test");
+    let (before, warned) = reloaded("");
+    assert_eq!(warned, Vec::<&str>::new());
+    let mut wrong = BTreeMap::new();
+    for (key, value, needs_restart) in KEYS {
+        let (table, name) = key.split_once('.').unwrap();
+        let (after, warned) = reloaded(&format!("[{table}]\n{name} = {value}\n"));
+        let expected: Vec<&str> = needs_restart.then_some(*key).into_iter().collect();
+        if warned != expected || (after != before) == *needs_restart {
+            wrong.insert(*key, (warned, after != before));
+        }
+    }
+    assert!(wrong.is_empty(), "warned of, applied: {wrong:#?}");
+}

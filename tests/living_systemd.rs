@@ -1,0 +1,38 @@
+//! The units under a living systemd, which this test boots in namespaces of its own: activated,
+//! fed, reloaded, killed, hung, stopped.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
+
+use std::path::Path;
+use std::process::Command;
+
+use ceased_tests::binary::ceased;
+
+const STEPS: [&str; 8] = [
+    "activated by its socket",
+    "watchdog fed",
+    "reloaded",
+    "killed and restarted",
+    "hung and ended by the watchdog",
+    "stopped",
+    "activated again, with its tasks",
+    "members of the group, and nobody else",
+];
+
+/// What `outside` exits with where it cannot do what it is for.
+const CANNOT: i32 = 77;
+
+#[test]
+fn the_units_do_what_they_say() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new("bash");
+    command.arg(tests.join("systemd/outside")).arg(ceased());
+    let output = command.arg(tests.join("../daemon/packaging")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.code() == Some(CANNOT) {
+        return eprintln!("{said}");
+    }
+    let why = format!("{}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{why}");
+    let done: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
+    assert_eq!(done, STEPS, "{why}");
+}

@@ -1,0 +1,115 @@
+//! Clients of a soak that do not speak as most do: 2026-07-28, keys, and those that leave a call
+//! behind that goes on.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::load::{Client, served};
+use crate::daemon::Peer;
+use crate::modern::able;
+
+/// Params of a client of 2026-07-28 that can be asked and knows tasks, or does not.
+fn claim(knows_tasks: bool, params: Value) -> String {
+    let mut capabilities = json!({"elicitation": {}});
+    if knows_tasks {
+        capabilities["extensions"] = json!({"io.modelcontextprotocol/tasks": {}});
+    }
+    able(&capabilities, params).to_string()
+}
+
+impl Client<'_> {
+    pub(super) fn modern(&mut self, peer: &mut Peer) {
+        match self.rng.below(4) {
+            0 => {
+                let params = json!({"name": "echo", "arguments": {"text": "modern"}});
+                let answer = self.ask(peer, "tools/call", &claim(false, params));
+                served(&answer);
+            }
+            1 => self.asked(peer),
+            _ => self.modern_task(peer),
+        }
+        peer.forget_notes();
+    }
+
+    /// A call that is answered with a question; this one comes back, or does not.
+    fn asked(&mut self, peer: &mut Peer) {
+        let call = json!({"name": "asks", "arguments": {}});
+        let answer = self.ask(peer, "tools/call", &claim(false, call.clone()));
+        if answer["result"]["resultType"] != "input_required" {
+            // Too many wait already: it was told that it cannot ask.
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            return;
+        }
+        if self.rng.once_in(4) {
+            return;
+        }
+        sleep(Duration::from_millis(self.rng.below(50) as u64));
+        let mut retry = call;
+        let requests = answer["result"]["inputRequests"].as_object();
+        for key in requests.into_iter().flat_map(serde_json::Map::keys) {
+            retry["inputResponses"][key] = json!({"action": "accept", "content": {}});
+        }
+        retry["requestState"] = answer["result"]["requestState"].clone();
+        // It may have come too late.
+        self.ask(peer, "tools/call", &claim(false, retry));
+    }
+
+    fn modern_task(&mut self, peer: &mut Peer) {
+        let ms = self.rng.below(60);
+        let params = json!({"name": "sleep", "arguments": {"ms": ms}});
+        let created = self.ask(peer, "tools/call", &claim(true, params));
+        let Some(task) = created["result"]["taskId"].as_str() else {
+            panic!("no task: {created}");
+        };
+        let of_task = claim(true, json!({"taskId": task}));
+        let wanted = json!({"toolsListChanged": true, "taskIds": [task]});
+        let listening = claim(true, json!({"notifications": wanted}));
+        let subscription = peer.request("subscriptions/listen", &listening);
+        match self.rng.below(3) {
+            0 => drop(self.ask(peer, "tasks/cancel", &of_task)),
+            1 => {
+                let update = json!({"taskId": task, "inputResponses": {}});
+                self.ask(peer, "tasks/update", &claim(true, update));
+            }
+            _ => {}
+        }
+        drop(self.ask(peer, "tasks/get", &of_task));
+        peer.cancel(subscription);
+    }
+
+    /// Twice the same call under one key, on one connection or on two, and it runs once; or a call
+    /// that goes on as a task when its connection is gone.
+    pub(super) fn keyed(&mut self, peer: &mut Peer) {
+        let key = format!("{:016x}", self.rng.word());
+        let (tool, arguments) = match self.rng.below(3) {
+            0 => ("echo", json!({"text": key})),
+            1 => ("count", json!({"n": 3})),
+            _ => ("later", json!({})),
+        };
+        let params = json!({
+            "name": tool, "arguments": arguments, "_meta": {"ceased/idempotencyKey": key},
+        })
+        .to_string();
+        let first = peer.request("tools/call", &params);
+        let second = peer.request("tools/call", &params);
+        if self.rng.once_in(4) {
+            // Nobody waits for either any more.
+            return;
+        }
+        let answers = [first, second].map(|id| {
+            let mut answer = peer.answer(id);
+            answer["id"].take();
+            answer
+        });
+        let is_refused = |answer: &Value| answer["error"]["code"] == -31003;
+        if answers.iter().any(is_refused) {
+            // There is room for so many keys, and for so many bytes.
+            return sleep(Duration::from_millis(200));
+        }
+        served(&answers[0]);
+        assert_eq!(answers[0], answers[1], "one call, two answers");
+        peer.forget_notes();
+    }
+}
