@@ -365,7 +365,7 @@ impl Server {
             self.act(now);
         }
         self.send(now);
-        self.look_how_full();
+        self.look_how_full(now);
         self.keep_up(now);
         Ok(())
     }

@@ -7,6 +7,7 @@ mod histogram;
 mod text;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::counters::Counters;
@@ -34,19 +35,19 @@ pub(crate) struct Metrics {
     closed_bytes: (u64, u64),
     connections_accepted: u64,
     /// The latest receipts, newest last.
-    receipts: VecDeque<(Identity, CancelRecord)>,
+    receipts: VecDeque<Arc<CancelRecord>>,
 }
 
 impl Metrics {
     /// A job that was told to stop has ended.
-    pub(crate) fn note_end(&mut self, owner: &Identity, record: &CancelRecord, took: Duration) {
-        self.deaths.add(took);
+    pub(crate) fn note_end(&mut self, record: Arc<CancelRecord>) {
+        self.deaths.add(record.died_after);
         self.survivors += u64::from(record.survivors);
         self.processes_ended += u64::from(record.processes_ended);
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }
-        self.receipts.push_back((owner.clone(), record.clone()));
+        self.receipts.push_back(record);
     }
 
     pub(crate) fn note_refusal(&mut self, limit: &'static str) {
@@ -70,7 +71,8 @@ impl Metrics {
             Some(Identity::Anonymous) => false,
             Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
         };
-        self.receipts.iter().rev().filter(|(owner, _)| seen(owner)).map(|(_, r)| r).collect()
+        let receipts = self.receipts.iter().rev().map(|record| &**record);
+        receipts.filter(|record| seen(&record.receipt.owner)).collect()
     }
 }
 
