@@ -28,7 +28,7 @@ use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Outbox;
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::id::{ConnId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -144,7 +144,7 @@ pub struct Server {
     ready: BTreeSet<ConnId>,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
-    runs: BTreeMap<JobId, runs::Run>,
+    runs: runs::Runs,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -259,7 +259,7 @@ impl Server {
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
             unsent: Vec::new(),
-            runs: BTreeMap::new(),
+            runs: runs::Runs::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
