@@ -8,6 +8,7 @@ mod act;
 mod doors;
 mod frames;
 mod gate;
+mod lead;
 mod links;
 mod run_as;
 mod runs;
@@ -317,27 +318,13 @@ impl Server {
         Ok(())
     }
 
-    /// Runs until it was asked to shut down and has.
-    ///
-    /// # Errors
-    /// [`RunError`]. What it started is gone then, too.
-    pub fn run(mut self) -> Result<(), RunError> {
-        self.open_doors(0)?;
-        self.now_ready();
-        let mut events = Events::with_capacity(1024);
-        while !self.is_over() {
-            self.turn(&mut events)?;
-        }
-        let failed = self.failed.take().map(RunError::Store);
-        let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
-        self.end();
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
-        match self.poll.poll(events, self.timeout()) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Ok(()) | Err(_) => {}
+    fn turn(&mut self, events: &mut Events, polls: bool) -> io::Result<()> {
+        events.clear();
+        if polls {
+            match self.poll.poll(events, self.timeout()) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
         let now = self.clock.now();
         for event in &*events {
@@ -443,20 +430,6 @@ impl Server {
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
-        }
-    }
-
-    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
-    fn end(self) {
-        let Self { supervisor, inbound, links, store, .. } = self;
-        // The supervisor must not wait for a loop that has ended.
-        drop(inbound);
-        drop(links);
-        if !supervisor.shutdown(LAST_KILL) {
-            tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
-        }
-        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
-            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }
