@@ -17,7 +17,9 @@ use crate::reports::{Report, Reports};
 use crate::text::write_string;
 use crate::token::{CancelToken, Cancelled};
 
-/// A tool that runs in this process, on a worker thread of its own while it runs.
+/// A tool that runs in this process, on a thread of its own while it runs. One that has returned
+/// within microseconds all along runs on the thread of the loop, until it takes longer: then the
+/// loop goes on on another one.
 ///
 /// It must look at [`Job::token`] often enough: a thread cannot be killed. A panic is caught and
 /// becomes an internal error of that one call.
