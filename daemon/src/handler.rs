@@ -14,9 +14,12 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::reports::{Report, Reports};
+use crate::text::write_string;
 use crate::token::{CancelToken, Cancelled};
 
-/// A tool that runs in this process, on a worker thread of its own while it runs.
+/// A tool that runs in this process, on a thread of its own while it runs. One that has returned
+/// within microseconds all along runs on the thread of the loop, until it takes longer: then the
+/// loop goes on on another one.
 ///
 /// It must look at [`Job::token`] often enough: a thread cannot be killed. A panic is caught and
 /// becomes an internal error of that one call.
@@ -239,6 +242,33 @@ impl ToolResult {
         self
     }
 
+    /// The result as `tools/call` answers it.
+    fn to_raw(&self) -> serde_json::Result<Box<RawValue>> {
+        let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
+        let texts = self.content.iter().map(|Content::Text { text }| text.len() + 32);
+        // Room for everything but escapes, so that a long text is written once and never moved.
+        let room = texts.sum::<usize>() + structured.as_ref().map_or(0, |json| json.len() + 32);
+        let mut out = String::with_capacity(room + 32);
+        let mut before = r#"{"content":["#;
+        for Content::Text { text } in &self.content {
+            out.push_str(before);
+            out.push_str(r#"{"type":"text","text":"#);
+            write_string(&mut out, text);
+            out.push('}');
+            before = ",";
+        }
+        if self.content.is_empty() {
+            out.push_str(before);
+        }
+        out.push(']');
+        if let Some(structured) = structured {
+            out.push_str(r#","structuredContent":"#);
+            out.push_str(&structured);
+        }
+        out.push_str(if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# });
+        RawValue::from_string(out)
+    }
+
     /// The same result with this for programs; an object.
     #[must_use]
     pub fn with_structured(mut self, value: Value) -> Self {
@@ -274,11 +304,32 @@ pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
             ToolResult { is_error: true, ..ToolResult::text(message) }
         }
     };
-    match to_raw_value(&result) {
+    match result.to_raw() {
         Ok(result) => Outcome::Result(result),
         Err(error) => Outcome::Error(ErrorObject::new(
             code::INTERNAL_ERROR,
             format!("the tool's result is no JSON: {error}"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_written_as_they_are_serialized() {
+        let results = [
+            ToolResult::default(),
+            ToolResult::text(""),
+            ToolResult::text("a\n\"b\"").and_text("€").and_text("c\u{1}"),
+            ToolResult::text("x").with_structured(serde_json::json!({"a": [1, "\t"]})),
+            ToolResult { is_error: true, ..ToolResult::text("no") },
+            ToolResult::default().with_structured(serde_json::json!({})),
+        ];
+        for result in results {
+            let expected = serde_json::to_string(&result).expect("it is JSON");
+            assert_eq!(result.to_raw().expect("it is JSON").get(), expected);
+        }
     }
 }

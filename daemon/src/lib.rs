@@ -32,6 +32,7 @@ mod service;
 mod signals;
 pub mod store;
 mod sys;
+mod text;
 mod token;
 mod tokens;
 mod tools;

@@ -31,9 +31,6 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// How long results may wait for each other while the calls of one thread go on.
 const TOGETHER: Duration = Duration::from_micros(100);
 
-/// A call that takes longer than this is not short: more than waking a thread costs.
-const SHORT: Duration = Duration::from_micros(20);
-
 /// How long the system is left alone after it gave no thread.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -52,6 +49,8 @@ pub(crate) struct Pool {
     crew: Arc<Crew>,
     /// Calls of this turn.
     fresh: Vec<Work>,
+    /// Those of them that the leader may run itself.
+    quick: VecDeque<Work>,
     /// When to look whether the waiting calls get done, and how many were done before.
     check: Option<(Instant, u64)>,
     /// Since when the system has given no thread and no call got done.
@@ -83,12 +82,28 @@ struct Queue {
 impl Pool {
     pub(crate) fn new(reports: Reports) -> Self {
         let crew = Arc::new(Crew { reports, queue: Mutex::default() });
-        Self { crew, fresh: Vec::new(), check: None, starved_since: None, standing: None }
+        let (fresh, quick) = (Vec::new(), VecDeque::new());
+        Self { crew, fresh, quick, check: None, starved_since: None, standing: None }
     }
 
-    /// Takes a call for the next [`Pool::dispatch`].
+    /// Takes a call for the next [`Pool::dispatch`], or for [`Pool::quick`].
     pub(crate) fn submit(&mut self, work: Work) {
-        self.fresh.push(work);
+        if work.run.is_quick() {
+            self.quick.push_back(work);
+        } else {
+            self.fresh.push(work);
+        }
+    }
+
+    /// Calls that take less than handing them to another thread: for the leader to run, or for
+    /// [`Pool::submit_all`].
+    pub(crate) const fn quick(&mut self) -> &mut VecDeque<Work> {
+        &mut self.quick
+    }
+
+    /// Takes calls for the next [`Pool::dispatch`], however quick they are.
+    pub(crate) fn submit_all(&mut self, works: impl IntoIterator<Item = Work>) {
+        self.fresh.extend(works);
     }
 
     /// Hands the submitted calls to the worker threads.
@@ -233,10 +248,14 @@ impl Crew {
             }
             let job = Job::new(call, reports);
             let outcome = run_guarded(&run, &job);
+            let cancelled = job.token().is_cancelled();
             let done = Report::Done { job: job.id(), outcome };
             reports = job.into_reports();
             let ended = std::time::Instant::now();
-            run.note_short(ended - began <= SHORT);
+            // How soon a call ends that is cancelled says nothing about the others.
+            if !cancelled {
+                run.note(ended - began);
+            }
             untold = ended - told <= TOGETHER;
             if untold {
                 reports.leave(done);

@@ -8,6 +8,7 @@ mod act;
 mod doors;
 mod frames;
 mod gate;
+mod lead;
 mod links;
 mod run_as;
 mod runs;
@@ -28,7 +29,7 @@ use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::Outbox;
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::id::{ConnId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -144,7 +145,7 @@ pub struct Server {
     ready: BTreeSet<ConnId>,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
-    runs: BTreeMap<JobId, runs::Run>,
+    runs: runs::Runs,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -262,7 +263,7 @@ impl Server {
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
             unsent: Vec::new(),
-            runs: BTreeMap::new(),
+            runs: runs::Runs::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -321,27 +322,13 @@ impl Server {
         Ok(())
     }
 
-    /// Runs until it was asked to shut down and has.
-    ///
-    /// # Errors
-    /// [`RunError`]. What it started is gone then, too.
-    pub fn run(mut self) -> Result<(), RunError> {
-        self.open_doors(0)?;
-        self.now_ready();
-        let mut events = Events::with_capacity(1024);
-        while !self.is_over() {
-            self.turn(&mut events)?;
-        }
-        let failed = self.failed.take().map(RunError::Store);
-        let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
-        self.end();
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
-        match self.poll.poll(events, self.timeout()) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Ok(()) | Err(_) => {}
+    fn turn(&mut self, events: &mut Events, polls: bool) -> io::Result<()> {
+        events.clear();
+        if polls {
+            match self.poll.poll(events, self.timeout()) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
         let now = self.clock.now();
         for event in &*events {
@@ -369,7 +356,7 @@ impl Server {
             self.act(now);
         }
         self.send(now);
-        self.look_how_full();
+        self.look_how_full(now);
         self.keep_up(now);
         Ok(())
     }
@@ -447,20 +434,6 @@ impl Server {
         match self.stopping {
             Stopping::No | Stopping::Draining => false,
             Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
-        }
-    }
-
-    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
-    fn end(self) {
-        let Self { supervisor, inbound, links, store, .. } = self;
-        // The supervisor must not wait for a loop that has ended.
-        drop(inbound);
-        drop(links);
-        if !supervisor.shutdown(LAST_KILL) {
-            tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
-        }
-        if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
-            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use ceased_core::access::Allow;
@@ -49,11 +49,24 @@ pub(crate) struct HandlerRun {
     pub(crate) inline: bool,
     /// Whether the last call took no longer than waking a thread does.
     short: AtomicBool,
+    /// Quick calls on worker threads still to be seen before the leader runs one.
+    unproven: AtomicU32,
 }
+
+/// A call that takes longer than this is not short: more than waking a thread costs.
+const SHORT: Duration = Duration::from_micros(20);
+/// A call that takes no longer than this is quick: less than handing it over costs.
+const QUICK: Duration = Duration::from_micros(5);
+/// Quick calls in a row before a tool is trusted to be quick.
+const PROOF: u32 = 16;
+/// As [`PROOF`], after a trusted call has held up the loop until another thread took that over. So
+/// many that a tool that is quick most of the time cannot hold it up often.
+const PROOF_AFTER_HOLD_UP: u32 = 10_000;
 
 impl HandlerRun {
     fn new(handler: Arc<dyn Handler>, inline: bool) -> Arc<Self> {
-        Arc::new(Self { handler, inline, short: AtomicBool::new(true) })
+        let (short, unproven) = (AtomicBool::new(true), AtomicU32::new(PROOF));
+        Arc::new(Self { handler, inline, short, unproven })
     }
 
     /// Whether a call is likely to take no longer than waking a thread does.
@@ -61,12 +74,34 @@ impl HandlerRun {
         self.short.load(Ordering::Relaxed)
     }
 
-    /// Notes how the last call was.
-    pub(crate) fn note_short(&self, short: bool) {
+    /// Whether a call is likely to take less than handing it to another thread does.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.unproven.load(Ordering::Relaxed) == 0
+    }
+
+    /// Notes how long a call took on a worker thread.
+    pub(crate) fn note(&self, took: Duration) {
+        let short = took <= SHORT;
         // Read first: threads that write to one place wait for each other.
         if self.is_short() != short {
             self.short.store(short, Ordering::Relaxed);
         }
+        let before = self.unproven.load(Ordering::Relaxed);
+        let unproven = if took <= QUICK { before.saturating_sub(1) } else { before.max(PROOF) };
+        if unproven != before {
+            self.unproven.store(unproven, Ordering::Relaxed);
+        }
+    }
+
+    /// Trust is lent to a call on the leader's thread: if it does not come back, it has none.
+    pub(crate) fn lend_trust(&self) {
+        self.unproven.store(PROOF_AFTER_HOLD_UP, Ordering::Relaxed);
+    }
+
+    /// Such a call has ended, and nobody had to take over the loop meanwhile.
+    pub(crate) fn return_trust(&self, took: Duration) {
+        let unproven = if took <= QUICK { 0 } else { PROOF };
+        self.unproven.store(unproven, Ordering::Relaxed);
     }
 }
 

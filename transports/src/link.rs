@@ -13,9 +13,9 @@ use crate::clock::Since;
 use crate::error::Lost;
 use crate::transport::{Peer, Readiness, Transport};
 
-/// A good size, in bytes, for the scratch buffer that all links share: what a pipe holds, and
-/// more than most messages.
-pub const SCRATCH_BYTES: usize = 64 * 1024;
+/// A good size, in bytes, for the scratch buffer that all links share: what a socket holds, so that
+/// a long message is read in few pieces. Only what was read into it takes memory.
+pub const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// Bytes taken at most from a peer that is known to be gone. More than a system's buffers hold by
 /// default; a bound, because the writer of a standard input may live on after the reader of our

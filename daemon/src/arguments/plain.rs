@@ -10,6 +10,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 
+use crate::text::plain_bytes;
+
 /// The schema of a plain object.
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
@@ -21,7 +23,8 @@ pub(super) struct Plain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     String,
-    Integer,
+    /// Between these two, both included.
+    Integer(i64, i64),
     Number,
     Boolean,
 }
@@ -33,17 +36,25 @@ impl Plain {
         let mut plain = Self { properties: Vec::new(), required: 0 };
         for (name, property) in schema.get("properties").and_then(Value::as_object)? {
             let property = property.as_object()?;
-            let annotation = |key: &str| matches!(key, "title" | "description" | "default");
-            if property.keys().any(|key| key != "type" && !annotation(key)) {
-                return None;
-            }
             let kind = match property.get("type").and_then(Value::as_str)? {
                 "string" => Kind::String,
-                "integer" => Kind::Integer,
+                "integer" => {
+                    let bound = |key| property.get(key).map(Value::as_i64);
+                    let (min, max) = (bound("minimum"), bound("maximum"));
+                    Kind::Integer(min.unwrap_or(Some(i64::MIN))?, max.unwrap_or(Some(i64::MAX))?)
+                }
                 "number" => Kind::Number,
                 "boolean" => Kind::Boolean,
                 _ => return None,
             };
+            let known = |key: &str| match key {
+                "type" | "title" | "description" | "default" => true,
+                "minimum" | "maximum" => matches!(kind, Kind::Integer(..)),
+                _ => false,
+            };
+            if !property.keys().all(|key| known(key)) {
+                return None;
+            }
             plain.properties.push((name.as_str().into(), kind));
         }
         for (key, value) in schema {
@@ -66,14 +77,79 @@ impl Plain {
 
     /// True when `arguments` are what the schema asks for; false says nothing.
     pub(super) fn holds(&self, arguments: &str) -> bool {
+        self.holds_at_a_glance(arguments) || self.holds_read(arguments)
+    }
+
+    /// As [`Plain::holds`], for arguments written without white space, escapes and numbers other
+    /// than short whole ones.
+    fn holds_at_a_glance(&self, arguments: &str) -> bool {
+        let mut text = Glance(arguments.as_bytes());
+        let mut seen = 0;
+        if !text.takes(b"{") {
+            return false;
+        }
+        loop {
+            let member = text.string().and_then(|key| self.bit(key));
+            let Some((bit, kind)) = member.filter(|(bit, _)| seen & bit == 0) else { return false };
+            let fits = text.takes(b":")
+                && match kind {
+                    Kind::String => text.string().is_some(),
+                    Kind::Integer(min, max) => {
+                        text.whole_number().is_some_and(|number| (min..=max).contains(&number))
+                    }
+                    Kind::Number => text.whole_number().is_some(),
+                    Kind::Boolean => text.takes(b"true") || text.takes(b"false"),
+                };
+            if !fits {
+                return false;
+            }
+            seen |= bit;
+            if !text.takes(b",") {
+                let ends = text.takes(b"}") && text.0.is_empty();
+                return ends && seen & self.required == self.required;
+            }
+        }
+    }
+
+    fn holds_read(&self, arguments: &str) -> bool {
         let mut reader = serde_json::Deserializer::from_str(arguments);
         reader.deserialize_map(self).is_ok_and(|()| reader.end().is_ok())
     }
 
-    fn bit(&self, name: &str) -> Option<(u64, Kind)> {
-        let at = self.properties.iter().position(|(property, _)| **property == *name)?;
+    fn bit(&self, name: impl AsRef<[u8]>) -> Option<(u64, Kind)> {
+        let is_it = |(property, _): &(Box<str>, Kind)| property.as_bytes() == name.as_ref();
+        let at = self.properties.iter().position(is_it)?;
         let (_, kind) = self.properties.get(at)?;
         Some((1_u64.checked_shl(u32::try_from(at).ok()?)?, *kind))
+    }
+}
+
+/// What is left of a text.
+struct Glance<'a>(&'a [u8]);
+
+impl<'a> Glance<'a> {
+    fn takes(&mut self, token: &[u8]) -> bool {
+        let rest = self.0.strip_prefix(token);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    /// The contents of a string without escapes.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let text = self.0.strip_prefix(b"\"")?;
+        let (string, rest) = text.split_at_checked(plain_bytes(text))?;
+        self.0 = rest.strip_prefix(b"\"")?;
+        Some(string)
+    }
+
+    /// Digits without a leading zero, few enough for any integer.
+    fn whole_number(&mut self) -> Option<i64> {
+        let count = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        let fits = count == 1 || (2..=15).contains(&count) && digits.first() != Some(&b'0');
+        let value = |sum: i64, digit: &u8| sum * 10 + i64::from(digit - b'0');
+        fits.then(|| digits.iter().fold(0, value))
     }
 }
 
@@ -87,7 +163,7 @@ impl<'de> Visitor<'de> for &Plain {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen = 0;
         while let Some(Key(key)) = map.next_key()? {
-            let (bit, kind) = self.bit(&key).ok_or_else(not_plain)?;
+            let (bit, kind) = self.bit(&*key).ok_or_else(not_plain)?;
             if seen & bit != 0 {
                 return Err(not_plain());
             }
@@ -114,8 +190,8 @@ impl<'de> DeserializeSeed<'de> for Kind {
 }
 
 impl Kind {
-    fn is<E: Error>(self, kinds: &[Self]) -> Result<(), E> {
-        if kinds.contains(&self) { Ok(()) } else { Err(not_plain()) }
+    fn is<E: Error>(self, kind: Self) -> Result<(), E> {
+        if self == kind { Ok(()) } else { Err(not_plain()) }
     }
 }
 
@@ -127,24 +203,31 @@ impl Visitor<'_> for Kind {
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.is(&[Self::Boolean])
+        self.is(Self::Boolean)
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.is(&[Self::Integer, Self::Number])
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        match self {
+            Self::Integer(min, max) if (min..=max).contains(&number) => Ok(()),
+            Self::Number => Ok(()),
+            Self::Integer(..) | Self::String | Self::Boolean => Err(not_plain()),
+        }
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        self.is(&[Self::Integer, Self::Number])
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => self.is(Self::Number),
+        }
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
         // Whether it is an integer is not plain.
-        if number.is_finite() { self.is(&[Self::Number]) } else { Err(not_plain()) }
+        if number.is_finite() { self.is(Self::Number) } else { Err(not_plain()) }
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.is(&[Self::String])
+        self.is(Self::String)
     }
 }
 
@@ -154,16 +237,37 @@ mod tests {
     use super::*;
 
     const SCHEMA: &str = r#"{"type":"object","properties":{"s":{"type":"string","default":"x"},
-        "i":{"type":"integer"},"n":{"type":"number","title":"N"},"b":{"type":"boolean"}},
+        "i":{"type":"integer"},"r":{"type":"integer","minimum":1,"maximum":5},"n":{"type":"number","title":"N"},"b":{"type":"boolean"}},
         "required":["s"],"additionalProperties":false}"#;
 
     #[test]
     fn what_plainly_holds_holds() {
         let arguments = Arguments::new(SCHEMA).expect("a schema");
         let plain = Plain::new(&serde_json::from_str(SCHEMA).expect("JSON")).expect("plain");
-        let values = ["\"\"", "\"\\n\"", "1", "-1", "1.0", "1.5", "1e999", "true", "null", "[]"];
-        let mut held = 0;
-        for name in ["s", "i", "n", "b", "x"] {
+        let values = [
+            "\"\"",
+            "\"\\n\"",
+            "\"a\"",
+            "\"\n\"",
+            "\"\\ud800\"",
+            "\"a",
+            "0",
+            "1",
+            "01",
+            "-1",
+            "1.0",
+            "1.5",
+            "1e999",
+            "123456789012345",
+            "99999999999999999999",
+            "true",
+            "false",
+            "tru",
+            "null",
+            "[]",
+        ];
+        let (mut held, mut glanced) = (0, 0);
+        for name in ["s", "i", "r", "n", "b", "x"] {
             for value in values {
                 for text in [
                     format!(r#"{{"{name}":{value}}}"#),
@@ -172,21 +276,28 @@ mod tests {
                     format!(r#" {{ "s" : "t" , "{name}" : {value} }} "#),
                     format!(r#"{{"s":"t","{name}":{value}}} x"#),
                     format!(r#"[{value}]"#),
+                    format!(r#"{{"s":"t","s":{value}}}"#),
+                    format!(r#"{{"s":"t",{value}}}"#),
+                    format!(r#"{{"s":"t","{name}":{value}"#),
+                    format!(r#"{{"s":"t","{name}":{value},}}"#),
                 ] {
                     if plain.holds(&text) {
                         held += 1;
+                        glanced += usize::from(plain.holds_at_a_glance(&text));
                         assert_eq!(arguments.check_whole(&text), Ok(()), "{text}");
                     }
                 }
             }
         }
-        assert!(held > 20, "{held}");
+        assert!(held > 20 && glanced > 10, "{held} {glanced}");
     }
 
     #[test]
     fn what_asks_for_more_is_not_plain() {
         for schema in [
             r#"{"type":"object","properties":{"a":{"type":"string","minLength":1}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"number","minimum":1}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"integer","minimum":1.5}}}"#,
             r#"{"type":"object","properties":{"a":{"type":["string","null"]}}}"#,
             r#"{"type":"object","properties":{"a":{"type":"array"}}}"#,
             r#"{"type":"object","properties":{},"minProperties":1}"#,

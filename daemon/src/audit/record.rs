@@ -1,101 +1,51 @@
 //! What an audit record says.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use ceased_core::action::{Cancel, Note, Receipt};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId, RequestId, TaskId};
 use ceased_core::time::Wall;
-use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::line::Line;
 
 /// Bytes of a request id that are kept: a peer chooses its ids, and how long they are.
 const REQUEST_BYTES_MAX: usize = 64;
 
 /// One record: a JSON object on a line of its own. Texts of peers are capped and free of control
 /// characters, and JSON escapes what is left, so that none can forge a line (CAN-12).
-#[derive(Debug, Serialize)]
+///
+/// It is put into words where it is written, not where it happens.
+#[derive(Debug)]
 pub(crate) struct Record {
-    /// When, by the wall clock, in UTC.
-    #[serde(serialize_with = "iso8601")]
+    /// When, by the wall clock.
     pub(crate) time: Wall,
-    #[serde(flatten)]
     pub(crate) happening: Happening,
 }
 
-/// What happened. `identity` is whoever did it, or whose it was where nobody did.
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+/// What happened.
+#[derive(Debug)]
 pub(crate) enum Happening {
     /// A peer came.
-    Connect { identity: String, connection: String, peer: String },
+    Connect { identity: Identity, conn: ConnId, peer: String },
     /// A peer went.
-    Disconnect { identity: String, connection: String, received_bytes: u64, sent_bytes: u64 },
-    /// A task was created.
-    Create { identity: String, connection: String, task: String, job: u64, tool: Box<str> },
-    /// A task has ended.
-    Complete { identity: String, task: String, tool: Box<str>, status: &'static str },
-    /// What came of a task was handed out.
-    Retrieve {
-        identity: String,
-        connection: String,
-        task: String,
-        tool: Box<str>,
-        method: &'static str,
-    },
-    /// The ttl of a task was over.
-    Expire { identity: String, task: String, tool: Box<str>, status: &'static str },
-    /// Somebody cancelled something. Where that was a job, its `cancel` follows when it has ended.
-    CancelRequested {
-        identity: String,
-        connection: String,
-        method: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        request: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        task: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        job: Option<u64>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        tool: Option<Box<str>>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-    },
+    Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
+    /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
+    /// ended.
+    Noted(Note),
     /// A job that was told to stop, by whomever, has ended: the receipt.
-    Cancel(Box<CancelRecord>),
-    /// A limit refused something.
-    Refuse { identity: String, connection: String, limit: &'static str },
-    /// A handler does not look at its cancellation flag and was given up: its thread goes on.
-    Abandon { job: u64, tool: Box<str> },
-    /// An identity did something too often.
-    Suspicious {
-        identity: String,
-        connection: String,
-        pattern: &'static str,
-        count: u32,
-        window_ms: u64,
-    },
+    Cancel(Arc<CancelRecord>),
     /// So many records before this one were lost.
     Dropped { count: u64 },
 }
 
 /// The receipt of a cancel.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug)]
 pub(crate) struct CancelRecord {
-    /// Whose job it was.
-    pub(crate) identity: String,
-    /// The connection the job came from.
-    pub(crate) connection: String,
-    /// Who stopped it: an identity, or `daemon`.
-    pub(crate) by: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) request: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) task: Option<String>,
-    pub(crate) job: u64,
-    pub(crate) tool: Box<str>,
-    /// Why, in a word of ours.
-    pub(crate) why: &'static str,
-    /// Why, in the words of whoever asked for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    /// What the engine knows of it.
+    pub(crate) receipt: Box<Receipt>,
     /// The last step that was needed: `none` for a job that had not begun, `flag`, `SIGTERM` or
     /// `SIGKILL`.
     pub(crate) stage: &'static str,
@@ -105,142 +55,195 @@ pub(crate) struct CancelRecord {
     /// Processes of the job that were alive when a step was taken against it, and were signalled.
     /// One that was born and died between two looks is not counted.
     pub(crate) processes_ended: u32,
-    /// Milliseconds from the wish until the last process, or the handler, had ended.
-    pub(crate) died_after_ms: f64,
+    /// From the wish until the last process, or the handler, had ended.
+    pub(crate) died_after: Duration,
     /// Processes of the job found alive after that, as far as what held it can see.
     pub(crate) survivors: u32,
 }
 
-fn iso8601<S: Serializer>(time: &Wall, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&time.to_iso8601())
-}
-
-fn request_text(request: &RequestId) -> String {
-    let mut text = request.to_string();
-    text.truncate(text.floor_char_boundary(REQUEST_BYTES_MAX));
-    text
-}
-
-impl CancelRecord {
-    /// What the engine knows of it; the rest is for whoever saw it end.
-    pub(crate) fn new(receipt: &Receipt) -> Self {
-        let Receipt { job, tool, owner, conn, task, why, cancel, stage, since: _ } = receipt;
-        let request = cancel.as_ref().and_then(|cancel| cancel.request.as_ref());
-        let by =
-            cancel.as_ref().map_or_else(|| "daemon".into(), |Cancel { by, .. }| by.to_string());
-        Self {
-            identity: owner.to_string(),
-            connection: conn.to_string(),
-            by,
-            request: request.map(request_text),
-            task: task.map(|task| task.to_string()),
-            job: job.get(),
-            tool: tool.as_ref().into(),
-            why: why.as_str(),
-            reason: cancel.as_ref().and_then(|cancel| cancel.reason.clone()),
-            stage: stage.map_or("none", |step| step.as_str()),
-            held_by: "thread",
-            processes_ended: 0,
-            died_after_ms: 0.0,
-            survivors: 0,
-        }
-    }
-}
-
-/// What a record says of a cancel when it is asked for.
-struct Asked<'a> {
-    conn: ConnId,
-    identity: &'a Identity,
-    method: &'static str,
-    job: Option<JobId>,
-    reason: &'a Option<String>,
-}
-
-impl Asked<'_> {
-    fn of(
-        self,
-        request: Option<&RequestId>,
-        task: Option<TaskId>,
-        tool: Option<&str>,
-    ) -> Happening {
-        Happening::CancelRequested {
-            identity: self.identity.to_string(),
-            connection: self.conn.to_string(),
-            method: self.method,
-            request: request.map(request_text),
-            task: task.map(|task| task.to_string()),
-            job: self.job.map(JobId::get),
-            tool: tool.map(Into::into),
-            reason: self.reason.clone(),
-        }
+impl Record {
+    /// Appends the record and a line end; `time` is [`Record::time`] in UTC, as ISO 8601.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>, time: &str) {
+        let mut line = Line::new(bytes);
+        line.word("time", time);
+        self.happening.write(&mut line);
+        line.end();
+        bytes.push(b'\n');
     }
 }
 
 impl Happening {
     /// What is recorded of a note; nothing for what is no business of an audit, and for
     /// [`Note::Ceased`], of which the engine knows only a part.
-    pub(crate) fn of(note: &Note) -> Option<Self> {
-        let who = ToString::to_string;
-        Some(match note {
-            Note::CallCancelled { conn, identity, request, tool, job, reason } => {
-                let method = "notifications/cancelled";
-                let asked = Asked { conn: *conn, identity, method, job: *job, reason };
-                asked.of(Some(request), None, Some(&**tool))
-            }
-            Note::TaskCancelled { conn, identity, task, job, reason } => {
-                let method = "tasks/cancel";
-                let asked = Asked { conn: *conn, identity, method, job: *job, reason };
-                asked.of(None, Some(*task), None)
-            }
-            Note::JobCancelled { conn, identity, job, tool, reason } => {
-                let method = "ceased/cancel";
-                let asked = Asked { conn: *conn, identity, method, job: Some(*job), reason };
-                asked.of(None, None, Some(&**tool))
-            }
-            Note::TaskCreated { conn, identity, task, job, tool, live: _ } => Self::Create {
-                identity: who(identity),
-                connection: conn.to_string(),
-                task: task.to_string(),
-                job: job.get(),
-                tool: tool.as_ref().into(),
-            },
-            Note::TaskEnded { identity, task, tool, status } => Self::Complete {
-                identity: who(identity),
-                task: task.to_string(),
-                tool: tool.as_ref().into(),
-                status: status.as_str(),
-            },
-            Note::TaskRetrieved { conn, identity, task, tool, method } => Self::Retrieve {
-                identity: who(identity),
-                connection: conn.to_string(),
-                task: task.to_string(),
-                tool: tool.as_ref().into(),
-                method,
-            },
-            Note::TaskExpired { identity, task, tool, status } => Self::Expire {
-                identity: who(identity),
-                task: task.to_string(),
-                tool: tool.as_ref().into(),
-                status: status.as_str(),
-            },
-            Note::Refused { conn, identity, limit } => {
-                Self::Refuse { identity: who(identity), connection: conn.to_string(), limit }
-            }
-            Note::Abandoned { job, tool } => {
-                Self::Abandon { job: job.get(), tool: tool.as_ref().into() }
-            }
-            Note::Suspicious { conn, identity, pattern, count, window } => Self::Suspicious {
-                identity: who(identity),
-                connection: conn.to_string(),
-                pattern: pattern.as_str(),
-                count: *count,
-                window_ms: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
-            },
+    pub(crate) fn of(note: Note) -> Option<Self> {
+        match note {
             Note::Ceased(_)
             | Note::CancelIgnored { .. }
             | Note::RemoteTask { .. }
             | Note::StoreFailed { .. }
-            | Note::StoreRecovered => return None,
-        })
+            | Note::StoreRecovered => None,
+            Note::CallCancelled { .. }
+            | Note::TaskCancelled { .. }
+            | Note::JobCancelled { .. }
+            | Note::Abandoned { .. }
+            | Note::Refused { .. }
+            | Note::TaskCreated { .. }
+            | Note::TaskEnded { .. }
+            | Note::TaskRetrieved { .. }
+            | Note::TaskExpired { .. }
+            | Note::Suspicious { .. } => Some(Self::Noted(note)),
+        }
+    }
+
+    /// `identity` is whoever did it, or whose it was where nobody did.
+    fn write(&self, line: &mut Line<'_>) {
+        match self {
+            Self::Connect { identity, conn, peer } => {
+                who(line, "connect", identity, *conn).text("peer", peer);
+            }
+            Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
+                who(line, "disconnect", identity, *conn)
+                    .number("received_bytes", received_bytes)
+                    .number("sent_bytes", sent_bytes);
+            }
+            Self::Noted(note) => write_note(line, note),
+            Self::Cancel(record) => {
+                line.word("event", "cancel");
+                record.write(line);
+            }
+            Self::Dropped { count } => {
+                line.word("event", "dropped").number("count", count);
+            }
+        }
+    }
+}
+
+fn who<'l, 'b>(
+    line: &'l mut Line<'b>,
+    event: &'static str,
+    identity: &Identity,
+    conn: ConnId,
+) -> &'l mut Line<'b> {
+    line.word("event", event).identity("identity", identity).id("connection", conn)
+}
+
+fn write_note(line: &mut Line<'_>, note: &Note) {
+    match note {
+        Note::CallCancelled { conn, identity, request, tool, job, reason } => {
+            who(line, "cancel_requested", identity, *conn)
+                .word("method", "notifications/cancelled");
+            asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
+        }
+        Note::TaskCancelled { conn, identity, task, job, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", "tasks/cancel");
+            asked(line, None, Some(*task), *job, None, reason.as_deref());
+        }
+        Note::JobCancelled { conn, identity, job, tool, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");
+            asked(line, None, None, Some(*job), Some(tool), reason.as_deref());
+        }
+        Note::TaskCreated { conn, identity, task, job, tool, live: _ } => {
+            who(line, "create", identity, *conn).id("task", task);
+            line.number("job", job.get()).text("tool", tool);
+        }
+        Note::TaskEnded { identity, task, tool, status } => {
+            line.word("event", "complete").identity("identity", identity).id("task", task);
+            line.text("tool", tool).word("status", status.as_str());
+        }
+        Note::TaskRetrieved { conn, identity, task, tool, method } => {
+            who(line, "retrieve", identity, *conn).id("task", task);
+            line.text("tool", tool).word("method", method);
+        }
+        Note::TaskExpired { identity, task, tool, status } => {
+            line.word("event", "expire").identity("identity", identity).id("task", task);
+            line.text("tool", tool).word("status", status.as_str());
+        }
+        Note::Refused { conn, identity, limit } => {
+            who(line, "refuse", identity, *conn).word("limit", limit);
+        }
+        Note::Abandoned { job, tool } => {
+            line.word("event", "abandon").number("job", job.get()).text("tool", tool);
+        }
+        Note::Suspicious { conn, identity, pattern, count, window } => {
+            who(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
+            line.number("count", count).number("window_ms", window.as_millis());
+        }
+        // See [`Happening::of`].
+        Note::Ceased(_)
+        | Note::CancelIgnored { .. }
+        | Note::RemoteTask { .. }
+        | Note::StoreFailed { .. }
+        | Note::StoreRecovered => {
+            line.word("event", "unrecorded");
+        }
+    }
+}
+
+/// What is said of a cancel when it is asked for.
+fn asked(
+    line: &mut Line<'_>,
+    request: Option<&RequestId>,
+    task: Option<TaskId>,
+    job: Option<JobId>,
+    tool: Option<&str>,
+    reason: Option<&str>,
+) {
+    write_request(line, request);
+    if let Some(task) = task {
+        line.id("task", task);
+    }
+    if let Some(job) = job {
+        line.number("job", job.get());
+    }
+    if let Some(tool) = tool {
+        line.text("tool", tool);
+    }
+    if let Some(reason) = reason {
+        line.text("reason", reason);
+    }
+}
+
+fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
+    let Some(request) = request else { return };
+    let mut text = request.to_string();
+    text.truncate(text.floor_char_boundary(REQUEST_BYTES_MAX));
+    line.text("request", &text);
+}
+
+impl CancelRecord {
+    /// As a view is told of it, so long after it had ended.
+    ///
+    /// # Errors
+    /// None, as long as a record is JSON.
+    pub(crate) fn told(&self, ended_ago: Duration) -> serde_json::Result<Box<RawValue>> {
+        let mut bytes = Vec::new();
+        let mut line = Line::new(&mut bytes);
+        self.write(&mut line);
+        line.number("ended_ago_ms", ended_ago.as_millis());
+        line.end();
+        serde_json::from_slice(&bytes)
+    }
+
+    fn write(&self, line: &mut Line<'_>) {
+        let Receipt { job, tool, owner, conn, task, why, cancel, .. } = &*self.receipt;
+        line.identity("identity", owner).id("connection", conn);
+        match cancel {
+            Some(Cancel { by, .. }) => line.identity("by", by),
+            None => line.word("by", "daemon"),
+        };
+        write_request(line, cancel.as_ref().and_then(|cancel| cancel.request.as_ref()));
+        if let Some(task) = task {
+            line.id("task", task);
+        }
+        line.number("job", job.get()).text("tool", tool).word("why", why.as_str());
+        if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
+            line.text("reason", reason);
+        }
+        let died_after_ms = (self.died_after.as_secs_f64() * 1e6).round() / 1e3;
+        line.word("stage", self.stage)
+            .word("held_by", self.held_by)
+            .number("processes_ended", self.processes_ended)
+            .number("died_after_ms", died_after_ms)
+            .number("survivors", self.survivors);
     }
 }

@@ -5,17 +5,23 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use ceased_core::time::Wall;
-use crossbeam_channel::Receiver;
 use rustix::fs::OFlags;
 
 use super::record::{Happening, Record};
-use super::{Order, at};
+use super::{Order, Shared, at};
 
-/// Whole lines that are written at once at most, in bytes.
+/// Whole lines are written once they are this many bytes, or there are no more.
 const BATCH_BYTES: usize = 64 * 1024;
+/// How long records gather after some were written: waking the thread for each costs more than
+/// writing it.
+const GATHER: Duration = Duration::from_millis(1);
+/// Records that the thread keeps room for.
+const ROOM_KEPT: usize = 256;
 /// Nobody but the owner may read who did what.
 const MODE: u32 = 0o600;
 
@@ -56,10 +62,12 @@ fn open(path: &Path) -> io::Result<File> {
 /// What the thread owns.
 pub(super) struct Writer {
     sink: Sink,
-    dropped: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     /// How many of those the file has been told of.
     told: u64,
     batch: Vec<u8>,
+    /// A moment and how it is written: many records have the same.
+    stamp: (Wall, String),
     /// Records in the batch.
     batched: u64,
     /// The last write was cut short, so that the file does not end with a line.
@@ -68,20 +76,26 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(sink: Sink, dropped: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(sink: Sink, shared: Arc<Shared>) -> Self {
         let (told, batched, torn, failing) = (0, 0, false, false);
-        Self { sink, dropped, told, batch: Vec::new(), batched, torn, failing }
+        let first = Wall::from_millis(0);
+        let stamp = (first, first.to_iso8601());
+        Self { sink, shared, told, batch: Vec::new(), stamp, batched, torn, failing }
     }
 
     /// Writes until nobody sends any more.
-    pub(super) fn run(mut self, inbox: &Receiver<Order>) {
-        while let Ok(first) = inbox.recv() {
-            let mut next = Some(first);
-            while let Some(order) = next {
+    pub(super) fn run(mut self) {
+        let mut orders = Vec::new();
+        while self.shared.take(&mut orders) {
+            for order in orders.drain(..) {
                 self.take(order);
-                next = if self.batch.len() < BATCH_BYTES { inbox.try_recv().ok() } else { None };
             }
             self.flush();
+            // Room for a burst is given back.
+            orders.shrink_to(ROOM_KEPT);
+            if !self.shared.is_closed() {
+                thread::sleep(GATHER);
+            }
         }
     }
 
@@ -96,16 +110,21 @@ impl Writer {
     }
 
     fn add(&mut self, record: &Record) {
-        let Ok(line) = serde_json::to_string(record) else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
+        if self.stamp.0 != record.time {
+            self.stamp = (record.time, record.time.to_iso8601());
+        }
+        record.write(&mut self.batch, &self.stamp.1);
         match self.sink {
-            Sink::Log => tracing::info!(audit = %line),
+            Sink::Log => {
+                let line = String::from_utf8_lossy(self.batch.trim_ascii_end());
+                tracing::info!(audit = %line);
+                self.batch.clear();
+            }
             Sink::File { .. } => {
-                self.batch.extend_from_slice(line.as_bytes());
-                self.batch.push(b'\n');
                 self.batched += 1;
+                if self.batch.len() >= BATCH_BYTES {
+                    self.flush();
+                }
             }
         }
     }
@@ -128,7 +147,7 @@ impl Writer {
     /// Writes the batch: whole lines in one write to the end of the file, so that they stay whole
     /// beside those of others.
     fn flush(&mut self) {
-        let dropped = self.dropped.load(Ordering::Relaxed);
+        let dropped = self.shared.dropped.load(Ordering::Relaxed);
         let tells = dropped > self.told;
         if tells {
             self.tell(dropped - self.told);
@@ -161,7 +180,7 @@ impl Writer {
                 }
                 self.torn = whole.last().map_or(self.torn, |byte| *byte != b'\n');
                 let lost = self.batched.saturating_sub(kept);
-                self.dropped.fetch_add(lost, Ordering::Relaxed);
+                self.shared.dropped.fetch_add(lost, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.failing, true) {
                     let error = at(path, &error);
                     tracing::error!(%error, "records are dropped and counted until it can be written");
@@ -178,10 +197,11 @@ impl Writer {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let millis = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
         let happening = Happening::Dropped { count };
-        let record = Record { time: Wall::from_millis(millis), happening };
-        if let (Sink::File { .. }, Ok(mut line)) = (&self.sink, serde_json::to_string(&record)) {
-            line.push('\n');
-            self.batch.splice(0..0, line.into_bytes());
+        let time = Wall::from_millis(millis);
+        if let Sink::File { .. } = self.sink {
+            let mut line = Vec::new();
+            Record { time, happening }.write(&mut line, &time.to_iso8601());
+            self.batch.splice(0..0, line);
         }
     }
 }
@@ -202,11 +222,14 @@ fn write_all(file: &mut File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
 
 #[cfg(test)]
 mod tests {
+    use ceased_core::action::Note;
+    use ceased_core::id::JobId;
+
     use super::*;
     use crate::audit::Audit;
 
     fn record(text: &str) -> Record {
-        let happening = Happening::Abandon { job: 1, tool: text.into() };
+        let happening = Happening::Noted(Note::Abandoned { job: JobId::new(1), tool: text.into() });
         Record { time: Wall::from_millis(0), happening }
     }
 
@@ -255,14 +278,14 @@ mod tests {
     #[test]
     fn a_full_disk_drops_and_counts() {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
-        let dropped = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared::default());
         let sink = Sink::File { path: "/dev/full".into(), file: full };
-        let mut writer = Writer::new(sink, Arc::clone(&dropped));
+        let mut writer = Writer::new(sink, Arc::clone(&shared));
         for _ in 0..3 {
             writer.add(&record("lost"));
         }
         writer.flush();
-        assert_eq!((dropped.load(Ordering::Relaxed), writer.failing), (3, true));
+        assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.failing), (3, true));
         // It comes back: what was lost is said before what follows.
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");

@@ -6,10 +6,13 @@ use ceased_core::engine::Load;
 use ceased_core::limits::Limits;
 use ceased_core::time::Instant;
 
+use crate::audit::CancelRecord;
+
 /// How far below its mark something must fall before it is warned of again, in percent of its
 /// limit: what hovers at the mark is warned of once.
 const SLACK: usize = 10;
-/// Warnings about full identities are at least this far apart, however many of them there are.
+/// Warnings about one limit are at least this far apart, and those about full identities, however
+/// many of them there are.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// When to warn.
@@ -31,8 +34,15 @@ impl Default for Thresholds {
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
     thresholds: Thresholds,
-    raised: [bool; 3],
+    raised: [Mark; 3],
     identity_warned: Option<Instant>,
+}
+
+/// Whether something is above its mark, and when that was said.
+#[derive(Debug, Default, Clone, Copy)]
+struct Mark {
+    raised: bool,
+    warned: Option<Instant>,
 }
 
 impl Alerts {
@@ -46,23 +56,26 @@ impl Alerts {
     }
 
     /// Looks how full everything is.
-    pub(crate) fn look(&mut self, now: Load, limits: &Limits) {
+    pub(crate) fn look(&mut self, now: Instant, load: Load, limits: &Limits) {
         let percent = usize::from(self.thresholds.high_water);
         if percent == 0 {
             return;
         }
         let watched = [
-            ("connections", now.connections, limits.connections_max),
-            ("workers", now.running, limits.running_max),
-            ("queue", now.queued, limits.queued_max),
+            ("connections", load.connections, limits.connections_max),
+            ("workers", load.running, limits.running_max),
+            ("queue", load.queued, limits.queued_max),
         ];
-        for ((limit, used, max), raised) in watched.into_iter().zip(&mut self.raised) {
+        for ((limit, used, max), mark) in watched.into_iter().zip(&mut self.raised) {
             if is_above(used, max, percent) {
-                if !std::mem::replace(raised, true) {
+                // What comes and goes by the millisecond would fill the log.
+                let recently = mark.warned.is_some_and(|at| now - at < PAUSE);
+                if !std::mem::replace(&mut mark.raised, true) && !recently {
+                    mark.warned = Some(now);
                     tracing::warn!(limit, used, max, percent, "above the high-water mark");
                 }
             } else if !is_above(used, max, percent.saturating_sub(SLACK)) {
-                *raised = false;
+                mark.raised = false;
             }
         }
     }
@@ -84,8 +97,10 @@ impl Alerts {
         }
     }
 
-    /// A job that was told to stop has ended after this time, and this survived.
-    pub(crate) fn look_at_end(&self, job: u64, tool: &str, took: Duration, survivors: u32) {
+    /// A job that was told to stop has ended.
+    pub(crate) fn look_at_end(&self, record: &CancelRecord) {
+        let (job, tool) = (record.receipt.job.get(), &*record.receipt.tool);
+        let (took, survivors) = (record.died_after, record.survivors);
         if took > self.thresholds.slow_stop {
             let threshold = self.thresholds.slow_stop;
             tracing::warn!(job, tool, ?took, ?threshold, "slow to stop");
@@ -113,14 +128,21 @@ mod tests {
     fn a_mark_is_warned_of_once() {
         let limits = Limits { connections_max: 100, ..Limits::default() };
         let mut alerts = Alerts::new(Thresholds { high_water: 80, ..Thresholds::default() });
-        for (used, raised) in
-            [(79, false), (80, true), (100, true), (75, true), (69, false), (80, true)]
-        {
-            alerts.look(with(used), &limits);
-            assert_eq!(alerts.raised[0], raised, "{used}");
+        let mut warned = 0;
+        let steps =
+            [(79, false), (80, true), (100, true), (75, true), (69, false), (80, true), (0, false)];
+        for (second, (used, raised)) in (0..).zip(steps) {
+            let now = Instant::from_nanos(second * 1_000_000_000);
+            alerts.look(now, with(used), &limits);
+            assert_eq!(alerts.raised[0].raised, raised, "{used}");
+            warned += usize::from(alerts.raised[0].warned == Some(now));
         }
+        assert_eq!(warned, 1, "so soon it is not said again");
+        let later = Instant::from_nanos(0) + PAUSE + Duration::from_secs(2);
+        alerts.look(later, with(80), &limits);
+        assert_eq!(alerts.raised[0].warned, Some(later));
         let mut off = Alerts::new(Thresholds { high_water: 0, ..Thresholds::default() });
-        off.look(with(100), &limits);
-        assert_eq!(off.raised, [false; 3]);
+        off.look(later, with(100), &limits);
+        assert!(off.raised.iter().all(|mark| !mark.raised));
     }
 }

@@ -7,12 +7,14 @@ mod histogram;
 mod text;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ceased_core::counters::Counters;
 use ceased_core::engine::Gauges;
 use ceased_core::event::Identity;
-use serde::Serialize;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 
 pub(crate) use alerts::{Alerts, Thresholds};
 pub(crate) use endpoint::Endpoint;
@@ -39,32 +41,28 @@ pub(crate) struct Metrics {
 
 /// A job that was told to stop and has ended.
 #[derive(Debug)]
-struct Past {
-    owner: Identity,
+pub(crate) struct Past {
     ended: Instant,
-    record: CancelRecord,
+    record: Arc<CancelRecord>,
 }
 
-/// As a view is told of it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Told<'a> {
-    #[serde(flatten)]
-    record: &'a CancelRecord,
-    /// Milliseconds since it had ended.
-    ended_ago_ms: u64,
+impl Serialize for Past {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let told = self.record.told(self.ended.elapsed()).map_err(S::Error::custom)?;
+        told.serialize(serializer)
+    }
 }
 
 impl Metrics {
     /// A job that was told to stop has ended.
-    pub(crate) fn note_end(&mut self, owner: &Identity, record: &CancelRecord, took: Duration) {
-        self.deaths.add(took);
+    pub(crate) fn note_end(&mut self, record: Arc<CancelRecord>) {
+        self.deaths.add(record.died_after);
         self.survivors += u64::from(record.survivors);
         self.processes_ended += u64::from(record.processes_ended);
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }
-        let ended = Instant::now();
-        self.receipts.push_back(Past { owner: owner.clone(), ended, record: record.clone() });
+        self.receipts.push_back(Past { ended: Instant::now(), record });
     }
 
     pub(crate) fn note_refusal(&mut self, limit: &'static str) {
@@ -81,20 +79,15 @@ impl Metrics {
     }
 
     /// The latest receipts a viewer may see, newest first; everybody's for an operator.
-    pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<Told<'_>> {
+    pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<&Past> {
         let seen = |owner: &Identity| match viewer {
             None => true,
             // Nobody vouches for them: what one cancelled is no business of the others (TSK-40).
             Some(Identity::Anonymous) => false,
             Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
         };
-        let ago = |past: &Past| past.ended.elapsed().as_millis();
-        let shown = self.receipts.iter().rev().filter(|past| seen(&past.owner));
-        let told = shown.map(|past| Told {
-            record: &past.record,
-            ended_ago_ms: u64::try_from(ago(past)).unwrap_or(u64::MAX),
-        });
-        told.collect()
+        let receipts = self.receipts.iter().rev();
+        receipts.filter(|past| seen(&past.record.receipt.owner)).collect()
     }
 }
 
@@ -175,7 +168,7 @@ pub(crate) struct HostStatus<'a> {
     store: StoreStatus,
     cancel_to_death: &'a Histogram,
     /// The latest ends of jobs that were told to stop, newest first.
-    receipts: Vec<Told<'a>>,
+    receipts: Vec<&'a Past>,
     /// The processes of each job.
     processes: BTreeMap<u64, Vec<crate::process::Process>>,
 }

@@ -126,7 +126,7 @@ impl Server {
                 Action::Survey { survey, jobs, viewer } => self.survey(now, survey, jobs, viewer),
                 Action::Note(note) => {
                     self.log(now, &note);
-                    self.record_note(now, &note);
+                    self.record_note(now, note);
                 }
                 Action::Exit => {
                     if self.stopping == Stopping::Draining {
@@ -155,29 +155,30 @@ impl Server {
         }
     }
 
-    /// CAN-12: texts of peers were cleaned and capped by the engine.
+    /// What was cancelled, by whom and why, is in the audit log (CAN-12), which is in this log
+    /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
     fn log(&self, now: Now, note: &Note) {
         match note {
             Note::CallCancelled { conn, identity, request, tool, job, reason } => {
                 let job = job.map(tracing::field::display);
                 // A peer chooses its ids, and how long they are.
-                let request = format!("{request:.64}");
-                tracing::info!(%conn, %identity, request, %tool, job, reason, "call cancelled");
+                let request = format_args!("{request:.64}");
+                tracing::debug!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
             }
             Note::TaskCancelled { conn, identity, task, job, reason } => {
                 let job = job.map(tracing::field::display);
-                tracing::info!(%conn, %identity, %task, job, reason, "task cancelled");
+                tracing::debug!(%conn, %identity, %task, job, reason, "task cancelled");
             }
             Note::CancelIgnored { conn } => {
                 tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
             }
             Note::JobCancelled { conn, identity, job, tool, reason } => {
-                tracing::info!(%conn, %identity, %job, %tool, reason, "job cancelled");
+                tracing::debug!(%conn, %identity, %job, %tool, reason, "job cancelled");
             }
             Note::Ceased(receipt) => {
                 let Receipt { job, tool, why, since, .. } = &**receipt;
                 let took = now.at - *since;
-                tracing::info!(%job, %tool, why = why.as_str(), ?took, "ceased");
+                tracing::debug!(%job, %tool, why = why.as_str(), ?took, "ceased");
             }
             Note::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");

@@ -1,6 +1,8 @@
 //! Running jobs: what a tool's payload is, how it is started and stopped, what comes of it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use ceased_core::action::Why;
@@ -23,6 +25,28 @@ use crate::pool::{Work, run_guarded};
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
 use crate::tools::{HandlerRun, Payload, PayloadRun};
+
+/// Jobs under way.
+pub(super) type Runs = HashMap<JobId, Run, BuildHasherDefault<Spread>>;
+
+/// Hashes the numbers of jobs. They are counted by the engine, so nobody can choose them.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio: neighbours end up far apart.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 /// A job under way.
 pub(super) enum Run {

@@ -2,6 +2,7 @@
 //! TSK-41, CAN-12, CAN-13).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ceased_core::action::{Note, Receipt};
@@ -122,8 +123,8 @@ impl Server {
         identity: &Identity,
         peer: &Origin,
     ) {
-        let (identity, peer) = (identity.to_string(), peer.to_string());
-        self.audit(now, Happening::Connect { identity, connection: conn.to_string(), peer });
+        let (identity, peer) = (identity.clone(), peer.to_string());
+        self.audit(now, Happening::Connect { identity, conn, peer });
     }
 
     /// To be called before the engine forgets who it was.
@@ -131,20 +132,19 @@ impl Server {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         self.trail.metrics.note_close(received_bytes, sent_bytes);
         let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
-        let (identity, connection) = (identity.to_string(), conn.to_string());
-        let left = Happening::Disconnect { identity, connection, received_bytes, sent_bytes };
-        self.audit(now, left);
+        let identity = identity.clone();
+        self.audit(now, Happening::Disconnect { identity, conn, received_bytes, sent_bytes });
     }
 
-    pub(super) fn record_note(&mut self, now: Now, note: &Note) {
+    pub(super) fn record_note(&mut self, now: Now, note: Note) {
         match note {
-            Note::Ceased(receipt) => self.record_end(now, receipt),
+            Note::Ceased(receipt) => return self.record_end(now, receipt),
             Note::Refused { limit, .. } => self.trail.metrics.note_refusal(limit),
-            Note::TaskCreated { identity, live, .. } => {
+            Note::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
-                self.trail.alerts.look_at_tasks(now.at, identity, *live, max);
+                self.trail.alerts.look_at_tasks(now.at, identity, live, max);
             }
-            Note::StoreFailed { why } => self.trail.store_trouble = Some((*why, now.wall)),
+            Note::StoreFailed { why } => self.trail.store_trouble = Some((why, now.wall)),
             Note::StoreRecovered => self.trail.store_trouble = None,
             Note::CallCancelled { .. }
             | Note::TaskCancelled { .. }
@@ -164,31 +164,42 @@ impl Server {
 
     /// A job that was told to stop has ended: its receipt, from what the engine knows of the wish
     /// and the supervisor of the end.
-    fn record_end(&mut self, now: Now, receipt: &Receipt) {
-        let mut record = CancelRecord::new(receipt);
-        let mut took = now.at - receipt.since;
-        if let Some(end) = self.trail.ends.remove(&receipt.job) {
-            record.held_by = self.trail.containment;
-            record.processes_ended = end.processes;
-            record.survivors = end.survivors;
-            record.stage = match end.stopped {
-                // It ended by itself before the order arrived.
-                Stopped::No => "none",
-                Stopped::Terminated => "SIGTERM",
-                Stopped::Killed => "SIGKILL",
-            };
-            took = self.clock.at(end.gone) - receipt.since;
-        }
-        record.died_after_ms = (took.as_secs_f64() * 1e6).round() / 1e3;
+    fn record_end(&mut self, now: Now, receipt: Box<Receipt>) {
+        let end = self.trail.ends.remove(&receipt.job);
+        let record = match end {
+            None => CancelRecord {
+                stage: receipt.stage.map_or("none", |step| step.as_str()),
+                held_by: "thread",
+                processes_ended: 0,
+                died_after: now.at - receipt.since,
+                survivors: 0,
+                receipt,
+            },
+            Some(end) => CancelRecord {
+                stage: match end.stopped {
+                    // It ended by itself before the order arrived.
+                    Stopped::No => "none",
+                    Stopped::Terminated => "SIGTERM",
+                    Stopped::Killed => "SIGKILL",
+                },
+                held_by: self.trail.containment,
+                processes_ended: end.processes,
+                died_after: self.clock.at(end.gone) - receipt.since,
+                survivors: end.survivors,
+                receipt,
+            },
+        };
         let trail = &mut self.trail;
-        trail.metrics.note_end(&receipt.owner, &record, took);
-        trail.alerts.look_at_end(record.job, &record.tool, took, record.survivors);
-        self.audit(now, Happening::Cancel(Box::new(record)));
+        trail.alerts.look_at_end(&record);
+        let record = Arc::new(record);
+        trail.metrics.note_end(Arc::clone(&record));
+        self.audit(now, Happening::Cancel(record));
     }
 
     /// Warns of what is nearly full (TSK-38).
-    pub(super) fn look_how_full(&mut self) {
-        self.trail.alerts.look(self.engine.engine().occupancy(), &self.settings.limits);
+    pub(super) fn look_how_full(&mut self, now: Now) {
+        let load = self.engine.engine().occupancy();
+        self.trail.alerts.look(now.at, load, &self.settings.limits);
     }
 
     /// Everything there is to tell.

@@ -1,0 +1,80 @@
+//! Lines of JSON, written member by member: records are many, and each is small.
+
+use std::fmt::Display;
+use std::io::Write as _;
+
+use ceased_core::event::Identity;
+use serde::Serialize;
+
+/// A JSON object that is being written. Names are ours and need no escaping.
+pub(super) struct Line<'a> {
+    bytes: &'a mut Vec<u8>,
+    /// What separates the next member from what is before it.
+    before: &'static [u8],
+}
+
+impl<'a> Line<'a> {
+    /// Begins an object behind `bytes`.
+    pub(super) const fn new(bytes: &'a mut Vec<u8>) -> Self {
+        Self { bytes, before: b"{\"" }
+    }
+
+    fn name(&mut self, name: &'static str) {
+        self.bytes.extend_from_slice(self.before);
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.extend_from_slice(b"\":");
+        self.before = b",\"";
+    }
+
+    /// A number.
+    pub(super) fn number(&mut self, name: &'static str, number: impl Serialize) -> &mut Self {
+        self.name(name);
+        // Writing to a Vec cannot fail.
+        let _ = serde_json::to_writer(&mut *self.bytes, &number);
+        self
+    }
+
+    /// A word of ours, which needs no escaping.
+    pub(super) fn word(&mut self, name: &'static str, word: &str) -> &mut Self {
+        self.name(name);
+        self.bytes.push(b'"');
+        self.bytes.extend_from_slice(word.as_bytes());
+        self.bytes.push(b'"');
+        self
+    }
+
+    /// An id of ours, which needs no escaping.
+    pub(super) fn id(&mut self, name: &'static str, id: impl Display) -> &mut Self {
+        self.name(name);
+        let _ = write!(self.bytes, "\"{id}\"");
+        self
+    }
+
+    /// Any text, escaped.
+    pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
+        self.name(name);
+        let _ = serde_json::to_writer(&mut *self.bytes, text);
+        self
+    }
+
+    /// Somebody.
+    pub(super) fn identity(&mut self, name: &'static str, identity: &Identity) -> &mut Self {
+        match identity {
+            Identity::User(uid) => {
+                self.name(name);
+                self.bytes.extend_from_slice(b"\"uid:");
+                let _ = serde_json::to_writer(&mut *self.bytes, uid);
+                self.bytes.push(b'"');
+                self
+            }
+            Identity::Token(_) => self.text(name, &identity.to_string()),
+            Identity::Anonymous => self.id(name, identity),
+        }
+    }
+
+    /// Ends the object.
+    pub(super) fn end(self) {
+        // Every object of ours has a member.
+        self.bytes.push(b'}');
+    }
+}
