@@ -1,7 +1,6 @@
 //! Timers, ordered by when they are due.
 
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 use core::num::NonZeroU32;
 
 use crate::id::{CallId, ConnId, JobId, RequestState, TaskId};
@@ -110,23 +109,22 @@ const PLACES_KEPT: usize = 1024;
 impl Timers {
     /// Arms `timer` for `at`, instead of `slot` if that holds a time, and notes it in `slot`.
     pub(crate) fn arm(&mut self, slot: &mut Option<Armed>, timer: Timer, at: Instant) {
-        let stands = match slot {
+        match slot {
             Some(armed) => {
                 let stands = self.find(*armed, timer);
                 self.heap[stands].at = at;
                 armed.at = at;
-                stands
+                let stands = self.rise(stands);
+                self.sink(stands);
             }
             None => {
                 let stands = self.heap.len();
                 let place = self.take_place(Place { timer, at: stands as u32 });
                 self.heap.push(Due { at, rank: timer.rank(), place });
+                self.rise(stands);
                 *slot = Some(Armed { at, place });
-                stands
             }
-        };
-        let stands = self.rise(stands);
-        self.sink(stands);
+        }
     }
 
     /// Disarms `timer` if `slot` says it is armed.
@@ -229,10 +227,12 @@ impl Timers {
     /// What is due at the same time comes in the order of [`Timer`] (DET-01).
     fn is_before(&self, a: Due, b: Due) -> bool {
         let timer = |due: Due| self.places[due.place.get() as usize - 1].timer;
-        match (a.at, a.rank).cmp(&(b.at, b.rank)) {
-            Ordering::Less => true,
-            Ordering::Equal => timer(a) < timer(b),
-            Ordering::Greater => false,
+        if a.at != b.at {
+            a.at < b.at
+        } else if a.rank != b.rank {
+            a.rank < b.rank
+        } else {
+            timer(a) < timer(b)
         }
     }
 
