@@ -1,6 +1,6 @@
 //! Schemas as nearly every tool has them, checked while the arguments are read.
 //!
-//! An object of strings, numbers and booleans, some of them required, is judged without a tree of
+//! An object of strings, numbers, integers in a range and booleans, some required, is judged without a tree of
 //! values and without a general validator. What is not plainly valid is left to these: only they
 //! refuse anything, so that there is one wording of every refusal.
 
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The schema of a plain object.
 #[derive(Debug, Clone)]
@@ -21,40 +21,36 @@ pub(super) struct Plain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     String,
-    Integer,
+    Integer { least: i128, most: i128 },
     Number,
     Boolean,
 }
 
 impl Plain {
-    /// `schema` as a plain one; `None` if it asks for anything else.
+    /// `schema` as a plain one; `None` if it asks for anything else, or is no valid schema.
     pub(super) fn new(schema: &Value) -> Option<Self> {
         let schema = schema.as_object()?;
         let mut plain = Self { properties: Vec::new(), required: 0 };
-        for (name, property) in schema.get("properties").and_then(Value::as_object)? {
+        let properties = schema.get("properties").map(Value::as_object);
+        for (name, property) in properties.unwrap_or_default().into_iter().flatten() {
             let property = property.as_object()?;
-            let annotation = |key: &str| matches!(key, "title" | "description" | "default");
-            if property.keys().any(|key| key != "type" && !annotation(key)) {
-                return None;
-            }
-            let kind = match property.get("type").and_then(Value::as_str)? {
-                "string" => Kind::String,
-                "integer" => Kind::Integer,
-                "number" => Kind::Number,
-                "boolean" => Kind::Boolean,
-                _ => return None,
-            };
+            let kind = Kind::declared(property)?;
             plain.properties.push((name.as_str().into(), kind));
         }
         for (key, value) in schema {
             match key.as_str() {
                 "type" if value == "object" => {}
-                "properties" | "title" | "description" => {}
+                "properties" if value.is_object() => {}
+                "title" | "description" if value.is_string() => {}
                 // What is not declared is never plainly valid.
                 "additionalProperties" if value.is_boolean() => {}
                 "required" => {
                     for name in value.as_array()? {
-                        plain.required |= plain.bit(name.as_str()?)?.0;
+                        let bit = plain.bit(name.as_str()?)?.0;
+                        if plain.required & bit != 0 {
+                            return None;
+                        }
+                        plain.required |= bit;
                     }
                 }
                 _ => return None,
@@ -114,8 +110,37 @@ impl<'de> DeserializeSeed<'de> for Kind {
 }
 
 impl Kind {
-    fn is<E: Error>(self, kinds: &[Self]) -> Result<(), E> {
-        if kinds.contains(&self) { Ok(()) } else { Err(not_plain()) }
+    /// What a property says it is; `None` if it asks for anything else, or is no valid schema.
+    fn declared(property: &Map<String, Value>) -> Option<Self> {
+        let mut kind = match property.get("type").and_then(Value::as_str)? {
+            "string" => Self::String,
+            "integer" => Self::Integer { least: i128::MIN, most: i128::MAX },
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            _ => return None,
+        };
+        for (key, value) in property {
+            match (key.as_str(), &mut kind) {
+                ("type" | "default", _) => {}
+                ("title" | "description", _) if value.is_string() => {}
+                ("minimum", Self::Integer { least, .. }) => *least = value.as_i64()?.into(),
+                ("maximum", Self::Integer { most, .. }) => *most = value.as_i64()?.into(),
+                _ => return None,
+            }
+        }
+        Some(kind)
+    }
+
+    fn is_number<E: Error>(self, number: i128) -> Result<(), E> {
+        match self {
+            Self::Integer { least, most } if (least..=most).contains(&number) => Ok(()),
+            Self::Number => Ok(()),
+            Self::String | Self::Integer { .. } | Self::Boolean => Err(not_plain()),
+        }
+    }
+
+    fn is<E: Error>(self, kind: Self) -> Result<(), E> {
+        if self == kind { Ok(()) } else { Err(not_plain()) }
     }
 }
 
@@ -127,24 +152,24 @@ impl Visitor<'_> for Kind {
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        self.is(&[Self::Boolean])
+        self.is(Self::Boolean)
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
-        self.is(&[Self::Integer, Self::Number])
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        self.is_number(number.into())
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
-        self.is(&[Self::Integer, Self::Number])
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        self.is_number(number.into())
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
         // Whether it is an integer is not plain.
-        if number.is_finite() { self.is(&[Self::Number]) } else { Err(not_plain()) }
+        if number.is_finite() { self.is(Self::Number) } else { Err(not_plain()) }
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<(), E> {
-        self.is(&[Self::String])
+        self.is(Self::String)
     }
 }
 
@@ -154,14 +179,17 @@ mod tests {
     use super::*;
 
     const SCHEMA: &str = r#"{"type":"object","properties":{"s":{"type":"string","default":"x"},
-        "i":{"type":"integer"},"n":{"type":"number","title":"N"},"b":{"type":"boolean"}},
+        "i":{"type":"integer","minimum":-1,"maximum":2},"n":{"type":"number","title":"N"},"b":{"type":"boolean"}},
         "required":["s"],"additionalProperties":false}"#;
 
     #[test]
     fn what_plainly_holds_holds() {
         let arguments = Arguments::new(SCHEMA).expect("a schema");
         let plain = Plain::new(&serde_json::from_str(SCHEMA).expect("JSON")).expect("plain");
-        let values = ["\"\"", "\"\\n\"", "1", "-1", "1.0", "1.5", "1e999", "true", "null", "[]"];
+        let values = [
+            "\"\"", "\"\\n\"", "1", "-1", "-2", "2", "3", "1.0", "1.5", "1e999", "true", "null",
+            "[]",
+        ];
         let mut held = 0;
         for name in ["s", "i", "n", "b", "x"] {
             for value in values {
@@ -183,15 +211,38 @@ mod tests {
         assert!(held > 20, "{held}");
     }
 
+    /// Its validator is made when it is needed first, and by then it must not fail.
+    #[test]
+    fn what_is_plain_is_a_valid_schema() {
+        for schema in [
+            SCHEMA,
+            r#"{"type":"object"}"#,
+            r#"{"type":"object","additionalProperties":false,"title":"","description":"d"}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"required":[]}"#,
+        ] {
+            let value: Value = serde_json::from_str(schema).expect("JSON");
+            assert!(Plain::new(&value).is_some(), "{schema}");
+            let arguments = Arguments::new(schema).expect("a schema");
+            assert!(arguments.whole().is_ok(), "{schema}");
+        }
+    }
+
     #[test]
     fn what_asks_for_more_is_not_plain() {
         for schema in [
             r#"{"type":"object","properties":{"a":{"type":"string","minLength":1}}}"#,
             r#"{"type":"object","properties":{"a":{"type":["string","null"]}}}"#,
             r#"{"type":"object","properties":{"a":{"type":"array"}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string","minimum":1}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"integer","minimum":0.5}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"integer","maximum":"1"}}}"#,
             r#"{"type":"object","properties":{},"minProperties":1}"#,
             r#"{"type":"object","properties":{},"required":["a"]}"#,
             r#"{"type":"object","properties":{},"additionalProperties":{"type":"string"}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"required":["a","a"]}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string","title":1}}}"#,
+            r#"{"type":"object","properties":[]}"#,
+            r#"{"type":"object","description":null}"#,
         ] {
             assert!(Plain::new(&serde_json::from_str(schema).expect("JSON")).is_none(), "{schema}");
         }
