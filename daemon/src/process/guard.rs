@@ -259,11 +259,10 @@ impl Guard {
         let exits = sys::child_exits()?;
         let [stdin, stdout, stderr, progress] = &descriptors;
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
-        let leader = match sys::spawn(&prepared.exec(descriptors, None, true)) {
-            Ok(child) => {
-                control.send(FromGuard::Started { leader: child.pid.as_raw_nonzero().get() });
-                Leader::Started(child.pid, child.fault)
-            }
+        let mut exec = prepared.exec(descriptors, None, true);
+        exec.announced = Some((control.as_fd(), |leader| FromGuard::Started { leader }.encode()));
+        let leader = match sys::spawn(&exec) {
+            Ok(child) => Leader::Started(child.pid, child.fault),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 control.send(FromGuard::Failed(Fault { step: sys::Step::Session, errno }));

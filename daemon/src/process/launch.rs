@@ -128,6 +128,7 @@ impl Prepared {
             descriptors,
             cgroup,
             dies_with_caller,
+            announced: None,
         }
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct Exec<'a> {
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     /// Whether the kernel kills it when the calling thread ends.
     pub(crate) dies_with_caller: bool,
+    /// Where the child itself says its number, and in what words, before it is the program: its
+    /// caller may be killed before it could.
+    pub(crate) announced: Option<(BorrowedFd<'a>, fn(c_int) -> [u8; 8])>,
 }
 
 /// The user and the groups a process has.
@@ -300,6 +303,13 @@ unsafe fn become_program(birth: &Birth<'_>, in_cgroup: bool) -> ! {
 /// Only in a child.
 unsafe fn prepare(exec: &Exec<'_>, parent: Pid, in_cgroup: bool) -> Result<(), Fault> {
     let at = |step| move |errno| Fault { step, errno };
+    if let Some((to, words)) = exec.announced {
+        // SAFETY: getpid and send are async-signal-safe, and the bytes live as long as the call.
+        unsafe {
+            let words = words(libc::getpid());
+            libc::send(to.as_raw_fd(), words.as_ptr().cast(), words.len(), libc::MSG_NOSIGNAL);
+        }
+    }
     if let (Some(cgroup), false) = (exec.cgroup, in_cgroup) {
         enter(cgroup).map_err(at(Step::Cgroup))?;
     }
