@@ -79,9 +79,9 @@ fn nothing_is_left_for_later() {
 }
 
 #[test]
-fn unsafe_is_in_one_file() {
+fn unsafe_is_in_one_module() {
     let words = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "allow(unsafe_code"];
-    complain(&holding(&words, |path| not_here(path) && path != "daemon/src/sys.rs"));
+    complain(&holding(&words, |path| not_here(path) && !path.starts_with("daemon/src/sys")));
 }
 
 /// DET-01: what is hashed is never seen in the order of its hashes, which one file sees to.

@@ -143,8 +143,9 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. The buffer itself is
-/// given back when everything was sent, so that an idle connection costs nothing.
+/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is given
+/// back when everything was sent, a small one when the host [releases](Outbox::release) it, so that
+/// an idle connection costs nothing.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
@@ -211,6 +212,13 @@ impl Outbox {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();
+        }
+    }
+
+    /// Gives back the room that an empty one keeps for its next frame.
+    pub fn release(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
         }
     }
 

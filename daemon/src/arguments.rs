@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use jsonschema::{PatternOptions, Validator};
 use plain::Plain;
@@ -40,9 +41,7 @@ pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Arguments {
     schema: Box<RawValue>,
-    validator: Validator,
-    /// The same, if it is as simple as most.
-    plain: Option<Plain>,
+    validator: Validating,
     declared: Vec<String>,
     defaults: BTreeMap<String, Box<RawValue>>,
 }
@@ -77,17 +76,26 @@ impl Arguments {
             return Err(format!("schema/properties/{name}: MCP wants an object here"));
         }
         refuse_remote(&value, "schema")?;
-        let validator = jsonschema::options()
-            .offline()
-            // Linear time, whatever the pattern and the text.
-            .with_pattern_options(PatternOptions::regex())
-            .build(&value)
-            .map_err(|why| offence("schema", &why))?;
-        let defaults = defaults(properties, &validator)?;
         let declared = properties.keys().cloned().collect();
         let schema = RawValue::from_string(schema.trim().to_owned())
             .map_err(|why| format!("schema: {why}"))?;
-        Ok(Self { schema, validator, plain: Plain::new(&value), declared, defaults })
+        let has_defaults = properties.values().any(|property| property.get("default").is_some());
+        let (validator, defaults) = match Plain::new(&value) {
+            Some(plain) if !has_defaults => {
+                let refusing = OnceLock::new();
+                (Validating::Plainly { plain, refusing }, BTreeMap::new())
+            }
+            plain => {
+                let whole = validator(&value)?;
+                let defaults = defaults(properties, &whole)?;
+                let validating = match plain {
+                    Some(plain) => Validating::Plainly { plain, refusing: Ok(whole).into() },
+                    None => Validating::Wholly(whole),
+                };
+                (validating, defaults)
+            }
+        };
+        Ok(Self { schema, validator, declared, defaults })
     }
 
     /// The schema for `tools/list`, as it was given.
@@ -109,25 +117,35 @@ impl Arguments {
     /// At most 512 characters, whatever was sent.
     pub fn check(&self, arguments: Option<&str>) -> Result<(), String> {
         let arguments = arguments.unwrap_or("{}");
-        if self.plain.as_ref().is_some_and(|plain| plain.holds(arguments)) {
-            return Ok(());
+        match &self.validator {
+            Validating::Plainly { plain, .. } if plain.holds(arguments) => Ok(()),
+            Validating::Plainly { .. } | Validating::Wholly(_) => self.check_whole(arguments),
         }
-        self.check_whole(arguments)
     }
 
     /// As [`Arguments::check`], by everything the schema may ask for.
     fn check_whole(&self, arguments: &str) -> Result<(), String> {
         let value = strict::value(arguments).map_err(|why| capped(&why))?;
-        if self.validator.is_valid(&value) {
+        let validator = match &self.validator {
+            Validating::Wholly(validator) => validator,
+            Validating::Plainly { refusing, .. } => {
+                refusing.get_or_init(|| self.whole()).as_ref().map_err(Clone::clone)?
+            }
+        };
+        if validator.is_valid(&value) {
             return Ok(());
         }
-        let offences: Vec<String> = self
-            .validator
+        let offences: Vec<String> = validator
             .iter_errors(&value)
             .take(OFFENCES_MAX)
             .map(|error| offence("arguments", &error))
             .collect();
         Err(capped(&offences.join("; ")))
+    }
+
+    /// Everything the schema asks for.
+    fn whole(&self) -> Result<Validator, String> {
+        validator(&strict::value(self.schema.get())?)
     }
 
     /// A question about checked arguments. An absent one is said to be absent.
@@ -151,6 +169,26 @@ impl Arguments {
         values.extend(strict::members(arguments)?);
         Ok(Values(values))
     }
+}
+
+/// How arguments are judged.
+#[derive(Debug, Clone)]
+enum Validating {
+    /// By everything the schema asks for.
+    Wholly(Validator),
+    /// Plainly; by everything the schema asks for only when they are not plainly valid. What that
+    /// takes is made when it is needed first: a validator that has read its own rules holds a
+    /// megabyte.
+    Plainly { plain: Plain, refusing: OnceLock<Result<Validator, String>> },
+}
+
+fn validator(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options()
+        .offline()
+        // Linear time, whatever the pattern and the text.
+        .with_pattern_options(PatternOptions::regex())
+        .build(schema)
+        .map_err(|why| offence("schema", &why))
 }
 
 /// What to run, with holes for the arguments.

@@ -15,6 +15,7 @@ use crate::server::RunError;
 use crate::service::Service;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
+use crate::sys;
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,13 +143,14 @@ fn serve(
     let listens = listens == Listens::AsConfigured;
     let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
     server.watch_signals(reload).map_err(StartError::Io)?;
+    server.at_first_rest(sys::give_back_start_up);
     server.run()?;
     Ok(())
 }
 
 /// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
 fn leave_session() {
-    crate::sys::close_inherited(3);
+    sys::close_inherited(3);
     // Fails where it leads a session of its own already.
     let _ = rustix::process::setsid();
 }

@@ -17,7 +17,7 @@ use tracing_subscriber::{fmt, reload};
 use crate::config::Level;
 
 /// Records that may wait to be written; more are dropped and counted by the writer.
-const WAITING_MAX: usize = 8192;
+const WAITING_MAX: usize = 2048;
 
 /// Writes what is left when dropped.
 #[must_use]

@@ -17,7 +17,7 @@ mod strangers;
 mod trail;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -137,7 +137,7 @@ pub struct Server {
     settings: Arc<Settings>,
     clock: Clock,
     doors: Vec<doors::Door>,
-    links: BTreeMap<ConnId, Peer>,
+    links: BTreeMap<ConnId, Box<Peer>>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
     next_conn: u64,
@@ -145,6 +145,8 @@ pub struct Server {
     ready: BTreeSet<ConnId>,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
+    /// Connections whose outboxes keep their buffers, in the order they came in here.
+    warm: VecDeque<ConnId>,
     runs: runs::Runs,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
@@ -204,6 +206,7 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
+    warm: bool,
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
     blocked: Option<u64>,
@@ -263,6 +266,7 @@ impl Server {
             next_conn: FIRST_CONN,
             ready: BTreeSet::new(),
             unsent: Vec::new(),
+            warm: VecDeque::new(),
             runs: runs::Runs::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),

@@ -1,6 +1,6 @@
 //! Schemas as nearly every tool has them, checked while the arguments are read.
 //!
-//! An object of strings, numbers and booleans, some of them required, is judged without a tree of
+//! An object of strings, numbers, integers in a range and booleans, some required, is judged without a tree of
 //! values and without a general validator. What is not plainly valid is left to these: only they
 //! refuse anything, so that there is one wording of every refusal.
 
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::text::plain_bytes;
 
@@ -30,42 +30,30 @@ enum Kind {
 }
 
 impl Plain {
-    /// `schema` as a plain one; `None` if it asks for anything else.
+    /// `schema` as a plain one; `None` if it asks for anything else, or is no valid schema.
     pub(super) fn new(schema: &Value) -> Option<Self> {
         let schema = schema.as_object()?;
         let mut plain = Self { properties: Vec::new(), required: 0 };
-        for (name, property) in schema.get("properties").and_then(Value::as_object)? {
+        let properties = schema.get("properties").map(Value::as_object);
+        for (name, property) in properties.unwrap_or_default().into_iter().flatten() {
             let property = property.as_object()?;
-            let kind = match property.get("type").and_then(Value::as_str)? {
-                "string" => Kind::String,
-                "integer" => {
-                    let bound = |key| property.get(key).map(Value::as_i64);
-                    let (min, max) = (bound("minimum"), bound("maximum"));
-                    Kind::Integer(min.unwrap_or(Some(i64::MIN))?, max.unwrap_or(Some(i64::MAX))?)
-                }
-                "number" => Kind::Number,
-                "boolean" => Kind::Boolean,
-                _ => return None,
-            };
-            let known = |key: &str| match key {
-                "type" | "title" | "description" | "default" => true,
-                "minimum" | "maximum" => matches!(kind, Kind::Integer(..)),
-                _ => false,
-            };
-            if !property.keys().all(|key| known(key)) {
-                return None;
-            }
+            let kind = Kind::declared(property)?;
             plain.properties.push((name.as_str().into(), kind));
         }
         for (key, value) in schema {
             match key.as_str() {
                 "type" if value == "object" => {}
-                "properties" | "title" | "description" => {}
+                "properties" if value.is_object() => {}
+                "title" | "description" if value.is_string() => {}
                 // What is not declared is never plainly valid.
                 "additionalProperties" if value.is_boolean() => {}
                 "required" => {
                     for name in value.as_array()? {
-                        plain.required |= plain.bit(name.as_str()?)?.0;
+                        let bit = plain.bit(name.as_str()?)?.0;
+                        if plain.required & bit != 0 {
+                            return None;
+                        }
+                        plain.required |= bit;
                     }
                 }
                 _ => return None,
@@ -190,6 +178,27 @@ impl<'de> DeserializeSeed<'de> for Kind {
 }
 
 impl Kind {
+    /// What a property says it is; `None` if it asks for anything else, or is no valid schema.
+    fn declared(property: &Map<String, Value>) -> Option<Self> {
+        let mut kind = match property.get("type").and_then(Value::as_str)? {
+            "string" => Self::String,
+            "integer" => Self::Integer(i64::MIN, i64::MAX),
+            "number" => Self::Number,
+            "boolean" => Self::Boolean,
+            _ => return None,
+        };
+        for (key, value) in property {
+            match (key.as_str(), &mut kind) {
+                ("type" | "default", _) => {}
+                ("title" | "description", _) if value.is_string() => {}
+                ("minimum", Self::Integer(least, _)) => *least = value.as_i64()?,
+                ("maximum", Self::Integer(_, most)) => *most = value.as_i64()?,
+                _ => return None,
+            }
+        }
+        Some(kind)
+    }
+
     fn is<E: Error>(self, kind: Self) -> Result<(), E> {
         if self == kind { Ok(()) } else { Err(not_plain()) }
     }
@@ -292,6 +301,22 @@ mod tests {
         assert!(held > 20 && glanced > 10, "{held} {glanced}");
     }
 
+    /// Its validator is made when it is needed first, and by then it must not fail.
+    #[test]
+    fn what_is_plain_is_a_valid_schema() {
+        for schema in [
+            SCHEMA,
+            r#"{"type":"object"}"#,
+            r#"{"type":"object","additionalProperties":false,"title":"","description":"d"}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"required":[]}"#,
+        ] {
+            let value: Value = serde_json::from_str(schema).expect("JSON");
+            assert!(Plain::new(&value).is_some(), "{schema}");
+            let arguments = Arguments::new(schema).expect("a schema");
+            assert!(arguments.whole().is_ok(), "{schema}");
+        }
+    }
+
     #[test]
     fn what_asks_for_more_is_not_plain() {
         for schema in [
@@ -300,9 +325,16 @@ mod tests {
             r#"{"type":"object","properties":{"a":{"type":"integer","minimum":1.5}}}"#,
             r#"{"type":"object","properties":{"a":{"type":["string","null"]}}}"#,
             r#"{"type":"object","properties":{"a":{"type":"array"}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string","minimum":1}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"integer","minimum":0.5}}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"integer","maximum":"1"}}}"#,
             r#"{"type":"object","properties":{},"minProperties":1}"#,
             r#"{"type":"object","properties":{},"required":["a"]}"#,
             r#"{"type":"object","properties":{},"additionalProperties":{"type":"string"}}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"required":["a","a"]}"#,
+            r#"{"type":"object","properties":{"a":{"type":"string","title":1}}}"#,
+            r#"{"type":"object","properties":[]}"#,
+            r#"{"type":"object","description":null}"#,
         ] {
             assert!(Plain::new(&serde_json::from_str(schema).expect("JSON")).is_none(), "{schema}");
         }

@@ -290,6 +290,12 @@ pub(super) fn end(path: &Path, within: Duration) -> io::Result<()> {
 
 /// Removes a group and the groups below it; fails while one of them has a live process.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
+    // Few tools make groups of their own, so they are looked for only when there are some.
+    match fs::remove_dir(path) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(_) => {}
+    }
     for group in subgroups(path) {
         remove(&group)?;
     }

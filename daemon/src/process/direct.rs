@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use rustix::io::{Errno, read, retry_on_intr};
+use rustix::io::retry_on_intr;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid,
 };
@@ -20,13 +20,13 @@ use super::pipes::Watched;
 use super::survey::Process;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::Status;
-use crate::sys::{self, Fault, Spawned};
+use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// A command that is our own child.
 pub(super) struct Direct {
     pid: Pid,
     exit: Watched,
-    fault: Watched,
+    fault: FaultCell,
     /// `None` where only process groups and sessions hold the job together.
     group: Option<Group>,
     signalled: BTreeSet<NonZeroI32>,
@@ -48,10 +48,9 @@ impl Direct {
             let _ = cgroup::remove(group.path());
         }
         let Spawned { pid, pidfd, fault } = spawned?;
-        let (exit, is_exit_watched) = watch(pidfd, registry, Part::Exit.token(slot));
-        let (fault, is_fault_watched) = watch(fault, registry, Part::Fault.token(slot));
-        let is_unwatched = !(is_exit_watched && is_fault_watched);
-        Ok(Self { pid, exit, fault, group, signalled: BTreeSet::new(), is_unwatched })
+        let (exit, is_watched) = watch(pidfd, registry, Part::Exit.token(slot));
+        let signalled = BTreeSet::new();
+        Ok(Self { pid, exit, fault, group, signalled, is_unwatched: !is_watched })
     }
 
     fn spawn(
@@ -81,17 +80,9 @@ impl Direct {
         self.is_unwatched
     }
 
-    /// Why the command could not be started, once that is known and if it is so.
-    pub(super) fn take_fault(&mut self, registry: &Registry) -> Option<Fault> {
-        let fd = self.fault.fd()?;
-        let mut bytes = [0; Fault::BYTES];
-        let fault = match retry_on_intr(|| read(fd, &mut bytes)) {
-            Err(Errno::AGAIN) => return None,
-            Ok(n) => bytes.get(..n).and_then(Fault::decode),
-            Err(_) => None,
-        };
-        self.fault.close(registry);
-        fault
+    /// Why the command, which has exited, could not be started, if that is so.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault.fault()
     }
 
     /// How the command exited, once it has.
@@ -191,6 +182,8 @@ impl Direct {
     /// How many processes of the job are alive, as far as can be seen.
     pub(super) fn survivors(&self, world: &mut World) -> u32 {
         let alive = match &self.group {
+            // The usual case, in one look.
+            Some(group) if matches!(group.is_populated(), Ok(false)) => 0,
             Some(group) => group.processes().len(),
             None => world.table().members(self.pid).len(),
         };
@@ -209,7 +202,6 @@ impl Direct {
             reap(&mut self.exit, self.pid, world);
         }
         self.exit.close(&world.registry);
-        self.fault.close(&world.registry);
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
 }

@@ -30,7 +30,7 @@ use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
-use crate::sys::{self, Fault};
+use crate::sys::{self, Fault, FaultCell};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -136,7 +136,7 @@ impl Program {
         )))
     }
 
-    /// Starts a guard for what `label` names.
+    /// Starts a guard; `label` is for a process listing.
     pub(super) fn start(&self, label: &str) -> io::Result<Started> {
         let (socket, theirs) = wire::pair()?;
         // A guard prints nothing, so this is where it can hold what it only has to hold.
@@ -179,8 +179,13 @@ pub(super) struct Started {
 }
 
 impl Started {
+    /// Whether it has not exited.
+    pub(super) fn is_alive(&self) -> bool {
+        ready(self.pidfd.as_fd(), Duration::ZERO).is_ok_and(|has_exited| !has_exited)
+    }
+
     /// Ends a guard that guards nothing and waits until it is gone.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
     }
@@ -212,6 +217,10 @@ fn serve() -> io::Result<()> {
     control.send(FromGuard::Ready);
     match control.receive()? {
         Some(ToGuard::Run(prepared, descriptors)) => {
+            // A spare one does not know yet for what job it was started.
+            if let Some(job) = prepared.job() {
+                let _ = rustix::thread::set_name(job);
+            }
             control.set_nonblocking()?;
             Guard::start(control, &prepared, descriptors)?.run()
         }
@@ -235,9 +244,8 @@ struct Guard {
 
 /// The command itself.
 enum Leader {
-    /// Not known yet whether it could be started; the fault may tell.
-    Starting(Pid, OwnedFd),
-    Running(Pid),
+    /// Whether it could be started is known when it has exited.
+    Started(Pid, FaultCell),
     /// Exited or never started, and the daemon was told.
     Over,
 }
@@ -251,11 +259,10 @@ impl Guard {
         let exits = sys::child_exits()?;
         let [stdin, stdout, stderr, progress] = &descriptors;
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
-        let leader = match sys::spawn(&prepared.exec(descriptors, None, true)) {
-            Ok(child) => {
-                control.send(FromGuard::Started { leader: child.pid.as_raw_nonzero().get() });
-                Leader::Starting(child.pid, child.fault)
-            }
+        let mut exec = prepared.exec(descriptors, None, true);
+        exec.announced = Some((control.as_fd(), |leader| FromGuard::Started { leader }.encode()));
+        let leader = match sys::spawn(&exec) {
+            Ok(child) => Leader::Started(child.pid, child.fault),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 control.send(FromGuard::Failed(Fault { step: sys::Step::Session, errno }));
@@ -303,13 +310,11 @@ impl Guard {
         for _ in 0..REAPED_MAX {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    let is_leader = match &self.leader {
-                        Leader::Starting(leader, _) | Leader::Running(leader) => *leader == pid,
-                        Leader::Over => false,
-                    };
-                    if is_leader {
-                        self.take_fault();
-                        exited = Some(outcome(status));
+                    if let Leader::Started(leader, fault) = &self.leader
+                        && *leader == pid
+                    {
+                        exited = Some((outcome(status), fault.fault()));
+                        self.leader = Leader::Over;
                     }
                 }
                 Ok(None) => break,
@@ -321,27 +326,12 @@ impl Guard {
                 Err(error) => return Err(error.into()),
             }
         }
-        if let (Some(status), Leader::Running(_)) = (exited, &self.leader) {
-            self.leader = Leader::Over;
-            self.tell(FromGuard::Exited { status, others: is_left });
+        match exited {
+            Some((_, Some(fault))) => self.tell(FromGuard::Failed(fault)),
+            Some((status, None)) => self.tell(FromGuard::Exited { status, others: is_left }),
+            None => {}
         }
         Ok(is_left)
-    }
-
-    /// Learns whether the command could be started.
-    fn take_fault(&mut self) {
-        let Leader::Starting(leader, fault) = &self.leader else { return };
-        let mut bytes = [0; Fault::BYTES];
-        match read(fault, &mut bytes) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(n) if n > 0 => {
-                if let Some(fault) = bytes.get(..n).and_then(Fault::decode) {
-                    self.tell(FromGuard::Failed(fault));
-                }
-                self.leader = Leader::Over;
-            }
-            Ok(_) | Err(_) => self.leader = Leader::Running(*leader),
-        }
     }
 
     /// Sleeps until there is something to do.
@@ -349,9 +339,6 @@ impl Guard {
         let mut fds = vec![PollFd::new(&self.exits, PollFlags::IN)];
         if let Some(control) = &self.control {
             fds.push(PollFd::new(control, PollFlags::IN));
-        }
-        if let Leader::Starting(_, fault) = &self.leader {
-            fds.push(PollFd::new(fault, PollFlags::IN));
         }
         let pause = Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)));
         let pause = Timespec::try_from(pause).ok().filter(|_| self.is_killing);
@@ -363,7 +350,6 @@ impl Guard {
 
     /// Takes in what happened meanwhile.
     fn hear(&mut self) {
-        self.take_fault();
         // Which children have exited is for `reap` to find out.
         let mut signals = [0; 4096];
         while read(&self.exits, &mut signals).is_ok_and(|n| n == signals.len()) {}

@@ -10,7 +10,7 @@ use mio::{Interest, Registry};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, pidfd_send_signal, waitid};
 
-use super::guard::Program;
+use super::guard::Started;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
@@ -50,19 +50,13 @@ enum State {
 }
 
 impl Guarded {
-    /// Starts a guard.
-    pub(super) fn start(
-        program: &Program,
-        label: &str,
-        slot: usize,
-        registry: &Registry,
-    ) -> io::Result<Self> {
-        let started = program.start(label)?;
+    /// Watches a guard.
+    pub(super) fn new(started: Started, slot: usize, registry: &Registry) -> Self {
         let fd = started.socket.as_fd().as_raw_fd();
         let token = Part::Control.token(slot);
         let control = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
         let (exit, is_watched) = watch(started.pidfd, registry, Part::Exit.token(slot));
-        Ok(Self {
+        Self {
             pid: started.pid,
             exit,
             socket: started.socket,
@@ -71,7 +65,7 @@ impl Guarded {
             state: State::Guarding,
             is_unwatched: control.is_err() || !is_watched,
             signalled: 0,
-        })
+        }
     }
 
     /// Hands the command over; a guard that does not take it is ended.

@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 
 use super::containment::Containment;
 use super::direct::Direct;
@@ -21,6 +21,7 @@ use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
+use super::spare::Spare;
 use super::supervisor::Orphans;
 use super::survey::Process;
 use super::tree::Table;
@@ -37,6 +38,10 @@ pub(super) struct World {
     pub(super) null: File,
     pub(super) scratch: Vec<u8>,
     pub(super) report: Box<dyn FnMut(Report) + Send>,
+    /// Whether a guard was killed.
+    pub(super) lost_guards: bool,
+    /// The next guard, where there are guards.
+    pub(super) spare: Spare,
     /// Every child that the supervisor started itself and has not reaped.
     pub(super) own_children: BTreeSet<NonZeroI32>,
     /// Groups of ended jobs that the kernel would not remove yet.
@@ -46,6 +51,19 @@ pub(super) struct World {
 }
 
 impl World {
+    /// Whether processes may have come to us that lost their parent. Guards keep theirs, so that it
+    /// takes the death of one; the first process of a container gets every orphan.
+    pub(super) fn gets_orphans(&self) -> bool {
+        self.orphans == Orphans::Adopt && (self.lost_guards || getpid().is_init())
+    }
+
+    /// Has a spare guard started where one was taken. After what is urgent: it takes a moment.
+    pub(super) fn restock(&mut self) {
+        if let Containment::Guard(program) = &self.containment {
+            self.spare.restock(program, &mut self.own_children);
+        }
+    }
+
     /// The process table as it is in this turn.
     pub(super) fn table(&mut self) -> &Table {
         self.table.get_or_insert_with(Table::read)
@@ -60,21 +78,18 @@ pub(super) enum Part {
     Control,
     /// The pidfd of the guard, or of the command where there is no guard.
     Exit,
-    /// Whether the command could be started.
-    Fault,
     /// Whether the control group has processes.
     Population,
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 7] = [
         Self::Pipe(Pipe::Stdout),
         Self::Pipe(Pipe::Stderr),
         Self::Pipe(Pipe::Progress),
         Self::Pipe(Pipe::Stdin),
         Self::Control,
         Self::Exit,
-        Self::Fault,
         Self::Population,
     ];
 
@@ -177,7 +192,6 @@ impl Job {
             Part::Pipe(pipe) => return self.turn(pipe, world),
             Part::Control => self.hear_guard(&world.registry),
             Part::Exit => self.look_for_exit(world),
-            Part::Fault => self.take_fault(&world.registry),
             // `settle` reads it.
             Part::Population => {}
         }
@@ -259,6 +273,7 @@ impl Job {
             // The number of a leader that was reaped may be somebody else's by now.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
             self.body = Body::Lost(Lost::new(leader));
+            world.lost_guards = true;
         }
         let others = match &mut self.body {
             Body::Direct(direct) => {
@@ -322,7 +337,7 @@ impl Job {
                     && let Some(status) = direct.exit_status(world)
                 {
                     self.exited = Some((status, self.started.elapsed()));
-                    self.take_fault(&world.registry);
+                    self.failed = direct.fault().map(Failure::Fault);
                 }
             }
             Body::Guarded(guarded) => {
@@ -331,14 +346,6 @@ impl Job {
                 }
             }
             Body::Lost(_) => {}
-        }
-    }
-
-    fn take_fault(&mut self, registry: &Registry) {
-        if let Body::Direct(direct) = &mut self.body
-            && let Some(fault) = direct.take_fault(registry)
-        {
-            self.failed = Some(Failure::Fault(fault));
         }
     }
 
@@ -387,9 +394,8 @@ impl Body {
                 (direct.pid(), Self::Direct(direct), None)
             }
             Containment::Guard(program) => {
-                let label = launch.job.to_string();
-                let mut guarded =
-                    Guarded::start(program, &label, slot, registry).map_err(no_process)?;
+                let guard = world.spare.take(program, &mut world.own_children);
+                let mut guarded = Guarded::new(guard.map_err(no_process)?, slot, registry);
                 let failed = guarded.run(prepared, theirs).err().map(|error| {
                     let reason = explain_resources("hand the command to its guard", &error);
                     Failure::Text(reason)

@@ -1,7 +1,7 @@
 //! From what is to be run to what the kernel wants to hear: program paths, arguments, environment.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,6 +16,8 @@ use crate::sys::{Credentials, Exec, Fault, Step};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The variable that says which job a process belongs to.
+const JOB: &str = "CEASED_JOB";
 /// Longest program name, argument or path that an error message repeats, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 
@@ -97,6 +99,14 @@ impl Prepared {
         Ok(Self { programs, argv, env, cwd, credentials })
     }
 
+    /// The job it is for, as its environment names it.
+    pub(super) fn job(&self) -> Option<&CStr> {
+        let pair = self.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
+        pair.as_bytes_with_nul()
+            .get(JOB.len() + 1..)
+            .and_then(|rest| CStr::from_bytes_with_nul(rest).ok())
+    }
+
     /// Whose the command's pipes have to be, for it to open them by name.
     pub(super) fn owner(&self) -> Option<u32> {
         self.credentials.as_ref().map(|credentials| credentials.uid)
@@ -118,6 +128,7 @@ impl Prepared {
             descriptors,
             cgroup,
             dies_with_caller,
+            announced: None,
         }
     }
 
@@ -196,7 +207,7 @@ pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
 }
 
 fn is_private(name: &OsStr) -> bool {
-    let own = [guard::MARK, "CEASED_JOB", "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
+    let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
     own.iter().any(|private| name == *private) || service::is_private(name)
 }
 
@@ -232,7 +243,7 @@ fn environment(
         env.insert("LOGNAME".into(), account.name.clone().into());
     }
     env.extend(launch.env.iter().cloned());
-    env.insert("CEASED_JOB".into(), launch.job.to_string().into());
+    env.insert(JOB.into(), launch.job.to_string().into());
     env.insert("CEASED_PROGRESS".into(), "3".into());
     match launch.task {
         Some(task) => env.insert("CEASED_TASK".into(), task.to_string().into()),
@@ -359,6 +370,7 @@ mod tests {
             let prepared = Prepared::new(&launch, &env(&[("PATH", "/a::/b")])).unwrap();
             let bytes = prepared.encode();
             assert_eq!(Prepared::decode(&bytes).unwrap(), prepared);
+            assert_eq!(prepared.job(), Some(c"j7"));
             for end in 0..bytes.len() {
                 assert!(Prepared::decode(&bytes[..end]).is_err(), "{end}");
             }

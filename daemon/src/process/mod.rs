@@ -31,6 +31,7 @@ mod launch;
 mod output;
 mod pipes;
 mod progress;
+mod spare;
 mod supervisor;
 mod survey;
 mod tree;

@@ -27,6 +27,7 @@ use super::guarded::reap_orphans;
 use super::job::{Job, Part, World};
 use super::launch::{Launch, inherited};
 use super::pipes::{Flow, Pipe};
+use super::spare::Spare;
 use super::{Ending, Order, Report};
 use crate::service::Probe;
 use crate::sys;
@@ -124,12 +125,16 @@ impl Supervisor {
             null: File::open("/dev/null")?,
             scratch: vec![0; SCRATCH_BYTES],
             report,
+            lost_guards: false,
+            spare: Spare::default(),
             own_children: BTreeSet::new(),
             removals: Vec::new(),
             table: None,
         };
         let mut state = State::new(poll, inbox, world);
         state.start_keeper()?;
+        state.world.spare.want();
+        state.world.restock();
         let thread = thread::Builder::new().name("ceased-process".into()).spawn(move || {
             // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an
             // error code here.
@@ -252,7 +257,8 @@ impl State {
                     self.clean_up();
                     return false;
                 }
-                Some(_) | None => {}
+                Some(_) => {}
+                None => self.world.restock(),
             }
         }
     }
@@ -378,7 +384,7 @@ impl State {
                 self.ticking.remove(&slot);
             }
         }
-        if has_ended && self.world.orphans == Orphans::Adopt {
+        if has_ended && self.world.gets_orphans() {
             reap_orphans(&self.world);
         }
     }
@@ -430,6 +436,7 @@ impl State {
     /// Removes what was made for all jobs; true when that was possible.
     fn clean_up(&mut self) -> bool {
         let mut is_clean = true;
+        self.world.spare.end(&mut self.world.own_children);
         if let Containment::Cgroup { group, .. } = &self.world.containment
             && let Err(error) = group.remove(CLEAN_UP_WITHIN)
         {
@@ -453,6 +460,7 @@ impl Drop for State {
     /// For when the thread ends in any other way than by its own will.
     fn drop(&mut self) {
         self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
+        self.world.spare.end(&mut self.world.own_children);
         if let Containment::Cgroup { group, .. } = &self.world.containment {
             group.kill_all();
         }

@@ -67,7 +67,8 @@ pub(super) enum Status {
 impl FromGuard {
     const BYTES: usize = 8;
 
-    fn encode(self) -> [u8; Self::BYTES] {
+    /// The message as bytes; takes nothing from the heap.
+    pub(super) fn encode(self) -> [u8; Self::BYTES] {
         let pack = |tag: u8, flag: u8, number: i32| {
             let [a, b, c, d] = number.to_le_bytes();
             [tag, flag, 0, 0, a, b, c, d]

@@ -12,6 +12,9 @@ use mio::Token;
 
 use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server, Stage};
 
+/// Connections whose outboxes keep their buffers for the next word; the others are taken for idle.
+const WARM_MAX: usize = 256;
+
 impl Server {
     /// Lets in who waits at the listeners.
     pub(super) fn take_peers(&mut self, now: Now) {
@@ -73,8 +76,9 @@ impl Server {
         self.next_conn += 1;
         self.record_connect(now, conn, identity, link.peer());
         let greeting = Outbox::new();
-        let peer = Peer { link, stage, greeting, sole, closing: false, blocked: None };
-        self.links.insert(conn, peer);
+        let (closing, warm, blocked) = (false, false, None);
+        let peer = Peer { link, stage, greeting, sole, closing, warm, blocked };
+        self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.ready.insert(conn);
         Ok(conn)
@@ -147,8 +151,9 @@ impl Server {
         self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
     }
 
-    /// Sends what the engine wants said.
+    /// Sends what the engine wants said, after the store has what the engine wants kept.
     pub(super) fn send(&mut self, now: Now) {
+        self.hand_over_to_store();
         for conn in std::mem::take(&mut self.unsent) {
             if !self.send_greeting(conn) {
                 continue;
@@ -157,6 +162,9 @@ impl Server {
             let Some(outbox) = self.engine.outbox(conn) else { continue };
             match peer.link.send(outbox) {
                 Sent::Everything => {
+                    if !std::mem::replace(&mut peer.warm, true) {
+                        self.warm.push_back(conn);
+                    }
                     if peer.blocked.take().is_some() {
                         self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
                     }
@@ -173,6 +181,20 @@ impl Server {
                 Sent::Lost => {
                     self.ready.insert(conn);
                 }
+            }
+        }
+        self.cool_down();
+    }
+
+    /// Takes their buffers from those whose last word was longest ago, but for a few.
+    fn cool_down(&mut self) {
+        while self.warm.len() > WARM_MAX {
+            let Some(conn) = self.warm.pop_front() else { break };
+            if let Some(peer) = self.links.get_mut(&conn) {
+                peer.warm = false;
+            }
+            if let Some(outbox) = self.engine.outbox(conn) {
+                outbox.release();
             }
         }
     }

@@ -58,7 +58,12 @@ impl Server {
             tracing::error!(?order, "the engine counts on a store, and there is none");
             return;
         };
-        if let Err(gone) = store.order(order) {
+        store.order(order);
+    }
+
+    /// Hands the store what the turn brought, as one batch.
+    pub(super) fn hand_over_to_store(&mut self) {
+        if let Some(Err(gone)) = self.store.as_mut().map(StoreThread::hand_over) {
             // Usually its thread has said why.
             self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
         }

@@ -58,6 +58,8 @@ pub(super) struct Upkeep {
     pub(super) idle_exit: Option<Duration>,
     /// Since when nobody has needed it.
     idle_since: Option<Instant>,
+    /// Called when there is nothing to do for the first time.
+    at_first_rest: Option<fn()>,
 }
 
 impl Upkeep {
@@ -74,6 +76,11 @@ impl Server {
     pub(crate) fn report_to(&mut self, notifier: Notifier, watchdog: Option<Watchdog>) {
         self.upkeep.notifier = notifier;
         self.upkeep.watchdog = watchdog;
+    }
+
+    /// Has this called once, when everything that the start takes is done.
+    pub(crate) const fn at_first_rest(&mut self, act: fn()) {
+        self.upkeep.at_first_rest = Some(act);
     }
 
     /// Ends by itself once nobody has been connected and nothing has been kept for this long.
@@ -99,6 +106,12 @@ impl Server {
     pub(super) fn keep_up(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.mind_idleness(now);
+        if self.upkeep.at_first_rest.is_some()
+            && self.timeout() != Some(Duration::ZERO)
+            && let Some(act) = self.upkeep.at_first_rest.take()
+        {
+            act();
+        }
     }
 
     fn feed_watchdog(&mut self, now: Instant) {

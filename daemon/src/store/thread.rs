@@ -1,5 +1,8 @@
 //! The store's thread: takes whatever has been queued, writes it as one batch, says how far it got.
 //!
+//! The loop hands over what a turn brought all at once: of orders that came one by one, the first
+//! would go to the disk alone while the others wait for it.
+//!
 //! The queue has no bound of its own: what is in it the engine holds answers back for, and those
 //! its limits bound ([`Limits`](ceased_core::limits::Limits)).
 
@@ -64,7 +67,9 @@ impl fmt::Display for StoreGone {
 /// The thread, from outside.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
-    orders: Sender<Order>,
+    /// What this turn has brought.
+    fresh: Vec<Order>,
+    orders: Sender<Vec<Order>>,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
     sent: Seq,
@@ -87,22 +92,34 @@ impl StoreThread {
         let (alive, ended) = bounded(0);
         let health = Health::default();
         let noted = health.clone();
-        let worker = Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
+        let mut worker =
+            Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
+        // What can be tidied at once is, so that a daemon nobody uses does not wake up for it.
+        worker.tidy().map_err(|Failed(error)| io::Error::other(error.to_string()))?;
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
             crate::sys::block_signals();
             worker.run();
             drop(alive);
         })?;
-        Ok(Self { orders, ended, sent: Seq::default(), waiting: None, is_slow: false, health })
+        let (fresh, sent) = (Vec::new(), Seq::default());
+        Ok(Self { fresh, orders, ended, sent, waiting: None, is_slow: false, health })
     }
 
-    /// Gives an order; returns at once.
-    pub(crate) fn order(&mut self, order: Order) -> Result<(), StoreGone> {
+    /// Takes an order for the next [`StoreThread::hand_over`].
+    pub(crate) fn order(&mut self, order: Order) {
         if let Order::Write { seq, .. } = &order {
             self.sent = *seq;
             self.waiting.get_or_insert_with(|| (*seq, Instant::now()));
         }
-        self.orders.send(order).map_err(|_| StoreGone)
+        self.fresh.push(order);
+    }
+
+    /// Hands the thread what it was ordered; returns at once.
+    pub(crate) fn hand_over(&mut self) -> Result<(), StoreGone> {
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        self.orders.send(mem::take(&mut self.fresh)).map_err(|_| StoreGone)
     }
 
     /// Hears that everything up to here was answered.
@@ -135,7 +152,9 @@ impl StoreThread {
     }
 
     /// Has it carry out what it was told and end; false when that takes too long.
-    pub(crate) fn finish(self, within: Duration) -> bool {
+    pub(crate) fn finish(mut self, within: Duration) -> bool {
+        // A thread that has ended has said so.
+        let _ = self.hand_over();
         drop(self.orders);
         self.ended.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
@@ -145,7 +164,7 @@ impl StoreThread {
 struct Worker {
     store: Box<dyn Store>,
     report: Box<dyn FnMut(Report) + Send>,
-    inbox: Receiver<Order>,
+    inbox: Receiver<Vec<Order>>,
     /// The store broke; when it may be opened again.
     reopen: Option<Instant>,
     untidy: bool,
@@ -244,13 +263,15 @@ impl Worker {
     }
 
     /// Carries out what is queued, as one batch.
-    fn carry_out(&mut self, first: Order) -> Result<(), Failed> {
+    fn carry_out(&mut self, first: Vec<Order>) -> Result<(), Failed> {
         let (mut batch, mut loads) = (Batch::default(), Vec::new());
         let mut next = Some(first);
-        while let Some(order) = next {
-            match order {
-                Order::Write { seq, write } => batch.push(seq, write),
-                Order::Load { load, task } => loads.push((load, task)),
+        while let Some(orders) = next {
+            for order in orders {
+                match order {
+                    Order::Write { seq, write } => batch.push(seq, write),
+                    Order::Load { load, task } => loads.push((load, task)),
+                }
             }
             let is_enough = batch.is_full() || loads.len() >= BATCH_WRITES;
             next = if is_enough { None } else { self.inbox.try_recv().ok() };

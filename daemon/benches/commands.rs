@@ -1,0 +1,171 @@
+//! Command tools through the whole daemon: what one costs beside the least that starting a process
+//! costs, how many threads a thousand take, whether pings notice, and how long a cancelled one lives.
+//!
+//! `cargo bench -p ceased --bench commands`
+//!
+//! Beside other work on the machine, run it with a priority of its own (`chrt -f 10`).
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
+
+mod kit;
+
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kit::{Daemon, Peer, shown};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::json;
+
+/// Commands one after the other.
+const TIMES: usize = 500;
+/// Commands at once.
+const AT_ONCE: usize = 1000;
+/// Cancelled tasks.
+const CANCELS: usize = 100;
+
+fn main() {
+    // `cargo test` runs it too; there is nothing to time then.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    println!("{:28} {}", "posix_spawn and waitpid", shown(&mut spawned()));
+    for tier in ["cgroup", "guard"] {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("pids");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let variables = [("CEASED_CONTAINMENT", tier), ("BENCH_FIFO", fifo.to_str().unwrap())];
+        let daemon = Daemon::start(TOOLS, &variables);
+        println!("{tier:>6}: a command{:10} {}", "", shown(&mut called(&daemon)));
+        pings(tier, &daemon);
+        at_once(tier, &daemon);
+        for (tool, what) in [("plain", "last death"), ("stubborn", "last death, SIGKILL")] {
+            let mut times = cancelled(&daemon, tool, &fifo);
+            println!("{tier:>6}: {what:20} {}", shown(&mut times));
+        }
+    }
+}
+
+const TOOLS: &str = r#"
+[daemon]
+store = "memory"
+workers = 1100
+queue = 2000
+[limits]
+inflight_per_connection = 2000
+[log]
+level = "warn"
+[[tool]]
+name = "true"
+command = ["true"]
+input_schema = { type = "object" }
+[[tool]]
+name = "nap"
+command = ["sleep", "3"]
+input_schema = { type = "object" }
+[[tool]]
+name = "plain"
+command = ["sh", "-c", "echo $$ >\"$BENCH_FIFO\"; exec sleep 1000"]
+task_support = "optional"
+input_schema = { type = "object" }
+[[tool]]
+name = "stubborn"
+command = ["sh", "-c", "trap '' TERM; sleep 1000 & echo $! >\"$BENCH_FIFO\"; wait"]
+task_support = "optional"
+kill_grace = "50ms"
+input_schema = { type = "object" }
+"#;
+
+fn spawned() -> Vec<Duration> {
+    let once = || {
+        let since = Instant::now();
+        let mut command = Command::new("true");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(command.status().unwrap().success());
+        since.elapsed()
+    };
+    (0..TIMES).map(|_| once()).collect()
+}
+
+fn called(daemon: &Daemon) -> Vec<Duration> {
+    let mut peer = Peer::connect(daemon);
+    let mut once = || {
+        let since = Instant::now();
+        peer.request("tools/call", json!({"name": "true", "arguments": {}}));
+        since.elapsed()
+    };
+    (0..20).for_each(|_| _ = once());
+    (0..TIMES).map(|_| once()).collect()
+}
+
+/// Pings of one peer while another has command after command run, sixteen at a time.
+fn pings(tier: &str, daemon: &Daemon) {
+    let done = AtomicBool::new(false);
+    let times = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut peer = Peer::connect(daemon);
+            while !done.load(Ordering::Relaxed) {
+                let ids: Vec<u64> = (0..16)
+                    .map(|_| peer.send("tools/call", json!({"name": "true", "arguments": {}})))
+                    .collect();
+                ids.into_iter().for_each(|id| _ = peer.answer(id));
+            }
+        });
+        let mut peer = Peer::connect(daemon);
+        let ping = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            let since = Instant::now();
+            peer.request("ping", json!({}));
+            since.elapsed()
+        };
+        let times: Vec<Duration> = (0..TIMES).map(ping).collect();
+        done.store(true, Ordering::Relaxed);
+        times
+    });
+    let mut times = times;
+    println!("{tier:>6}: a ping meanwhile    {}", shown(&mut times));
+}
+
+fn at_once(tier: &str, daemon: &Daemon) {
+    let mut peer = Peer::connect(daemon);
+    let nap = json!({"name": "nap", "arguments": {}});
+    let one = peer.send("tools/call", nap.clone());
+    std::thread::sleep(Duration::from_millis(200));
+    let alone = daemon.status("Threads:");
+    peer.answer(one);
+    let since = Instant::now();
+    let ids: Vec<u64> = (0..AT_ONCE).map(|_| peer.send("tools/call", nap.clone())).collect();
+    let mut most = 0;
+    for id in ids {
+        most = most.max(daemon.status("Threads:"));
+        peer.answer(id);
+    }
+    let took = since.elapsed();
+    println!("{tier:>6}: {AT_ONCE} at once: {most} threads, one alone: {alone}; all in {took:.1?}");
+}
+
+/// From the request to cancel a task to the death of the process in it.
+fn cancelled(daemon: &Daemon, tool: &str, fifo: &std::path::Path) -> Vec<Duration> {
+    let mut peer = Peer::connect(daemon);
+    let mut once = || {
+        let task = peer.create(tool);
+        let process = process(fifo);
+        let since = Instant::now();
+        peer.send("tasks/cancel", json!({"taskId": task}));
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], None).unwrap();
+        since.elapsed()
+    };
+    (0..CANCELS).map(|_| once()).collect()
+}
+
+/// The process whose number comes through the pipe.
+fn process(fifo: &std::path::Path) -> OwnedFd {
+    let mut text = String::new();
+    fs::File::open(fifo).unwrap().read_to_string(&mut text).unwrap();
+    let pid = text.trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).unwrap()
+}
