@@ -92,8 +92,7 @@ impl StoreThread {
         let (alive, ended) = bounded(0);
         let health = Health::default();
         let noted = health.clone();
-        let mut worker =
-            Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
+        let mut worker = Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
         // What can be tidied at once is, so that a daemon nobody uses does not wake up for it.
         worker.tidy().map_err(|Failed(error)| io::Error::other(error.to_string()))?;
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
