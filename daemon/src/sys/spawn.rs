@@ -23,6 +23,9 @@ const SIGNAL_MAX: c_int = 64;
 /// The kernel's flag; the one in `libc` is an `int` and too short for it.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// What a process with this number says of itself.
+pub(crate) type Words = fn(c_int) -> [u8; 8];
+
 /// What a child process is to become.
 pub(crate) struct Exec<'a> {
     /// Paths of the program, tried in this order until one can be executed.
@@ -43,7 +46,7 @@ pub(crate) struct Exec<'a> {
     pub(crate) dies_with_caller: bool,
     /// Where the child itself says its number, and in what words, before it is the program: its
     /// caller may be killed before it could.
-    pub(crate) announced: Option<(BorrowedFd<'a>, fn(c_int) -> [u8; 8])>,
+    pub(crate) announced: Option<(BorrowedFd<'a>, Words)>,
 }
 
 /// The user and the groups a process has.
