@@ -179,7 +179,7 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         100_000,
     );
     let tasks_per_identity =
-        count("tasks_per_identity", &raw.tasks_per_identity, default.tasks_per_identity, 100_000);
+        count("tasks_per_identity", &raw.tasks_per_identity, default.tasks_per_identity, 1_000_000);
     let stored_tasks_per_identity = count(
         "stored_tasks_per_identity",
         &raw.stored_tasks_per_identity,

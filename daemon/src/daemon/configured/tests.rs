@@ -22,6 +22,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("limits.connections", "3", false),
     ("limits.message_bytes", "\"5KiB\"", false),
     ("limits.inflight_per_connection", "3", false),
+    ("limits.json_depth", "64", false),
     ("limits.tasks_per_identity", "3", false),
     ("limits.stored_tasks_per_identity", "3", false),
     ("limits.stored_bytes_per_identity", "\"3MiB\"", false),
