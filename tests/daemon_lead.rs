@@ -1,13 +1,14 @@
 //! Tools that have been quick all along run on the thread of the loop. One that is not, after all,
 //! holds up nobody else, whatever it does instead.
 
+use std::fs;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use ceased::{Daemon, HandlerTool, Job, Running, ToolResult};
-use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::call;
+use ceased_tests::daemon::{Config, Daemon as Served, Peer, wait_until};
 use serde_json::json;
 
 /// More quick calls than it takes to be trusted, also by who was disappointed once.
@@ -123,4 +124,23 @@ fn a_trusted_tool_that_never_returns_does_not_keep_the_daemon() {
     let _ = peer.result("ping", "{}");
     daemon.shut_down().expect("it ends");
     drop(release);
+}
+
+/// However few calls were quick, the threads that this took end again.
+#[test]
+fn no_thread_is_left_when_nothing_is_quick_any_more() {
+    let daemon = Served::start(&Config::default());
+    let mut peer = daemon.peer();
+    let before = daemon.vitals();
+    let names = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("it is alive");
+        threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")))
+    };
+    wait_until("the loop is on a thread of its own", || {
+        let id = peer.call("echo", r#"{"text":"quick"}"#);
+        assert_eq!(text(&mut peer, id), "quick");
+        names().flatten().any(|name| name.trim() == "ceased-loop")
+    });
+    before.wait_back(daemon.pid());
+    let _ = peer.result("ping", "{}");
 }

@@ -218,6 +218,12 @@ impl Lead {
 
     fn lead_to_the_end(self: &Arc<Self>, mut server: Box<Server>) {
         server.hand_out_quick_calls();
+        // It is the follower who says that this thread is needed no more.
+        if let Err(error) = self.call_follower(&mut self.state()) {
+            Self::complain(&error);
+            self.retires.store(true, Ordering::Relaxed);
+            self.reports.wake();
+        }
         let led = catch_unwind(AssertUnwindSafe(|| self.lead(server, Leader::Own)));
         let Some(end) = led.transpose() else { return };
         let mut state = self.state();
@@ -273,6 +279,16 @@ impl Lead {
         mut server: Box<Server>,
     ) -> Result<u64, (io::Error, Box<Server>)> {
         let mut state = self.state();
+        if let Err(error) = self.call_follower(&mut state) {
+            return Err((error, server));
+        }
+        std::mem::swap(&mut state.calls, server.pool.quick());
+        state.server = Some(server);
+        Ok(self.next_epoch())
+    }
+
+    /// Has a follower look.
+    fn call_follower(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         match std::mem::replace(&mut state.follower, Follower::Awake) {
             Follower::Awake => {}
             Follower::Asleep(follower) => follower.unpark(),
@@ -281,13 +297,11 @@ impl Lead {
                 let thread = thread::Builder::new().name("ceased-follower".into());
                 if let Err(error) = thread.spawn(move || lead.follow()) {
                     state.follower = Follower::None;
-                    return Err((error, server));
+                    return Err(error);
                 }
             }
         }
-        std::mem::swap(&mut state.calls, server.pool.quick());
-        state.server = Some(server);
-        Ok(self.next_epoch())
+        Ok(())
     }
 
     fn run_laid_calls(&self, epoch: u64) {

@@ -26,7 +26,7 @@ use super::link::{Calls, Link};
 use super::loosest::Loosest;
 use super::mark::Mark;
 use super::mint::Numbered;
-use super::oracle::{Oracle, recalled_by};
+use super::oracle::Oracle;
 use super::step::{How, Op, Step, Then};
 use super::swarm::Swarm;
 use crate::trace::Input;
@@ -371,13 +371,13 @@ impl Judge {
     fn recall(&mut self, input: &Input, lengths: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let mut before = lengths.to_vec();
         let Input::Frame(conn, frame) = input else { return before };
-        let (Some(oracle), Some(request)) = (&mut self.oracle, recalled_by(frame)) else {
-            return before;
-        };
+        let Some(oracle) = &mut self.oracle else { return before };
         let link = self.links.get_mut(&conn.get()).filter(|link| link.closing.is_none());
         let Some(link) = link else { return before };
-        if link.unsent.recall(&request) {
-            oracle.marks.insert(Mark::Recalled);
+        for request in oracle.recalled_by(conn.get(), frame) {
+            if link.unsent.recall(&request) {
+                oracle.marks.insert(Mark::Recalled);
+            }
         }
         let len = link.unsent.len();
         before.iter_mut().filter(|(at, _)| *at == conn.get()).for_each(|(_, was)| *was = len);

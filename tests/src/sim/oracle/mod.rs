@@ -30,7 +30,6 @@ use self::asks::Place;
 use self::calls::Out;
 use self::parked::Parked;
 use self::rates::Bucket;
-pub use self::requests::recalled_by;
 pub use self::state::Task;
 use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 

@@ -26,13 +26,13 @@ pub(super) struct Asked {
 impl Oracle {
     pub(super) fn frame(&mut self, conn: u64, frame: &[u8], unsent: usize) {
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
-        let Some(entry) = self.conns.get_mut(&conn) else { return };
+        let Some(entry) = self.conns.get(&conn) else { return };
         if matches!(entry.ended, Ended::Closing { .. }) {
             return;
         }
-        if unsent == 0 && recalled_by(frame).is_some() {
+        if unsent == 0 && !self.recalled_by(conn, frame).is_empty() {
             // Nothing is left that the peer could fail to take.
-            entry.stall = None;
+            self.conns.get_mut(&conn).expect("it was there").stall = None;
         }
         match slow::classify(frame, self.settings.limits.depth_max) {
             Said::Batch(messages) => self.batch(conn, &messages, crowded),
@@ -43,6 +43,24 @@ impl Oracle {
                 let text = String::from_utf8_lossy(frame);
                 self.message(conn, said, &text, None, crowded);
             }
+        }
+    }
+
+    /// The requests whose unsent messages this frame takes back (MOD-04).
+    pub fn recalled_by(&self, conn: u64, frame: &[u8]) -> Vec<Id> {
+        let text = b"notifications/cancelled";
+        let Some(entry) = self.conns.get(&conn) else { return Vec::new() };
+        if !frame.windows(text.len()).any(|window| window == text) {
+            return Vec::new();
+        }
+        match slow::classify(frame, self.settings.limits.depth_max) {
+            Said::Batch(messages) => {
+                let max = self.settings.limits.batch_max;
+                let is_read = entry.rules().batches && messages.len() <= max;
+                let read = messages.iter().filter(|_| is_read);
+                read.filter_map(|message| cancelled_by(&slow::classify_one(message))).collect()
+            }
+            said => cancelled_by(&said).into_iter().collect(),
         }
     }
 
@@ -424,13 +442,9 @@ pub(super) fn named_by_cancel(params: Option<&str>) -> Option<Id> {
     id.filter(|_| reason)
 }
 
-/// The request whose unsent messages this frame takes back (MOD-04).
-pub fn recalled_by(frame: &[u8]) -> Option<Id> {
-    let text = b"notifications/cancelled";
-    if !frame.windows(text.len()).any(|window| window == text) {
-        return None;
-    }
-    match slow::classify(frame, usize::MAX) {
+/// The request that this message, which is alone or in a batch, cancels.
+fn cancelled_by(said: &Said) -> Option<Id> {
+    match said {
         Said::Notification { method, params } if method == "notifications/cancelled" => {
             named_by_cancel(params.as_deref())
         }
