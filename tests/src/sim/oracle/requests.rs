@@ -60,7 +60,10 @@ impl Oracle {
                 let read = messages.iter().filter(|_| is_read);
                 read.filter_map(|message| cancelled_by(&slow::classify_one(message))).collect()
             }
-            said => cancelled_by(&said).into_iter().collect(),
+            said @ (Said::Request { .. }
+            | Said::Notification { .. }
+            | Said::Response { .. }
+            | Said::Invalid { .. }) => cancelled_by(&said).into_iter().collect(),
         }
     }
 
