@@ -17,7 +17,8 @@ use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::journal::{Disk, Told};
 use crate::limits::Limits;
 pub use crate::status::{Change, Status};
-use crate::table::{LARGE, Seed, Table};
+use crate::records::Records;
+use crate::table::Seed;
 use crate::time::{Instant, Now, Wall};
 use crate::timer::Armed;
 use crate::write::Writer;
@@ -105,7 +106,7 @@ const PLACES: u64 = 1 << 62;
 /// Every task, by id and by owner.
 #[derive(Debug)]
 pub(crate) struct Tasks {
-    by_id: Table<TaskId, Box<Task>, LARGE>,
+    by_id: Records<TaskId, Task>,
     owners: BTreeMap<Identity, Owner>,
     /// How many there are in each status.
     counts: [usize; Status::ALL.len()],
@@ -137,7 +138,7 @@ pub(crate) struct Page {
 impl Tasks {
     pub(crate) fn new(cursor_key: Uuid, seed: Seed) -> Self {
         Self {
-            by_id: Table::new(seed),
+            by_id: Records::new(seed),
             owners: BTreeMap::new(),
             counts: [0; Status::ALL.len()],
             next_position: 0,
@@ -150,7 +151,7 @@ impl Tasks {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskId, &Task)> {
-        self.by_id.iter().map(|(id, task)| (id, &**task))
+        self.by_id.iter()
     }
 
     pub(crate) fn contains(&self, id: TaskId) -> bool {
@@ -260,16 +261,16 @@ impl Tasks {
     }
 
     fn put(&mut self, id: TaskId, task: Task) -> &mut Task {
-        self.by_id.insert(id, Box::new(task));
-        self.by_id.get_mut(&id).expect("it was put in")
+        let place = self.by_id.insert(id, task);
+        self.by_id.at_mut(place)
     }
 
     pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
-        self.by_id.get(&id).map(|task| &**task)
+        self.by_id.get(&id)
     }
 
     pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.by_id.get_mut(&id).map(|task| &mut **task)
+        self.by_id.get_mut(&id)
     }
 
     /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
@@ -280,7 +281,7 @@ impl Tasks {
             self.look_at_a_neighbour(id, viewer);
             return None;
         };
-        Some(&**task).filter(|task| task.owner == *viewer).filter(exists)
+        Some(task).filter(|task| task.owner == *viewer).filter(exists)
     }
 
     /// Does for an id that is unknown what is done for one of somebody else: another owner is
@@ -329,7 +330,7 @@ impl Tasks {
     }
 
     /// Deletes a task.
-    pub(crate) fn remove(&mut self, id: TaskId) -> Option<Box<Task>> {
+    pub(crate) fn remove(&mut self, id: TaskId) -> Option<Task> {
         let task = self.by_id.remove(&id)?;
         self.counts[task.counted as usize] -= 1;
         let owner = self.owners.get_mut(&task.owner).expect("a task's owner has an entry");

@@ -397,7 +397,7 @@ impl Engine {
         };
         self.jobs.insert(
             id,
-            Box::new(Job {
+            Job {
                 tool: admitted.tool,
                 owner,
                 conn,
@@ -414,7 +414,7 @@ impl Engine {
                 orphan_timer: None,
                 cancel: None,
                 timer: None,
-            }),
+            },
         );
         id
     }

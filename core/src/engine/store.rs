@@ -245,7 +245,7 @@ impl Engine {
     /// A task that nobody was told of does not come to be.
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let Task { job, waiters, .. } = *task;
+        let Task { job, waiters, .. } = task;
         self.journal.creating -= 1;
         self.keyed.forget_task(id);
         if job.and_then(|job| self.remove_job(job)).is_some() {

@@ -253,7 +253,7 @@ impl Engine {
 
     fn expire(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let Task { job, waiters, listeners, owner, tool, status, .. } = *task;
+        let Task { job, waiters, listeners, owner, tool, status, .. } = task;
         self.counters.tasks_expired += 1;
         self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });

@@ -242,7 +242,7 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Box<Job>> {
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
         self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));

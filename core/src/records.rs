@@ -1,0 +1,277 @@
+//! Records by key: the tables that may have a million entries.
+//!
+//! A record stays where it is; an index of eight bytes for each says where that is. To find one
+//! takes a line of the index from memory and then the record itself, and nobody waits for a million
+//! of them to be moved: the index is made of many parts, each of which grows by itself.
+//!
+//! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
+//! Nothing sees the order of the hashes: whoever walks the records gets them sorted by key (DET-01).
+
+use alloc::boxed::Box;
+use alloc::vec::{self, Vec};
+use core::array;
+use core::hash::Hash;
+
+use crate::slab::{Place, Slab};
+use crate::table::{Seed, hash};
+
+/// Parts of an index.
+const PARTS: usize = 64;
+/// Marks that a part which is used has at least.
+const MARKS_MIN: usize = 8;
+/// Marks that [`Records::near`] looks at before it looks elsewhere.
+const NEAR: usize = 8;
+
+/// Records by key.
+#[derive(Debug)]
+pub(crate) struct Records<K, V> {
+    entries: Slab<Entry<K, V>>,
+    index: [Part; PARTS],
+    seed: Seed,
+}
+
+/// A record begins with a line of the cache, and its key comes first.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Entry<K, V> {
+    key: K,
+    value: V,
+}
+
+impl<K: Hash + Ord, V> Records<K, V> {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { entries: Slab::default(), index: array::from_fn(|_| Part::default()), seed }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part of the index and the tag of a key.
+    fn spot(&self, key: &K) -> (usize, u32) {
+        let hash = hash(self.seed, key);
+        ((hash >> 32) as usize % PARTS, hash as u32)
+    }
+
+    /// The part and the mark that say where a record is.
+    fn find(&self, key: &K) -> Option<(usize, usize)> {
+        let (part, tag) = self.spot(key);
+        let mark = self.index[part].find(tag, |place| self.entries.get(place).key == *key)?;
+        Some((part, mark))
+    }
+
+    fn place(&self, key: &K) -> Option<Place> {
+        let (part, mark) = self.find(key)?;
+        self.index[part].marks[mark].place
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        let place = self.place(key)?;
+        Some(&self.entries.get(place).value)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let place = self.place(key)?;
+        Some(&mut self.entries.get_mut(place).value)
+    }
+
+    pub(crate) fn contains_key(&self, key: &K) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// The record at a place, which is its own until it is taken out.
+    pub(crate) fn at(&self, place: Place) -> (&K, &V) {
+        let entry = self.entries.get(place);
+        (&entry.key, &entry.value)
+    }
+
+    /// As [`Records::at`], to be changed.
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut V {
+        &mut self.entries.get_mut(place).value
+    }
+
+    /// Some record, if there is any, from about where the one of this key would be.
+    pub(crate) fn near(&self, key: &K) -> Option<&V> {
+        let (part, tag) = self.spot(key);
+        let (before, from) = self.index.split_at(part);
+        let place = from.iter().chain(before).find_map(|part| part.near(tag))?;
+        Some(&self.entries.get(place).value)
+    }
+
+    /// Puts a record in. Its key must not be there.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Place {
+        let (part, tag) = self.spot(&key);
+        let place = self.entries.insert(Entry { key, value });
+        self.index[part].insert(Mark { tag, place: Some(place) });
+        place
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let (part, mark) = self.find(key)?;
+        let place = self.index[part].remove(mark)?;
+        Some(self.entries.remove(place).value)
+    }
+
+    /// Everything, sorted by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.into_iter()
+    }
+
+    /// Every key, sorted.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// Every value, sorted by key.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// The sum of a number of each value; sums do not depend on the order.
+    pub(crate) fn sum(&self, of: impl Fn(&V) -> usize) -> usize {
+        self.entries.iter().map(|(_, entry)| of(&entry.value)).sum()
+    }
+}
+
+impl<'a, K: Hash + Ord, V> IntoIterator for &'a Records<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = vec::IntoIter<Self::Item>;
+
+    /// Everything, sorted by key.
+    fn into_iter(self) -> Self::IntoIter {
+        let entries = self.entries.iter();
+        let mut all: Vec<(&K, &V)> =
+            entries.map(|(_, entry)| (&entry.key, &entry.value)).collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter()
+    }
+}
+
+/// Where records are, by hash: each mark as near as there is room after where its tag wants it.
+#[derive(Debug, Default)]
+struct Part {
+    /// None, or a power of two of them, of which a quarter is free.
+    marks: Box<[Mark]>,
+    len: usize,
+}
+
+/// Where the record of a hash is.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Bits of the hash.
+    tag: u32,
+    place: Option<Place>,
+}
+
+impl Mark {
+    const FREE: Self = Self { tag: 0, place: None };
+}
+
+impl Part {
+    /// The mark that is `steps` after where a tag wants it; none where there are no marks.
+    fn step(&self, tag: u32, steps: usize) -> usize {
+        (tag as usize).wrapping_add(steps) & self.marks.len().wrapping_sub(1)
+    }
+
+    fn find(&self, tag: u32, is: impl Fn(Place) -> bool) -> Option<usize> {
+        let mut at = self.step(tag, 0);
+        loop {
+            let mark = self.marks.get(at)?;
+            let place = mark.place?;
+            if mark.tag == tag && is(place) {
+                return Some(at);
+            }
+            at = (at + 1) & (self.marks.len() - 1);
+        }
+    }
+
+    fn near(&self, tag: u32) -> Option<Place> {
+        let marks = self.marks.len().min(NEAR);
+        (0..marks).find_map(|steps| self.marks[self.step(tag, steps)].place)
+    }
+
+    fn insert(&mut self, mark: Mark) {
+        if (self.len + 1) * 4 > self.marks.len() * 3 {
+            let marks = alloc::vec![Mark::FREE; (self.marks.len() * 2).max(MARKS_MIN)];
+            let before = core::mem::replace(&mut self.marks, marks.into_boxed_slice());
+            before.iter().filter(|mark| mark.place.is_some()).for_each(|mark| self.put(*mark));
+        }
+        self.put(mark);
+        self.len += 1;
+    }
+
+    /// Puts a mark where there is room for it.
+    fn put(&mut self, mark: Mark) {
+        let mut at = self.step(mark.tag, 0);
+        while self.marks[at].place.is_some() {
+            at = (at + 1) & (self.marks.len() - 1);
+        }
+        self.marks[at] = mark;
+    }
+
+    /// Frees a mark; those after it move up, so that nothing is left behind.
+    fn remove(&mut self, at: usize) -> Option<Place> {
+        let place = self.marks[at].place;
+        let last = self.marks.len() - 1;
+        let (mut hole, mut at) = (at, at);
+        loop {
+            at = (at + 1) & last;
+            let mark = self.marks[at];
+            if mark.place.is_none() {
+                break;
+            }
+            let from_home = at.wrapping_sub(mark.tag as usize) & last;
+            if from_home >= (at.wrapping_sub(hole) & last) {
+                self.marks[hole] = mark;
+                hole = at;
+            }
+        }
+        self.marks[hole] = Mark::FREE;
+        self.len -= 1;
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use uuid::Uuid;
+
+    /// DET-01: they do what an ordered map does, and show the same order whatever the seed.
+    #[test]
+    fn records_are_an_ordered_map() {
+        for seed in 0..8 {
+            let mut records: Records<u64, u64> =
+                Records::new(Seed::drawn(Uuid::from_u128(seed.into())));
+            let mut map = BTreeMap::new();
+            let mut random: u64 = seed;
+            for turn in 0..60_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                let key = (random >> 33) % 5_000;
+                assert_eq!(records.contains_key(&key), map.contains_key(&key));
+                if turn % 3 == 0 || map.contains_key(&key) {
+                    assert_eq!(records.remove(&key), map.remove(&key));
+                } else {
+                    let place = records.insert(key, turn);
+                    assert_eq!(records.at(place), (&key, &turn));
+                    map.insert(key, turn);
+                }
+                assert_eq!(records.get(&key), map.get(&key));
+                assert_eq!(records.len(), map.len());
+                assert_eq!(records.near(&key).is_some(), !map.is_empty());
+                if let (Some(ours), Some(theirs)) = (records.get_mut(&key), map.get_mut(&key)) {
+                    *ours += 1;
+                    *theirs += 1;
+                }
+            }
+            assert!(records.iter().eq(map.iter()) && records.keys().eq(map.keys()));
+            assert!(records.values().eq(map.values()));
+            assert_eq!(records.sum(|value| *value as usize) as u64, map.values().sum::<u64>());
+        }
+    }
+}
