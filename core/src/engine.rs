@@ -71,7 +71,7 @@ pub struct Engine {
     /// What the hashes of its tables depend on.
     seed: Seed,
     connections: Table<ConnId, Box<Connection>>,
-    jobs: Records<JobId, Job>,
+    jobs: Records<Job>,
     /// Jobs that wait for their turn.
     queue: Queue,
     /// Calls by the key their requestor gave them.

@@ -76,6 +76,7 @@ mod meta;
 mod params;
 mod plain;
 mod queue;
+mod rare;
 mod rate;
 mod recall;
 mod records;

@@ -22,29 +22,28 @@ const MARKS_MIN: usize = 8;
 /// Marks that [`Records::near`] looks at before it looks elsewhere.
 const NEAR: usize = 8;
 
+/// What knows its own key.
+pub(crate) trait Record {
+    type Key: Hash + Ord;
+
+    fn key(&self) -> &Self::Key;
+}
+
 /// Records by key.
 #[derive(Debug)]
-pub(crate) struct Records<K, V> {
-    entries: Slab<Entry<K, V>>,
+pub(crate) struct Records<T> {
+    all: Slab<T>,
     index: [Part; PARTS],
     seed: Seed,
 }
 
-/// A record begins with a line of the cache, and its key comes first.
-#[derive(Debug)]
-#[repr(C, align(64))]
-struct Entry<K, V> {
-    key: K,
-    value: V,
-}
-
-impl<K: Hash + Ord, V> Records<K, V> {
+impl<T: Record> Records<T> {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self { entries: Slab::default(), index: array::from_fn(|_| Part::default()), seed }
+        Self { all: Slab::default(), index: array::from_fn(|_| Part::default()), seed }
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.entries.len()
+        self.all.len()
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -52,100 +51,92 @@ impl<K: Hash + Ord, V> Records<K, V> {
     }
 
     /// The part of the index and the tag of a key.
-    fn spot(&self, key: &K) -> (usize, u32) {
+    fn spot(&self, key: &T::Key) -> (usize, u32) {
         let hash = hash(self.seed, key);
         ((hash >> 32) as usize % PARTS, hash as u32)
     }
 
-    /// The part and the mark that say where a record is.
-    fn find(&self, key: &K) -> Option<(usize, usize)> {
+    fn place(&self, key: &T::Key) -> Option<Place> {
         let (part, tag) = self.spot(key);
-        let mark = self.index[part].find(tag, |place| self.entries.get(place).key == *key)?;
-        Some((part, mark))
+        let part = &self.index[part];
+        let mark = part.find(tag, |place| self.all.get(place).key() == key)?;
+        part.marks[mark].place
     }
 
-    fn place(&self, key: &K) -> Option<Place> {
-        let (part, mark) = self.find(key)?;
-        self.index[part].marks[mark].place
+    pub(crate) fn get(&self, key: &T::Key) -> Option<&T> {
+        Some(self.at(self.place(key)?))
     }
 
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
         let place = self.place(key)?;
-        Some(&self.entries.get(place).value)
+        Some(self.at_mut(place))
     }
 
-    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let place = self.place(key)?;
-        Some(&mut self.entries.get_mut(place).value)
-    }
-
-    pub(crate) fn contains_key(&self, key: &K) -> bool {
-        self.find(key).is_some()
+    pub(crate) fn contains_key(&self, key: &T::Key) -> bool {
+        self.place(key).is_some()
     }
 
     /// The record at a place, which is its own until it is taken out.
-    pub(crate) fn at(&self, place: Place) -> (&K, &V) {
-        let entry = self.entries.get(place);
-        (&entry.key, &entry.value)
+    pub(crate) fn at(&self, place: Place) -> &T {
+        self.all.get(place)
     }
 
     /// As [`Records::at`], to be changed.
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut V {
-        &mut self.entries.get_mut(place).value
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut T {
+        self.all.get_mut(place)
     }
 
     /// Some record, if there is any, from about where the one of this key would be.
-    pub(crate) fn near(&self, key: &K) -> Option<&V> {
+    pub(crate) fn near(&self, key: &T::Key) -> Option<&T> {
         let (part, tag) = self.spot(key);
         let (before, from) = self.index.split_at(part);
         let place = from.iter().chain(before).find_map(|part| part.near(tag))?;
-        Some(&self.entries.get(place).value)
+        Some(self.at(place))
     }
 
     /// Puts a record in. Its key must not be there.
-    pub(crate) fn insert(&mut self, key: K, value: V) -> Place {
-        let (part, tag) = self.spot(&key);
-        let place = self.entries.insert(Entry { key, value });
+    pub(crate) fn insert(&mut self, record: T) -> Place {
+        let (part, tag) = self.spot(record.key());
+        let place = self.all.insert(record);
         self.index[part].insert(Mark { tag, place: Some(place) });
         place
     }
 
-    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let (part, mark) = self.find(key)?;
+    pub(crate) fn remove(&mut self, key: &T::Key) -> Option<T> {
+        let (part, tag) = self.spot(key);
+        let mark = self.index[part].find(tag, |place| self.all.get(place).key() == key)?;
         let place = self.index[part].remove(mark)?;
-        Some(self.entries.remove(place).value)
+        Some(self.all.remove(place))
     }
 
     /// Everything, sorted by key.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&T::Key, &T)> {
         self.into_iter()
     }
 
     /// Every key, sorted.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &T::Key> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Every value, sorted by key.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.iter().map(|(_, value)| value)
+    /// Every record, sorted by key.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, record)| record)
     }
 
-    /// The sum of a number of each value; sums do not depend on the order.
-    pub(crate) fn sum(&self, of: impl Fn(&V) -> usize) -> usize {
-        self.entries.iter().map(|(_, entry)| of(&entry.value)).sum()
+    /// The sum of a number of each record; sums do not depend on the order.
+    pub(crate) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
+        self.all.iter().map(|(_, record)| of(record)).sum()
     }
 }
 
-impl<'a, K: Hash + Ord, V> IntoIterator for &'a Records<K, V> {
-    type Item = (&'a K, &'a V);
+impl<'a, T: Record> IntoIterator for &'a Records<T> {
+    type Item = (&'a T::Key, &'a T);
     type IntoIter = vec::IntoIter<Self::Item>;
 
     /// Everything, sorted by key.
     fn into_iter(self) -> Self::IntoIter {
-        let entries = self.entries.iter();
-        let mut all: Vec<(&K, &V)> =
-            entries.map(|(_, entry)| (&entry.key, &entry.value)).collect();
+        let mut all: Vec<Self::Item> = self.all.iter().map(|(_, r)| (r.key(), r)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all.into_iter()
     }
@@ -242,11 +233,19 @@ mod tests {
     use alloc::collections::BTreeMap;
     use uuid::Uuid;
 
+    impl Record for (u64, u64) {
+        type Key = u64;
+
+        fn key(&self) -> &u64 {
+            &self.0
+        }
+    }
+
     /// DET-01: they do what an ordered map does, and show the same order whatever the seed.
     #[test]
     fn records_are_an_ordered_map() {
         for seed in 0..8 {
-            let mut records: Records<u64, u64> =
+            let mut records: Records<(u64, u64)> =
                 Records::new(Seed::drawn(Uuid::from_u128(seed.into())));
             let mut map = BTreeMap::new();
             let mut random: u64 = seed;
@@ -255,23 +254,23 @@ mod tests {
                 let key = (random >> 33) % 5_000;
                 assert_eq!(records.contains_key(&key), map.contains_key(&key));
                 if turn % 3 == 0 || map.contains_key(&key) {
-                    assert_eq!(records.remove(&key), map.remove(&key));
+                    assert_eq!(records.remove(&key).map(|(_, turn)| turn), map.remove(&key));
                 } else {
-                    let place = records.insert(key, turn);
-                    assert_eq!(records.at(place), (&key, &turn));
+                    let place = records.insert((key, turn));
+                    assert_eq!(records.at(place), &(key, turn));
                     map.insert(key, turn);
                 }
-                assert_eq!(records.get(&key), map.get(&key));
+                assert_eq!(records.get(&key).map(|(_, turn)| turn), map.get(&key));
                 assert_eq!(records.len(), map.len());
                 assert_eq!(records.near(&key).is_some(), !map.is_empty());
                 if let (Some(ours), Some(theirs)) = (records.get_mut(&key), map.get_mut(&key)) {
-                    *ours += 1;
+                    ours.1 += 1;
                     *theirs += 1;
                 }
             }
-            assert!(records.iter().eq(map.iter()) && records.keys().eq(map.keys()));
-            assert!(records.values().eq(map.values()));
-            assert_eq!(records.sum(|value| *value as usize) as u64, map.values().sum::<u64>());
+            assert!(records.keys().eq(map.keys()));
+            assert!(records.values().map(|(_, turn)| turn).eq(map.values()));
+            assert_eq!(records.sum(|(_, turn)| *turn as usize) as u64, map.values().sum::<u64>());
         }
     }
 }

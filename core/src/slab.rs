@@ -58,6 +58,7 @@ const NONE: u32 = u32::MAX;
 
 impl<T> Piece<T> {
     const fn new() -> Self {
+        const { assert!(size_of::<Cell<T>>() == size_of::<T>() || size_of::<T>() < 64) };
         Self { cells: Vec::new(), free: NONE, used: 0 }
     }
 }

@@ -66,12 +66,9 @@ const KIND_BITS: u32 = 4;
 
 /// An armed timer, as whoever armed it keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Armed {
-    pub(crate) at: Instant,
-    place: Number,
-}
+pub(crate) struct Armed(Number);
 
-/// The number of a place, from 1, so that an armed timer takes no more room than its time.
+/// The number of a place, from 1, so that an optional one takes no more room.
 type Number = NonZeroU32;
 
 /// An armed timer in the heap.
@@ -113,7 +110,6 @@ impl Timers {
             Some(armed) => {
                 let stands = self.find(*armed, timer);
                 self.heap[stands].at = at;
-                armed.at = at;
                 let stands = self.rise(stands);
                 self.sink(stands);
             }
@@ -122,7 +118,7 @@ impl Timers {
                 let place = self.take_place(Place { timer, at: stands as u32 });
                 self.heap.push(Due { at, rank: timer.rank(), place });
                 self.rise(stands);
-                *slot = Some(Armed { at, place });
+                *slot = Some(Armed(place));
             }
         }
     }
@@ -136,9 +132,14 @@ impl Timers {
 
     /// Where an armed timer stands in the heap.
     fn find(&self, armed: Armed, timer: Timer) -> usize {
-        let place = &self.places[armed.place.get() as usize - 1];
+        let place = &self.places[armed.0.get() as usize - 1];
         assert!(place.timer == timer, "an armed timer is in the table");
         place.at as usize
+    }
+
+    /// When an armed timer is due.
+    pub(crate) fn due(&self, armed: Armed) -> Instant {
+        self.heap[self.places[armed.0.get() as usize - 1].at as usize].at
     }
 
     fn take_place(&mut self, place: Place) -> Number {

@@ -3,7 +3,6 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{Waiter, Wish};
-use crate::job::{Job, JobState, Progress, Purpose};
+use crate::job::{Job, JobState, Purpose};
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given, Members, Params};
 use crate::tool::{TaskSupport, Tool};
@@ -345,8 +344,7 @@ impl Engine {
         let ttl = self.grant_ttl(&owner, ttl);
         let tool = admitted.tool.name.clone();
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
-        let task = self.tasks.insert(id, &owner, self.now, ttl, job, creator);
-        task.tool = tool;
+        self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
         self.store_creation(id);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier.
         self.reveal(reply, id, Form::Handle);
@@ -395,27 +393,11 @@ impl Engine {
                 JobState::Queued(admitted.arguments)
             }
         };
-        self.jobs.insert(
-            id,
-            Job {
-                tool: admitted.tool,
-                owner,
-                conn,
-                terms: admitted.terms,
-                purpose,
-                task,
-                state,
-                since: self.now.at,
-                progress: Progress {
-                    token: admitted.progress_token.map(|token| token.get().into()),
-                    ..Progress::default()
-                },
-                asks: BTreeMap::new(),
-                orphan_timer: None,
-                cancel: None,
-                timer: None,
-            },
-        );
+        let Admitted { tool, terms, progress_token, .. } = admitted;
+        let mut job =
+            Job::new(id, tool, owner, conn, terms, (purpose, task), state, self.now.at);
+        job.progress.tell(progress_token.map(|token| token.get().into()));
+        self.jobs.insert(job);
         id
     }
 }

@@ -36,8 +36,8 @@ impl Engine {
     fn when(&self, id: TaskId, form: Form) -> When {
         let Some(task) = self.tasks.get(id) else { return When::Now };
         let open = !task.status.is_terminal();
-        let elsewhere = matches!(task.outcome, RecordedOutcome::Stored { .. });
-        match (&task.disk, form) {
+        let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
+        match (&task.aside.disk, form) {
             (Disk::Creating(_) | Disk::Ending(..), _) => When::Later,
             (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
             (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
@@ -64,7 +64,7 @@ impl Engine {
         let (conn, request) = (reply.conn, reply.id.clone());
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.waiters.insert((conn, request));
+        task.aside.waiters.insert((conn, request));
         self.offer_inputs(id);
         self.load(id);
     }
@@ -74,7 +74,7 @@ impl Engine {
     pub(super) fn tell_waiters(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let mut waiting: Vec<(ConnId, RequestId, Form)> = Vec::new();
-        for (conn, request) in &task.waiters {
+        for (conn, request) in &task.aside.waiters {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
             if let Some(Work::Task(_, form)) = pending.map(|pending| &pending.work) {
                 waiting.push((*conn, request.clone(), *form));
@@ -87,7 +87,7 @@ impl Engine {
             }
             let reply = self.take_waiter(conn, &request);
             if let Some(task) = self.tasks.get_mut(id) {
-                task.waiters.remove(&(conn, request));
+                task.aside.forget_waiter(&(conn, request));
             }
             if let Some(reply) = reply {
                 self.reveal(reply, id, form);
@@ -129,14 +129,14 @@ impl Engine {
 
     /// Whether all that can be said of a task may be said.
     pub(super) fn is_settled(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| matches!(task.disk, Disk::Settled))
+        self.tasks.get(id).is_some_and(|task| matches!(task.aside.disk, Disk::Settled))
     }
 
     /// Requests that wait for the store.
     pub(super) fn held(&self) -> usize {
         let waits = |(_, task): (&TaskId, &crate::task::Task)| {
-            let held = !matches!(task.disk, Disk::Settled) || task.load.is_some();
-            if held { task.waiters.len() } else { 0 }
+            let held = !matches!(task.aside.disk, Disk::Settled) || task.aside.load.is_some();
+            if held { task.aside.waiters.len() } else { 0 }
         };
         self.tasks.iter().map(waits).sum()
     }
@@ -200,7 +200,7 @@ impl Engine {
 
     /// TSK-14
     fn show_outcome(&mut self, reply: Reply, id: TaskId) {
-        let outcome = match self.tasks.get(id).map(|task| &task.outcome) {
+        let outcome = match self.tasks.get(id).map(|task| task.outcome()) {
             Some(RecordedOutcome::Here(outcome)) => outcome.clone(),
             Some(RecordedOutcome::Open | RecordedOutcome::Stored { .. }) | None => {
                 Err(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))

@@ -17,7 +17,7 @@ use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given, Members, Params};
 use crate::suspicion::Suspicion;
-use crate::task::{Change, Task};
+use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 
@@ -177,7 +177,7 @@ impl Engine {
         if let Some(identity) = self.identity(conn).cloned() {
             if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
                 let (by, reason) = (identity.clone(), reason.clone());
-                job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
+                job.note_cancel(Cancel { by, conn, request: None, reason });
             }
             self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
         }
@@ -253,7 +253,8 @@ impl Engine {
 
     fn expire(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let Task { job, waiters, listeners, owner, tool, status, .. } = task;
+        let (Task { job, mut aside, tool, status, .. }, owner) = task;
+        let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
         self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
