@@ -3,6 +3,7 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::num::NonZeroU64;
 
 use uuid::Uuid;
@@ -201,7 +202,7 @@ impl fmt::Debug for RequestId {
 }
 
 /// A task: a random version 4 UUID, hyphenated on the wire (TSK-08).
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskId(Uuid);
 
 impl TaskId {
@@ -225,6 +226,13 @@ impl TaskId {
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0
+    }
+}
+
+impl Hash for TaskId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // At once, not byte by byte.
+        state.write_u128(u128::from_ne_bytes(*self.0.as_bytes()));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::tool::{Step, Tool};
 /// One piece of work.
 #[derive(Debug)]
 pub(crate) struct Job {
-    id: JobId,
+    pub(crate) id: JobId,
     pub(crate) tool: Arc<Tool>,
     /// Who asked for it.
     pub(crate) owner: Identity,
@@ -40,14 +40,14 @@ pub(crate) struct Job {
     pub(crate) asks: Rare<BTreeMap<AskId, Asked>>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
-    cancel: Wish,
+    pub(crate) cancel: Wish,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
 }
 
 /// Who wished a job to stop, first.
 #[derive(Debug, Default)]
-enum Wish {
+pub(crate) enum Wish {
     #[default]
     Nobody,
     /// Its owner, who said no more, on the connection it came from: by cancelling this request, or
@@ -69,35 +69,6 @@ impl Record for Job {
 }
 
 impl Job {
-    /// A job that was asked for just now.
-    pub(crate) fn new(
-        id: JobId,
-        tool: Arc<Tool>,
-        owner: Identity,
-        conn: ConnId,
-        terms: Terms,
-        (purpose, task): (Purpose, Option<TaskId>),
-        state: JobState,
-        since: Instant,
-    ) -> Self {
-        Self {
-            id,
-            tool,
-            owner,
-            conn,
-            terms,
-            task,
-            purpose,
-            state,
-            since,
-            progress: Rare::default(),
-            asks: Rare::default(),
-            orphan_timer: None,
-            cancel: Wish::Nobody,
-            timer: None,
-        }
-    }
-
     /// Notes who wishes it to stop, unless somebody did before.
     pub(crate) fn note_cancel(&mut self, cancel: Cancel) {
         if matches!(self.cancel, Wish::Nobody) {

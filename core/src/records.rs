@@ -56,24 +56,27 @@ impl<T: Record> Records<T> {
         ((hash >> 32) as usize % PARTS, hash as u32)
     }
 
-    fn place(&self, key: &T::Key) -> Option<Place> {
+    /// Where a record is, and the record.
+    #[inline]
+    fn find(&self, key: &T::Key) -> Option<(Place, &T)> {
         let (part, tag) = self.spot(key);
-        let part = &self.index[part];
-        let mark = part.find(tag, |place| self.all.get(place).key() == key)?;
-        part.marks[mark].place
+        let marks = self.index[part].marks_of(tag);
+        marks.map(|place| (place, self.all.get(place))).find(|(_, record)| record.key() == key)
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: &T::Key) -> Option<&T> {
-        Some(self.at(self.place(key)?))
+        self.find(key).map(|(_, record)| record)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
-        let place = self.place(key)?;
+        let (place, _) = self.find(key)?;
         Some(self.at_mut(place))
     }
 
     pub(crate) fn contains_key(&self, key: &T::Key) -> bool {
-        self.place(key).is_some()
+        self.find(key).is_some()
     }
 
     /// The record at a place, which is its own until it is taken out.
@@ -95,6 +98,7 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a record in. Its key must not be there.
+    #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Place {
         let (part, tag) = self.spot(record.key());
         let place = self.all.insert(record);
@@ -102,10 +106,11 @@ impl<T: Record> Records<T> {
         place
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, key: &T::Key) -> Option<T> {
+        let (place, _) = self.find(key)?;
         let (part, tag) = self.spot(key);
-        let mark = self.index[part].find(tag, |place| self.all.get(place).key() == key)?;
-        let place = self.index[part].remove(mark)?;
+        self.index[part].remove(Mark { tag, place: Some(place) });
         Some(self.all.remove(place))
     }
 
@@ -168,16 +173,20 @@ impl Part {
         (tag as usize).wrapping_add(steps) & self.marks.len().wrapping_sub(1)
     }
 
-    fn find(&self, tag: u32, is: impl Fn(Place) -> bool) -> Option<usize> {
+    /// The places that were put in with a tag, among which may be one of another record.
+    #[inline]
+    fn marks_of(&self, tag: u32) -> impl Iterator<Item = Place> {
         let mut at = self.step(tag, 0);
-        loop {
-            let mark = self.marks.get(at)?;
-            let place = mark.place?;
-            if mark.tag == tag && is(place) {
-                return Some(at);
+        core::iter::from_fn(move || {
+            loop {
+                let mark = self.marks.get(at)?;
+                let place = mark.place?;
+                at = (at + 1) & (self.marks.len() - 1);
+                if mark.tag == tag {
+                    return Some(place);
+                }
             }
-            at = (at + 1) & (self.marks.len() - 1);
-        }
+        })
     }
 
     fn near(&self, tag: u32) -> Option<Place> {
@@ -204,11 +213,14 @@ impl Part {
         self.marks[at] = mark;
     }
 
-    /// Frees a mark; those after it move up, so that nothing is left behind.
-    fn remove(&mut self, at: usize) -> Option<Place> {
-        let place = self.marks[at].place;
+    /// Takes a mark out, which is there; those after it move up, so that nothing is left behind.
+    fn remove(&mut self, mark: Mark) {
+        let mut at = self.step(mark.tag, 0);
+        while self.marks[at].place != mark.place {
+            at = (at + 1) & (self.marks.len() - 1);
+        }
         let last = self.marks.len() - 1;
-        let (mut hole, mut at) = (at, at);
+        let mut hole = at;
         loop {
             at = (at + 1) & last;
             let mark = self.marks[at];
@@ -223,7 +235,6 @@ impl Part {
         }
         self.marks[hole] = Mark::FREE;
         self.len -= 1;
-        place
     }
 }
 

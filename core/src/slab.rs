@@ -74,17 +74,15 @@ impl<T> Slab<T> {
         self.len
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Place {
         let number = self.piece_with_room();
         let piece = &mut self.pieces[number];
         let cell = match piece.cells.get_mut(piece.free as usize) {
             Some(cell) => {
-                let at = piece.free;
-                let Cell::Free(before) = core::mem::replace(cell, Cell::Used(value)) else {
-                    unreachable!("a free cell is free");
-                };
-                piece.free = before;
-                at as usize
+                let Cell::Free(before) = *cell else { unreachable!("a free cell is free") };
+                *cell = Cell::Used(value);
+                core::mem::replace(&mut piece.free, before) as usize
             }
             None => {
                 // The first piece grows as it is filled, since most slabs stay small.
@@ -113,7 +111,7 @@ impl<T> Slab<T> {
         }
         let number = self.pieces.len();
         self.pieces.push(Piece::new());
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             self.room.push(0);
         }
         self.first_room = number / 64;
@@ -121,6 +119,7 @@ impl<T> Slab<T> {
         number
     }
 
+    #[inline]
     pub(crate) fn get(&self, place: Place) -> &T {
         let (piece, cell) = place.split();
         match &self.pieces[piece].cells[cell] {
@@ -129,6 +128,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, place: Place) -> &mut T {
         let (piece, cell) = place.split();
         match &mut self.pieces[piece].cells[cell] {
@@ -137,11 +137,11 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, place: Place) -> T {
         let (number, at) = place.split();
         let piece = &mut self.pieces[number];
-        let Cell::Used(value) =
-            core::mem::replace(&mut piece.cells[at], Cell::Free(piece.free))
+        let Cell::Used(value) = core::mem::replace(&mut piece.cells[at], Cell::Free(piece.free))
         else {
             unreachable!("a place is kept by who uses it");
         };

@@ -136,8 +136,7 @@ mod tests {
     #[test]
     fn a_table_is_an_ordered_map() {
         for seed in 0..8 {
-            let mut table: Table<u64, u64> =
-                Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
+            let mut table: Table<u64, u64> = Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
             let mut map = BTreeMap::new();
             let mut key: u64 = seed;
             for turn in 0..20_000 {

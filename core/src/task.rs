@@ -16,10 +16,10 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::journal::{Disk, Told};
 use crate::limits::Limits;
-pub use crate::status::{Change, Status};
 use crate::rare::{Nothing, Rare};
 use crate::records::{Record, Records};
 use crate::slab::{Place, Slab};
+pub use crate::status::{Change, Status};
 use crate::table::Seed;
 use crate::time::{Instant, Now, Wall};
 use crate::timer::Armed;
@@ -179,11 +179,9 @@ impl Task {
     /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
     pub(crate) fn view(&self) -> View<'_> {
         match &self.aside.disk {
-            Disk::Settled | Disk::Creating(_) => View {
-                status: self.status,
-                status_message: self.message(),
-                updated: self.updated,
-            },
+            Disk::Settled | Disk::Creating(_) => {
+                View { status: self.status, status_message: self.message(), updated: self.updated }
+            }
             Disk::Ending(_, before) | Disk::Owed(before) => View {
                 status: before.status,
                 status_message: before.queued.then_some(QUEUED),
@@ -340,9 +338,8 @@ impl Tasks {
             updated: record.updated.max(record.created),
             ttl: nanos(record.ttl),
             next_poll: Instant::ZERO,
-            end: ended.then(|| {
-                Box::new(End { message: record.status_message, outcome: record.outcome })
-            }),
+            end: ended
+                .then(|| Box::new(End { message: record.status_message, outcome: record.outcome })),
             position,
             created_at: now.at,
             tool: record.tool,
@@ -355,7 +352,7 @@ impl Tasks {
 
     /// Takes a task in, and lists and counts it.
     fn put(&mut self, task: Task) -> &mut Task {
-        assert!(!self.contains(task.id), "a task id is given once");
+        debug_assert!(!self.contains(task.id), "a task id is given once");
         let (owner, position, bytes) = (task.owner, task.position, task.outcome().bytes());
         let live = !task.status.is_terminal();
         self.counts[task.counted as usize] += 1;
@@ -513,7 +510,10 @@ impl Tasks {
             let ordered = |(at, place): (&u64, &Place)| self.by_id.at(*place).position == *at;
             assert!(owner.order.iter().all(ordered), "what is listed exists (TSK-21)");
             assert_eq!(tasks().filter(|t| !t.status.is_terminal()).count(), owner.live);
-            assert_eq!(tasks().map(|task| task.outcome().bytes()).sum::<usize>(), owner.stored_bytes);
+            assert_eq!(
+                tasks().map(|task| task.outcome().bytes()).sum::<usize>(),
+                owner.stored_bytes
+            );
             listed += owner.order.len();
         }
         assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
@@ -526,7 +526,10 @@ impl Tasks {
                 !task.outcome().is_open(),
                 "{id}: an end, an outcome"
             );
-            assert!(task.timer.is_some() || task.is_being_created(), "{id} will be deleted one day");
+            assert!(
+                task.timer.is_some() || task.is_being_created(),
+                "{id} will be deleted one day"
+            );
         }
     }
 }

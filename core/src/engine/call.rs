@@ -19,9 +19,10 @@ use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{Waiter, Wish};
-use crate::job::{Job, JobState, Purpose};
+use crate::job::{self, Job, JobState, Purpose};
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given, Members, Params};
+use crate::rare::Rare;
 use crate::tool::{TaskSupport, Tool};
 
 #[derive(Deserialize)]
@@ -393,10 +394,23 @@ impl Engine {
                 JobState::Queued(admitted.arguments)
             }
         };
-        let Admitted { tool, terms, progress_token, .. } = admitted;
-        let mut job =
-            Job::new(id, tool, owner, conn, terms, (purpose, task), state, self.now.at);
-        job.progress.tell(progress_token.map(|token| token.get().into()));
+        let mut job = Job {
+            id,
+            tool: admitted.tool,
+            owner,
+            conn,
+            terms: admitted.terms,
+            purpose,
+            task,
+            state,
+            since: self.now.at,
+            progress: Rare::default(),
+            asks: Rare::default(),
+            orphan_timer: None,
+            cancel: job::Wish::Nobody,
+            timer: None,
+        };
+        job.progress.tell(admitted.progress_token.map(|token| token.get().into()));
         self.jobs.insert(job);
         id
     }

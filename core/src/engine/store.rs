@@ -280,7 +280,8 @@ impl Engine {
         let bytes = task.outcome().bytes();
         let large = bytes > max && matches!(task.outcome(), RecordedOutcome::Here(_));
         let stored = self.journal.is_on() && matches!(task.aside.disk, Disk::Settled);
-        if !large || !stored || !task.aside.waiters.is_empty() || self.somebody_is_behind(id, task) {
+        if !large || !stored || !task.aside.waiters.is_empty() || self.somebody_is_behind(id, task)
+        {
             return;
         }
         if let Some(task) = self.tasks.get_mut(id) {
@@ -409,7 +410,8 @@ pub(super) fn check(engine: &Engine) {
     }
     assert_eq!(creating, journal.creating, "creations are counted");
     for id in &journal.owed {
-        let owed = engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));
+        let owed =
+            engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));
         assert!(owed && journal.trouble.is_some(), "{id} is owed to a store that works");
     }
     match journal.trouble.as_ref().map(|trouble| trouble.phase) {

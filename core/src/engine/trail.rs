@@ -22,7 +22,8 @@ impl Engine {
     /// A task has ended, and will not be undone.
     pub(super) fn note_end(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        let (identity, tool, status) = (self.tasks.owner(task).clone(), task.tool.clone(), task.status);
+        let (identity, tool, status) =
+            (self.tasks.owner(task).clone(), task.tool.clone(), task.status);
         self.note(Note::TaskEnded { identity, task: id, tool, status });
     }
 
