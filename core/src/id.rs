@@ -3,7 +3,6 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use core::fmt;
-use core::hash::{Hash, Hasher};
 use core::num::NonZeroU64;
 
 use uuid::Uuid;
@@ -202,7 +201,7 @@ impl fmt::Debug for RequestId {
 }
 
 /// A task: a random version 4 UUID, hyphenated on the wire (TSK-08).
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(Uuid);
 
 impl TaskId {
@@ -226,13 +225,6 @@ impl TaskId {
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0
-    }
-}
-
-impl Hash for TaskId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // At once, not byte by byte.
-        state.write_u128(u128::from_ne_bytes(*self.0.as_bytes()));
     }
 }
 
@@ -264,11 +256,6 @@ impl RequestState {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         TaskId::parse(text).map(|id| Self(id.uuid()))
-    }
-
-    /// The UUID inside.
-    pub(crate) const fn uuid(self) -> Uuid {
-        self.0
     }
 }
 

@@ -10,10 +10,10 @@
 use alloc::boxed::Box;
 use alloc::vec::{self, Vec};
 use core::array;
-use core::hash::Hash;
 
+use crate::id::{JobId, TaskId};
 use crate::slab::{Place, Slab};
-use crate::table::{Seed, hash};
+use crate::table::Seed;
 
 /// Parts of an index.
 const PARTS: usize = 64;
@@ -24,9 +24,28 @@ const NEAR: usize = 8;
 
 /// What knows its own key.
 pub(crate) trait Record {
-    type Key: Hash + Ord;
+    type Key: Number;
 
     fn key(&self) -> &Self::Key;
+}
+
+/// A key that is a number.
+pub(crate) trait Number: Ord {
+    fn number(&self) -> u128;
+}
+
+impl Number for JobId {
+    #[inline]
+    fn number(&self) -> u128 {
+        self.get().into()
+    }
+}
+
+impl Number for TaskId {
+    #[inline]
+    fn number(&self) -> u128 {
+        u128::from_ne_bytes(*self.uuid().as_bytes())
+    }
 }
 
 /// Records by key.
@@ -51,8 +70,9 @@ impl<T: Record> Records<T> {
     }
 
     /// The part of the index and the tag of a key.
+    #[inline]
     fn spot(&self, key: &T::Key) -> (usize, u32) {
-        let hash = hash(self.seed, key);
+        let hash = self.seed.hash(key.number());
         ((hash >> 32) as usize % PARTS, hash as u32)
     }
 
@@ -60,8 +80,20 @@ impl<T: Record> Records<T> {
     #[inline]
     fn find(&self, key: &T::Key) -> Option<(Place, &T)> {
         let (part, tag) = self.spot(key);
-        let marks = self.index[part].marks_of(tag);
-        marks.map(|place| (place, self.all.get(place))).find(|(_, record)| record.key() == key)
+        let marks = &self.index[part].marks;
+        let last = marks.len().wrapping_sub(1);
+        let mut at = tag as usize & last;
+        loop {
+            let mark = marks.get(at)?;
+            let place = mark.place?;
+            if mark.tag == tag {
+                let record = self.all.get(place);
+                if record.key() == key {
+                    return Some((place, record));
+                }
+            }
+            at = (at + 1) & last;
+        }
     }
 
     #[inline]
@@ -173,22 +205,6 @@ impl Part {
         (tag as usize).wrapping_add(steps) & self.marks.len().wrapping_sub(1)
     }
 
-    /// The places that were put in with a tag, among which may be one of another record.
-    #[inline]
-    fn marks_of(&self, tag: u32) -> impl Iterator<Item = Place> {
-        let mut at = self.step(tag, 0);
-        core::iter::from_fn(move || {
-            loop {
-                let mark = self.marks.get(at)?;
-                let place = mark.place?;
-                at = (at + 1) & (self.marks.len() - 1);
-                if mark.tag == tag {
-                    return Some(place);
-                }
-            }
-        })
-    }
-
     fn near(&self, tag: u32) -> Option<Place> {
         let marks = self.marks.len().min(NEAR);
         (0..marks).find_map(|steps| self.marks[self.step(tag, steps)].place)
@@ -243,6 +259,12 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
     use uuid::Uuid;
+
+    impl Number for u64 {
+        fn number(&self) -> u128 {
+            (*self).into()
+        }
+    }
 
     impl Record for (u64, u64) {
         type Key = u64;

@@ -13,6 +13,9 @@ use hashbrown::hash_table::Entry;
 use siphasher::sip::SipHasher24;
 use uuid::Uuid;
 
+/// Bits without a pattern: those of pi.
+const MIX: u64 = 0x243f_6a88_85a3_08d3;
+
 /// What the hashes of an engine depend on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seed(u64);
@@ -24,6 +27,14 @@ impl Seed {
         let mut hasher = SipHasher24::new_with_key(&uuid.into_bytes());
         hasher.write(b"tables");
         Self(hasher.finish())
+    }
+
+    /// The hash of a number: both halves of it with the seed, multiplied and folded.
+    #[inline]
+    pub(crate) const fn hash(self, number: u128) -> u64 {
+        let (low, high) = (number as u64, (number >> 64) as u64);
+        let product = (low ^ self.0) as u128 * (high ^ self.0.rotate_left(32) ^ MIX) as u128;
+        product as u64 ^ (product >> 64) as u64
     }
 }
 
@@ -123,7 +134,7 @@ impl<'a, K: Hash + Ord, V> IntoIterator for &'a Table<K, V> {
     }
 }
 
-pub(crate) fn hash<K: Hash>(seed: Seed, key: &K) -> u64 {
+fn hash<K: Hash>(seed: Seed, key: &K) -> u64 {
     FixedState::with_seed(seed.0).hash_one(key)
 }
 
