@@ -163,6 +163,11 @@ impl Task {
         matches!(self.aside.disk, Disk::Creating(_))
     }
 
+    /// Whether all that is to be on disk of it is there.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.aside.disk, Disk::Settled)
+    }
+
     /// What came of it.
     pub(crate) fn outcome(&self) -> &RecordedOutcome {
         self.end.as_ref().map_or(&RecordedOutcome::Open, |end| &end.outcome)
@@ -425,7 +430,8 @@ impl Tasks {
         self.get(id)
     }
 
-    /// Ends a task; how it was before, or nothing when it had ended already (TSK-10, TSK-26).
+    /// Ends a task; the task and how it was before, or nothing when it had ended already (TSK-10,
+    /// TSK-26).
     pub(crate) fn end(
         &mut self,
         id: TaskId,
@@ -433,7 +439,7 @@ impl Tasks {
         wall: Wall,
         message: Option<Box<str>>,
         outcome: TaskOutcome,
-    ) -> Option<Told> {
+    ) -> Option<(&mut Task, Told)> {
         let task = self.by_id.get_mut(&id)?;
         let status = task.status.after(change)?;
         assert!(status.is_terminal(), "only an end has an outcome");
@@ -446,7 +452,7 @@ impl Tasks {
         owner.live -= 1;
         owner.stored_bytes += outcome.bytes();
         task.end = Some(Box::new(End { message, outcome }));
-        Some(before)
+        Some((task, before))
     }
 
     /// Deletes a task; gives it back with whose it was.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::answer::ResultType;
 use super::{Engine, extension, store};
+use crate::action::Note;
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
@@ -13,6 +14,7 @@ use crate::id::{ConnId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, write_with_meta};
+use crate::task::Task;
 use crate::write::Writer;
 
 /// When something may be said of a task.
@@ -117,10 +119,12 @@ impl Engine {
 
     /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
     pub(super) fn publish_end(&mut self, id: TaskId) {
-        if self.is_settled(id) {
-            self.tasks.recount(id);
-            self.note_end(id);
-            let creator = self.tasks.get(id).and_then(|task| task.creator);
+        self.tasks.recount(id);
+        if let Some(task) = self.tasks.get(id).filter(|task| task.is_settled()) {
+            let creator = task.creator;
+            let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
+            let status = task.status;
+            self.note(Note::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
         }
         self.tell_waiters(id);
@@ -129,13 +133,13 @@ impl Engine {
 
     /// Whether all that can be said of a task may be said.
     pub(super) fn is_settled(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| matches!(task.aside.disk, Disk::Settled))
+        self.tasks.get(id).is_some_and(Task::is_settled)
     }
 
     /// Requests that wait for the store.
     pub(super) fn held(&self) -> usize {
-        let waits = |(_, task): (&TaskId, &crate::task::Task)| {
-            let held = !matches!(task.aside.disk, Disk::Settled) || task.aside.load.is_some();
+        let waits = |(_, task): (&TaskId, &Task)| {
+            let held = !task.is_settled() || task.aside.load.is_some();
             if held { task.aside.waiters.len() } else { 0 }
         };
         self.tasks.iter().map(waits).sum()

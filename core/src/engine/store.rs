@@ -275,12 +275,17 @@ impl Engine {
     /// Gives up the copy of a large result that is in the store as well, unless somebody is still
     /// to be told it: who waits, or listens and reads slowly.
     pub(super) fn drop_copy(&mut self, id: TaskId) {
+        if !self.journal.is_on() {
+            return;
+        }
         let max = self.settings.limits.resident_result_bytes;
         let Some(task) = self.tasks.get(id) else { return };
         let bytes = task.outcome().bytes();
         let large = bytes > max && matches!(task.outcome(), RecordedOutcome::Here(_));
-        let stored = self.journal.is_on() && matches!(task.aside.disk, Disk::Settled);
-        if !large || !stored || !task.aside.waiters.is_empty() || self.somebody_is_behind(id, task)
+        if !large
+            || !task.is_settled()
+            || !task.aside.waiters.is_empty()
+            || self.somebody_is_behind(id, task)
         {
             return;
         }

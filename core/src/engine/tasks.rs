@@ -201,13 +201,12 @@ impl Engine {
         message: Option<Box<str>>,
         outcome: TaskOutcome,
     ) {
-        let Some(before) = self.tasks.end(id, change, self.now.wall, message, outcome) else {
+        let ended = self.tasks.end(id, change, self.now.wall, message, outcome);
+        let Some((task, before)) = ended else {
             self.counters.late_reports += 1;
             return;
         };
-        if let Some(task) = self.tasks.get_mut(id)
-            && task.overdue
-        {
+        if task.overdue {
             // TSK-35: it was let finish, and its result is kept for those who waited for it.
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);

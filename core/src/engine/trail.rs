@@ -19,14 +19,6 @@ impl Engine {
         self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 
-    /// A task has ended, and will not be undone.
-    pub(super) fn note_end(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(id) else { return };
-        let (identity, tool, status) =
-            (self.tasks.owner(task).clone(), task.tool.clone(), task.status);
-        self.note(Note::TaskEnded { identity, task: id, tool, status });
-    }
-
     /// What came of a task is about to be handed out, if anything has come of it.
     pub(super) fn note_retrieval(&mut self, conn: ConnId, id: TaskId, method: &'static str) {
         let Some(identity) = self.identity(conn).cloned() else { return };
