@@ -152,9 +152,9 @@ impl Task {
 
     /// Its `statusMessage` (TSK-09, TSK-43).
     pub(crate) fn message(&self) -> Option<&str> {
-        match &self.end {
-            None => self.queued.then_some(QUEUED),
-            Some(end) => end.message.as_deref(),
+        match self.status.is_terminal() {
+            false => self.queued.then_some(QUEUED),
+            true => self.end.as_ref()?.message.as_deref(),
         }
     }
 
@@ -170,7 +170,8 @@ impl Task {
 
     /// What came of it.
     pub(crate) fn outcome(&self) -> &RecordedOutcome {
-        self.end.as_ref().map_or(&RecordedOutcome::Open, |end| &end.outcome)
+        let end = self.end.as_ref().filter(|_| self.status.is_terminal());
+        end.map_or(&RecordedOutcome::Open, |end| &end.outcome)
     }
 
     /// Keeps what came of it in another form, and gives back the one before.
