@@ -7,9 +7,11 @@
 //! with, and would switch on features of it that the daemon does not have.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
+#![allow(clippy::disallowed_types, reason = "nobody walks the table that is measured")]
 
 mod driver;
 
+use std::collections::HashMap;
 use std::env;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -41,6 +43,7 @@ fn main() {
         show("call and cancel", crowd, || _ = black_box(calls.cancelled_call()));
     }
     for crowd in TASKS {
+        look_up(crowd);
         tasks_beside(crowd);
         expire(crowd);
     }
@@ -66,10 +69,22 @@ fn tasks_beside(crowd: usize) {
     // which hardly anything is in the cache when its turn comes.
     for (name, asked) in [("tasks/get of 1,000", 1_000), ("tasks/get of all", crowd)] {
         let mut turn = 0;
-        show(name, crowd, || {
-            turn = (turn + 7_919) % asked;
-            _ = black_box(driver.get_task(turn * (crowd / asked)));
-        });
+        let mut quickest = Duration::MAX;
+        for _ in 0..RUNS {
+            // What the peer writes is not fetched from a list of a million ids while time is taken.
+            let ids: Vec<_> = (0..TIMES)
+                .map(|_| {
+                    turn = (turn + 7_919) % asked;
+                    driver.tasks[turn * (crowd / asked)]
+                })
+                .collect();
+            let start = Instant::now();
+            ids.iter().for_each(|id| _ = black_box(driver.get_named_task(*id)));
+            quickest = quickest.min(start.elapsed());
+        }
+        let each = quickest.as_nanos() / TIMES as u128;
+        let takes = measure(|| _ = black_box(driver.get_task(turn))).count_total;
+        println!("{name:26} {crowd:>9} {each:>12} {takes:>12}");
     }
     show("tasks/list, page 1", crowd, || _ = black_box(driver.list_tasks()));
     if crowd > 1_000 * 100 {
@@ -99,6 +114,31 @@ fn cancel(driver: &mut Driver, crowd: usize) {
     }
     let each = quickest.as_nanos() / TIMES as u128;
     println!("{:26} {crowd:>9} {each:>12}", "tasks/cancel");
+}
+
+/// What it takes at least to find one of so many: a hash table that says where a record of 128
+/// bytes is, and a number out of that record; each of all in turn.
+fn look_up(crowd: usize) {
+    let key = |which: usize| {
+        let number = (which as u64 + 1).wrapping_mul(6_364_136_223_846_793_005);
+        u128::from(number) << 64 | u128::from(number.rotate_left(29))
+    };
+    let places: HashMap<u128, usize> = (0..crowd).map(|which| (key(which), which)).collect();
+    let mut records = vec![[1_u64; 16]; crowd];
+    let (mut turn, mut quickest) = (0, Duration::MAX);
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            turn = (turn + 7_919) % crowd;
+            // The next is looked up when this one is known, as by who waits for an answer.
+            let record = &mut records[places[&black_box(key(turn))]];
+            record[3] += 1;
+            turn += black_box(record[8] as usize) - 1;
+        }
+        quickest = quickest.min(start.elapsed());
+    }
+    let each = quickest.as_nanos() / TIMES as u128;
+    println!("{:26} {crowd:>9} {each:>12}", "a look-up alone, of all");
 }
 
 fn show(name: &str, crowd: usize, mut thing: impl FnMut()) {

@@ -53,9 +53,10 @@ use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::queue::Queue;
 use crate::rate::Rates;
+use crate::records::Records;
 use crate::settings::Settings;
 use crate::suspicion::Watch;
-use crate::table::{self, Seed, Table};
+use crate::table::{Seed, Table};
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Armed, Timer, Timers};
@@ -70,7 +71,7 @@ pub struct Engine {
     /// What the hashes of its tables depend on.
     seed: Seed,
     connections: Table<ConnId, Box<Connection>>,
-    jobs: Table<JobId, Box<Job>, { table::LARGE }>,
+    jobs: Records<Job>,
     /// Jobs that wait for their turn.
     queue: Queue,
     /// Calls by the key their requestor gave them.
@@ -147,7 +148,7 @@ impl Engine {
             out: Vec::new(),
             seed,
             connections: Table::new(seed),
-            jobs: Table::new(seed),
+            jobs: Records::new(seed),
             queue: Queue::default(),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),

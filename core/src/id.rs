@@ -3,31 +3,34 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use core::fmt;
+use core::num::NonZeroU64;
 
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 /// A connection. Given by the host, never used twice in the life of an engine.
+///
+/// Kept as one more, so that an optional one takes no more room; nobody counts to the last number.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(u64);
+pub struct ConnId(NonZeroU64);
 
 impl ConnId {
     /// The connection the host calls `number`.
     #[must_use]
     pub const fn new(number: u64) -> Self {
-        Self(number)
+        Self(NonZeroU64::MIN.saturating_add(number))
     }
 
     /// The number the host gave.
     #[must_use]
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 }
 
 impl fmt::Debug for ConnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "c{}", self.0)
+        write!(f, "c{}", self.get())
     }
 }
 
@@ -40,25 +43,25 @@ impl fmt::Display for ConnId {
 /// A piece of work the host runs. Counted by the engine, never used twice, so that a reused or
 /// cancelled request id can never reach the wrong work.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(u64);
+pub struct JobId(NonZeroU64);
 
 impl JobId {
     /// The job with this number.
     #[must_use]
     pub const fn new(number: u64) -> Self {
-        Self(number)
+        Self(NonZeroU64::MIN.saturating_add(number))
     }
 
     /// The job's number.
     #[must_use]
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 }
 
 impl fmt::Debug for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "j{}", self.0)
+        write!(f, "j{}", self.get())
     }
 }
 
@@ -253,11 +256,6 @@ impl RequestState {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         TaskId::parse(text).map(|id| Self(id.uuid()))
-    }
-
-    /// The UUID inside.
-    pub(crate) const fn uuid(self) -> Uuid {
-        self.0
     }
 }
 

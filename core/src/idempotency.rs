@@ -19,12 +19,6 @@ pub(crate) const KEY_BYTES_MAX: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyedId(u64);
 
-impl KeyedId {
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
-}
-
 /// What a call asks for: the same key must not mean another thing.
 #[derive(Debug)]
 pub(crate) struct Wish {

@@ -10,7 +10,9 @@ use crate::action::{Cancel, Why};
 use crate::call::{Ask, Asked};
 use crate::claim::Terms;
 use crate::event::Identity;
-use crate::id::{AskId, ConnId, RequestId, RequestState, TaskId};
+use crate::id::{AskId, ConnId, JobId, RequestId, RequestState, TaskId};
+use crate::rare::{Nothing, Rare};
+use crate::records::Record;
 use crate::time::Instant;
 use crate::timer::Armed;
 use crate::tool::{Step, Tool};
@@ -18,6 +20,7 @@ use crate::tool::{Step, Tool};
 /// One piece of work.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub(crate) id: JobId,
     pub(crate) tool: Arc<Tool>,
     /// Who asked for it.
     pub(crate) owner: Identity,
@@ -32,18 +35,68 @@ pub(crate) struct Job {
     pub(crate) state: JobState,
     /// When it was asked for.
     pub(crate) since: Instant,
-    pub(crate) progress: Progress,
+    pub(crate) progress: Rare<Progress>,
     /// What it asked a peer and has not been told the answer of.
-    pub(crate) asks: BTreeMap<AskId, Asked>,
+    pub(crate) asks: Rare<BTreeMap<AskId, Asked>>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
-    /// Who wished it to stop, first.
-    pub(crate) cancel: Option<Cancel>,
+    pub(crate) cancel: Wish,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
 }
 
+/// Who wished a job to stop, first.
+#[derive(Debug, Default)]
+pub(crate) enum Wish {
+    #[default]
+    Nobody,
+    /// Its owner, who said no more, on the connection it came from: by cancelling this request, or
+    /// its task.
+    Owner(Option<RequestId>),
+    /// Somebody else, or for a reason.
+    Said(Box<Cancel>),
+}
+
+/// A million of them may be there.
+const _: () = assert!(size_of::<Job>() <= 200);
+
+impl Record for Job {
+    type Key = JobId;
+
+    fn key(&self) -> &JobId {
+        &self.id
+    }
+}
+
 impl Job {
+    /// Notes who wishes it to stop, unless somebody did before.
+    pub(crate) fn note_cancel(&mut self, cancel: Cancel) {
+        if matches!(self.cancel, Wish::Nobody) {
+            let own = cancel.reason.is_none() && cancel.conn == self.conn;
+            self.cancel = match own && cancel.by == self.owner {
+                true => Wish::Owner(cancel.request),
+                false => Wish::Said(Box::new(cancel)),
+            };
+        }
+    }
+
+    /// Whoever wished it to stop did so for another request than it works for now.
+    pub(crate) fn forget_cancel(&mut self) {
+        self.cancel = Wish::Nobody;
+    }
+
+    /// Who wished it to stop, first.
+    pub(crate) fn cancel(&self) -> Option<Cancel> {
+        let (by, conn) = (self.owner.clone(), self.conn);
+        match &self.cancel {
+            Wish::Nobody => None,
+            Wish::Owner(request) => {
+                Some(Cancel { by, conn, request: request.clone(), reason: None })
+            }
+            Wish::Said(cancel) => Some(Cancel::clone(cancel)),
+        }
+    }
+
     /// What it asks and may be answered by whoever looks: not what was sent to its own peer alone.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &Ask)> {
         self.asks.iter().filter_map(|(ask, asked)| match asked {
@@ -103,44 +156,52 @@ pub(crate) enum JobState {
     },
 }
 
-/// What becomes of what a job tells of its progress.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// The requestor's token as JSON, if it wants to know.
-    pub(crate) token: Option<Box<str>>,
-    /// What was told; most jobs tell nothing.
-    pub(crate) told: Option<Box<Told>>,
-}
+impl Nothing for BTreeMap<AskId, Asked> {
+    const NOTHING: &'static Self = &Self::new();
 
-impl Progress {
-    /// The latest value held back because the peer does not read.
-    pub(crate) fn held(&self) -> Option<&Value> {
-        self.told.as_ref()?.held.as_ref()
-    }
-
-    pub(crate) fn forget_held(&mut self) {
-        if let Some(told) = &mut self.told {
-            told.held = None;
-        }
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
     }
 }
 
 /// How far a job is, where the end is, what it is doing.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 
-/// What a job has told of its progress.
+/// What a job has told of its progress, and what becomes of it.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Progress {
+    /// The requestor's token as JSON, if it wants to know.
+    pub(crate) token: Option<Box<str>>,
     /// The latest of all, for views.
     pub(crate) latest: Option<Value>,
     /// The last value passed on; the next must be larger (TSK-33).
     pub(crate) last: Option<f64>,
-    /// See [`Progress::held`].
-    held: Option<Value>,
+    /// The latest value held back because the peer does not read.
+    pub(crate) held: Option<Value>,
 }
 
-impl Told {
-    pub(crate) fn hold(&mut self, value: Value) {
-        self.held = Some(value);
+impl Nothing for Progress {
+    const NOTHING: &'static Self = &Self { token: None, latest: None, last: None, held: None };
+
+    fn is_nothing(&self) -> bool {
+        self.token.is_none() && self.latest.is_none()
+    }
+}
+
+impl Rare<Progress> {
+    /// Whom it works for now wants to be told by this token, if at all.
+    pub(crate) fn tell(&mut self, token: Option<Box<str>>) {
+        match (token, self.some()) {
+            (None, None) => {}
+            (token, Some(progress)) => progress.token = token,
+            (token, None) => self.token = token,
+        }
+    }
+
+    /// What was held back is told, or nobody's to be told any more.
+    pub(crate) fn forget_held(&mut self) {
+        if let Some(progress) = self.some() {
+            progress.held = None;
+        }
     }
 }

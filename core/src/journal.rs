@@ -1,7 +1,6 @@
 //! The engine's side of the store: which writes are on their way, and what the store is still owed
 //! (DUR-01).
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::durable::{LoadId, Seq, Unstored};
@@ -17,7 +16,8 @@ pub(crate) const TRY_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) status: Status,
-    pub(crate) status_message: Option<Box<str>>,
+    /// Whether it waited for its turn (TSK-09).
+    pub(crate) queued: bool,
     pub(crate) updated: Wall,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum Disk {
     /// Its creation is on its way. Nobody may know of it yet.
     Creating(Seq),
     /// Its end is on its way.
-    Ending(Seq, Box<Told>),
+    Ending(Seq, Told),
     /// The store did not take its end, and will be told again.
-    Owed(Box<Told>),
+    Owed(Told),
 }
 
 impl Disk {

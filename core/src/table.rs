@@ -4,7 +4,6 @@
 //! Nothing sees the order of the hashes: whoever walks a table gets it sorted by key (DET-01).
 
 use alloc::vec::{self, Vec};
-use core::array;
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::mem;
 
@@ -13,6 +12,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use siphasher::sip::SipHasher24;
 use uuid::Uuid;
+
+/// Bits without a pattern: those of pi.
+const MIX: u64 = 0x243f_6a88_85a3_08d3;
 
 /// What the hashes of an engine depend on.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,45 +28,46 @@ impl Seed {
         hasher.write(b"tables");
         Self(hasher.finish())
     }
+
+    /// The hash of a number: both halves of it with the seed, multiplied and folded.
+    #[inline]
+    pub(crate) const fn hash(self, number: u128) -> u64 {
+        let (low, high) = (number as u64, (number >> 64) as u64);
+        let product = (low ^ self.0) as u128 * (high ^ self.0.rotate_left(32) ^ MIX) as u128;
+        product as u64 ^ (product >> 64) as u64
+    }
 }
 
-/// Parts of a table that may have a million entries.
-pub(crate) const LARGE: usize = 64;
-
-/// Places that [`Table::near`] looks at before it looks elsewhere.
-const NEAR: usize = 8;
-
-/// Values by key. One that grows large is made of many `PARTS`: a part is moved as a whole when it
-/// is full, and nobody may have to wait for a million entries to be moved.
+/// Values by key. Moved as a whole when it is full: what may have a million entries is in
+/// [`Records`](crate::records::Records).
 #[derive(Debug)]
-pub(crate) struct Table<K, V, const PARTS: usize = 1> {
-    parts: [HashTable<(K, V)>; PARTS],
+pub(crate) struct Table<K, V> {
+    entries: HashTable<(K, V)>,
     seed: Seed,
-    len: usize,
 }
 
-impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
+impl<K: Hash + Ord, V> Table<K, V> {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self { parts: array::from_fn(|_| HashTable::new()), seed, len: 0 }
+        Self { entries: HashTable::new(), seed }
     }
 
-    pub(crate) const fn len(&self) -> usize {
-        self.len
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len == 0
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let hash = hash(self.seed, key);
-        let (_, value) = self.parts[part::<PARTS>(hash)].find(hash, |(k, _)| k == key)?;
+        let (_, value) = self.entries.find(hash, |(k, _)| k == key)?;
         Some(value)
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let hash = hash(self.seed, key);
-        let (_, value) = self.parts[part::<PARTS>(hash)].find_mut(hash, |(k, _)| k == key)?;
+        let (_, value) = self.entries.find_mut(hash, |(k, _)| k == key)?;
         Some(value)
     }
 
@@ -72,28 +75,14 @@ impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
         self.get(key).is_some()
     }
 
-    /// Some value, if there is any, from about where the one of this key would be.
-    pub(crate) fn near(&self, key: &K) -> Option<&V> {
-        let hash = hash(self.seed, key);
-        let (before, from) = self.parts.split_at(part::<PARTS>(hash));
-        from.iter().chain(before).filter(|part| !part.is_empty()).find_map(|part| {
-            let places = part.num_buckets();
-            let place = |step| (hash as usize).wrapping_add(step) % places;
-            let (_, value) = (0..places.min(NEAR)).find_map(|step| part.get_bucket(place(step)))?;
-            Some(value)
-        })
-    }
-
     /// Puts a value in; gives back the one that was there with that key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let seed = self.seed;
         let hash = hash(seed, &key);
-        let part = &mut self.parts[part::<PARTS>(hash)];
-        match part.entry(hash, |(k, _)| *k == key, |(k, _)| self::hash(seed, k)) {
+        match self.entries.entry(hash, |(k, _)| *k == key, |(k, _)| self::hash(seed, k)) {
             Entry::Occupied(mut entry) => Some(mem::replace(&mut entry.get_mut().1, value)),
             Entry::Vacant(entry) => {
                 entry.insert((key, value));
-                self.len += 1;
                 None
             }
         }
@@ -101,9 +90,7 @@ impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let hash = hash(self.seed, key);
-        let part = &mut self.parts[part::<PARTS>(hash)];
-        let ((_, value), _) = part.find_entry(hash, |(k, _)| k == key).ok()?.remove();
-        self.len -= 1;
+        let ((_, value), _) = self.entries.find_entry(hash, |(k, _)| k == key).ok()?.remove();
         Some(value)
     }
 
@@ -124,26 +111,24 @@ impl<K: Hash + Ord, V, const PARTS: usize> Table<K, V, PARTS> {
 
     /// The sum of a number of each value; sums do not depend on the order.
     pub(crate) fn sum(&self, of: impl Fn(&V) -> usize) -> usize {
-        self.parts.iter().flatten().map(|(_, value)| of(value)).sum()
+        self.entries.iter().map(|(_, value)| of(value)).sum()
     }
 
     /// Takes everything out, sorted by key.
     pub(crate) fn take(&mut self) -> Vec<(K, V)> {
-        let mut all: Vec<(K, V)> = self.parts.iter_mut().flat_map(mem::take).collect();
+        let mut all: Vec<(K, V)> = mem::take(&mut self.entries).into_iter().collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        self.len = 0;
         all
     }
 }
 
-impl<'a, K: Hash + Ord, V, const PARTS: usize> IntoIterator for &'a Table<K, V, PARTS> {
+impl<'a, K: Hash + Ord, V> IntoIterator for &'a Table<K, V> {
     type Item = (&'a K, &'a V);
     type IntoIter = vec::IntoIter<Self::Item>;
 
     /// Everything, sorted by key.
     fn into_iter(self) -> Self::IntoIter {
-        let parts = self.parts.iter().flatten();
-        let mut all: Vec<(&K, &V)> = parts.map(|(key, value)| (key, value)).collect();
+        let mut all: Vec<(&K, &V)> = self.entries.iter().map(|(key, value)| (key, value)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all.into_iter()
     }
@@ -151,11 +136,6 @@ impl<'a, K: Hash + Ord, V, const PARTS: usize> IntoIterator for &'a Table<K, V, 
 
 fn hash<K: Hash>(seed: Seed, key: &K) -> u64 {
     FixedState::with_seed(seed.0).hash_one(key)
-}
-
-/// The part of a hash. Within a part the lowest and the highest bits decide.
-const fn part<const PARTS: usize>(hash: u64) -> usize {
-    (hash >> 32) as usize % PARTS
 }
 
 #[cfg(test)]
@@ -167,8 +147,7 @@ mod tests {
     #[test]
     fn a_table_is_an_ordered_map() {
         for seed in 0..8 {
-            let mut table: Table<u64, u64, 4> =
-                Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
+            let mut table: Table<u64, u64> = Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
             let mut map = BTreeMap::new();
             let mut key: u64 = seed;
             for turn in 0..20_000 {

@@ -263,7 +263,12 @@ impl Driver {
 
     /// `tasks/get` of one of [`Driver::tasks`].
     pub(crate) fn get_task(&mut self, which: usize) -> usize {
-        self.task_request("tasks/get", which);
+        self.get_named_task(self.tasks[which])
+    }
+
+    /// `tasks/get` of a task by its id on the wire.
+    pub(crate) fn get_named_task(&mut self, task: [u8; 36]) -> usize {
+        self.named_task_request("tasks/get", task);
         self.said()
     }
 
@@ -311,7 +316,10 @@ impl Driver {
     }
 
     fn task_request(&mut self, method: &str, which: usize) {
-        let task = self.tasks[which];
+        self.named_task_request(method, self.tasks[which]);
+    }
+
+    fn named_task_request(&mut self, method: &str, task: [u8; 36]) {
         let task = str::from_utf8(&task).expect("an id is text");
         let mut digits = [0; 20];
         let id = decimal(self.next_id, &mut digits);

@@ -54,7 +54,7 @@ impl Engine {
         {
             let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
             let (by, of) = (identity.clone(), Some(request.clone()));
-            job.cancel.get_or_insert(Cancel { by, conn, request: of, reason: None });
+            job.note_cancel(Cancel { by, conn, request: of, reason: None });
             let job = Some(id);
             self.note(Note::CallCancelled { conn, identity, request, tool, job, reason: None });
         }

@@ -392,7 +392,9 @@ impl Engine {
             Caller::Job { job, ask } => {
                 let Some(job) = self.jobs.get_mut(&job) else { return };
                 let needed = job.needs_input();
-                job.asks.remove(&ask);
+                if let Some(asks) = job.asks.some() {
+                    asks.remove(&ask);
+                }
                 answered = job.task.filter(|_| needed && !job.needs_input());
             }
         }
@@ -433,7 +435,7 @@ impl Engine {
     fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.asks.is_empty()) else { return };
         let task = job.task.filter(|_| job.needs_input());
-        for (ask, asked) in core::mem::take(&mut job.asks) {
+        for (ask, asked) in job.asks.take() {
             match asked {
                 Asked::Waiting(_) => {}
                 Asked::Sent(conn, call) if self.call(conn, call).is_some_and(keep) => {

@@ -3,7 +3,6 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -20,9 +19,10 @@ use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{Waiter, Wish};
-use crate::job::{Job, JobState, Progress, Purpose};
+use crate::job::{self, Job, JobState, Purpose};
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given, Members, Params};
+use crate::rare::Rare;
 use crate::tool::{TaskSupport, Tool};
 
 #[derive(Deserialize)]
@@ -345,8 +345,7 @@ impl Engine {
         let ttl = self.grant_ttl(&owner, ttl);
         let tool = admitted.tool.name.clone();
         let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
-        let task = self.tasks.insert(id, &owner, self.now, ttl, job, creator);
-        task.tool = tool;
+        self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
         self.store_creation(id);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier.
         self.reveal(reply, id, Form::Handle);
@@ -395,27 +394,24 @@ impl Engine {
                 JobState::Queued(admitted.arguments)
             }
         };
-        self.jobs.insert(
+        let mut job = Job {
             id,
-            Box::new(Job {
-                tool: admitted.tool,
-                owner,
-                conn,
-                terms: admitted.terms,
-                purpose,
-                task,
-                state,
-                since: self.now.at,
-                progress: Progress {
-                    token: admitted.progress_token.map(|token| token.get().into()),
-                    ..Progress::default()
-                },
-                asks: BTreeMap::new(),
-                orphan_timer: None,
-                cancel: None,
-                timer: None,
-            }),
-        );
+            tool: admitted.tool,
+            owner,
+            conn,
+            terms: admitted.terms,
+            purpose,
+            task,
+            state,
+            since: self.now.at,
+            progress: Rare::default(),
+            asks: Rare::default(),
+            orphan_timer: None,
+            cancel: job::Wish::Nobody,
+            timer: None,
+        };
+        job.progress.tell(admitted.progress_token.map(|token| token.get().into()));
+        self.jobs.insert(job);
         id
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
                     Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() };
                 let job = self.jobs.get_mut(&id);
                 let tool = job.map(|job| {
-                    job.cancel.get_or_insert(cancel);
+                    job.note_cancel(cancel);
                     job.tool.name.clone()
                 });
                 (Some(id), tool.unwrap_or_default())
@@ -64,7 +64,7 @@ impl Engine {
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
-                    task.waiters.remove(&(conn, request.clone()));
+                    task.aside.forget_waiter(&(conn, request.clone()));
                 }
                 (None, form.method().into())
             }

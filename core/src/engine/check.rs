@@ -23,24 +23,24 @@ pub(super) fn check(engine: &Engine) {
     store::check(engine);
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
-        for (conn, request) in &entry.waiters {
+        for (conn, request) in &entry.aside.waiters {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
             let Some(Work::Task(task, form)) = pending.map(|pending| &pending.work) else {
                 panic!("a waiter waits (TSK-15)");
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
-            let creating = matches!(entry.disk, Disk::Creating(_));
+            let creating = matches!(entry.aside.disk, Disk::Creating(_));
             // Who asks a second time may wait for a handle later, too.
             assert!(!creating || *form == Form::Handle, "{id} exists for nobody yet (DUR-01)");
         }
-        for (conn, request) in &entry.listeners {
+        for (conn, request) in &entry.aside.listeners {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
             let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
                 panic!("{id} is listened to by nobody (MOD-08)");
             };
             assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
             let viewer = engine.connections.get(conn).map(|c| &c.identity);
-            assert_eq!(viewer, Some(&entry.owner), "who listens may see (TSK-39)");
+            assert_eq!(viewer, Some(engine.tasks.owner(entry)), "who listens may see (TSK-39)");
         }
         if let Some(job) = entry.job {
             assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
@@ -74,7 +74,7 @@ fn requests(engine: &Engine) {
                 Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
-                    assert!(task.waiters.contains(&(*conn, id.clone())));
+                    assert!(task.aside.waiters.contains(&(*conn, id.clone())));
                 }
                 Work::Survey(survey) => {
                     let of = engine.surveys.get(survey);
@@ -83,7 +83,7 @@ fn requests(engine: &Engine) {
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
                         let task = engine.tasks.get(*task).expect("what is listened to exists");
-                        assert!(task.listeners.contains(&(*conn, id.clone())));
+                        assert!(task.aside.listeners.contains(&(*conn, id.clone())));
                     }
                 }
             }
@@ -156,7 +156,7 @@ fn calls(engine: &Engine) {
     let mut sent = 0;
     for (id, job) in &engine.jobs {
         let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
-        for (ask, asked) in &job.asks {
+        for (ask, asked) in &*job.asks {
             match asked {
                 Asked::Waiting(_) => {
                     let asks_by_answer = matches!(job.terms, Terms::Claim(_));

@@ -118,7 +118,7 @@ impl Engine {
                 Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
-                        task.waiters.remove(&(conn, id));
+                        task.aside.forget_waiter(&(conn, id));
                     }
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
@@ -167,7 +167,8 @@ impl Engine {
     /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
     /// second call brings the end forward.
     pub(super) fn on_drain(&mut self, by: Instant) {
-        let earlier = self.drain.as_ref().and_then(|drain| drain.end_timer).map(|armed| armed.at);
+        let end_timer = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let earlier = end_timer.map(|armed| self.timers.due(armed));
         let by = earlier.map_or(by, |earlier| earlier.min(by));
         let grace = by - self.now.at;
         // The last quarter is for the SIGKILL to do its work.
@@ -218,7 +219,7 @@ impl Engine {
                     }
                     Work::Task(task, _) => {
                         if let Some(task) = self.tasks.get_mut(task) {
-                            task.waiters.remove(&(conn, pending.reply.id.clone()));
+                            task.aside.forget_waiter(&(conn, pending.reply.id.clone()));
                         }
                     }
                     Work::Repeat(_) | Work::Listen(_) | Work::Survey(_) => {}

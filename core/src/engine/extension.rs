@@ -75,7 +75,7 @@ impl Engine {
     ) {
         let Some(task) = self.tasks.get(id) else { return };
         write_members(json, id, task, self.settings.tasks.poll_interval);
-        match (task.view().status, &task.outcome) {
+        match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
                 if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
@@ -110,14 +110,14 @@ pub(super) fn write_members(
     }
     json.raw(",").stamp("createdAt", task.created);
     json.raw(",").stamp("lastUpdatedAt", view.updated);
-    json.raw(",\"ttlMs\":").millis(task.ttl);
+    json.raw(",\"ttlMs\":").millis(task.ttl());
     json.raw(",\"pollIntervalMs\":").millis(poll_interval);
 }
 
 /// Where a task stands as the extension sees it: a tool that reported an error has completed, and
 /// only a JSON-RPC error is a failure (EXT-03).
 fn status(task: &Task) -> Status {
-    match (task.view().status, &task.outcome) {
+    match (task.view().status, task.outcome()) {
         (Status::Failed, RecordedOutcome::Here(Ok(_))) => Status::Completed,
         (status, _) => status,
     }

@@ -44,7 +44,8 @@ impl Engine {
     /// Sends what a task asks to whoever waits for its result and can answer (TSK-30).
     pub(super) fn offer_inputs(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.get(task) else { return };
-        let (Some(id), waiters) = (entry.job, entry.waiters.iter().map(|(conn, _)| *conn)) else {
+        let (Some(id), waiters) = (entry.job, entry.aside.waiters.iter().map(|(conn, _)| *conn))
+        else {
             return;
         };
         let waiters: Vec<ConnId> = waiters.collect();

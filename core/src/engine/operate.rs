@@ -61,7 +61,7 @@ impl Engine {
             (Purpose::Nobody, _) => {}
             (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
-                    job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
+                    job.note_cancel(Cancel { by, conn, request: None, reason });
                 }
                 self.note_job_cancelled(conn, id);
                 self.withdraw(id, Why::Requested);

@@ -20,7 +20,7 @@ use crate::connection::{Pending, Reply, Work};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{AskId, JobId, RequestState};
-use crate::job::{Progress, Purpose};
+use crate::job::Purpose;
 use crate::message::{ErrorObject, text};
 use crate::timer::{Armed, Timer};
 use crate::write::Writer;
@@ -136,11 +136,11 @@ impl Engine {
             unreachable!("only a call is parked");
         };
         // The token was the answered request's.
-        job.progress = Progress::default();
+        job.progress.take();
         let mut requests = Vec::new();
         inputs::write(&mut Writer::new(&mut requests), &job, &job.terms.peer());
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
-        self.jobs.insert(id, job);
+        self.jobs.insert(job);
         let mut call = Call { owner, tool, timer: None, work: Waiting::Job(id) };
         let at = self.now.at + self.settings.limits.parked_for;
         self.timers.arm(&mut call.timer, Timer::Parked(state), at);
@@ -207,7 +207,7 @@ impl Engine {
         job.conn = reply.conn;
         job.purpose = Purpose::Answer(request.clone());
         job.terms = Terms::Claim(*claim);
-        job.progress.token = token.map(|token| token.get().into());
+        job.progress.tell(token.map(|token| token.get().into()));
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
         }

@@ -159,11 +159,11 @@ impl Engine {
         }
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         // Whoever wished it to stop did so for the own request only.
-        job.cancel = None;
+        job.forget_cancel();
         job.conn = conn;
         job.purpose = Purpose::Answer(request);
         job.terms = waiter.terms;
-        job.progress.token = waiter.token;
+        job.progress.tell(waiter.token);
         job.progress.forget_held();
         self.ask_again(id);
     }
@@ -282,7 +282,7 @@ impl Engine {
     fn orphan(&mut self, id: JobId, time: Duration) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.purpose = Purpose::Orphan;
-        job.progress.token = None;
+        job.progress.tell(None);
         job.progress.forget_held();
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
     }
@@ -307,21 +307,20 @@ impl Engine {
         let Some(task) = self.fresh_task_id() else { return false };
         let (now, ttl) = (self.now, self.settings.tasks.default_ttl);
         let Some(tool) = self.jobs.get(&id).map(|job| job.tool.name.clone()) else { return false };
-        let entry = self.tasks.insert(task, &owner, now, ttl, id, None);
-        entry.tool = tool;
+        let entry = self.tasks.insert(task, &owner, now, ttl, (id, tool), None);
         self.timers.arm(&mut entry.timer, Timer::Task(task), now.at + ttl);
         self.store_detached(task);
         self.counters.tasks_created += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
             job.task = Some(task);
             job.purpose = Purpose::Task;
-            job.progress.token = None;
+            job.progress.tell(None);
             job.progress.forget_held();
             if let Terms::Claim(claim) = &mut job.terms {
                 claim.log_level = None;
             }
             if matches!(job.state, JobState::Queued(_)) {
-                entry_message(self.tasks.get_mut(task));
+                self.tasks.get_mut(task).into_iter().for_each(|task| task.queued = true);
             }
         }
         self.note_creation(task);
@@ -329,12 +328,6 @@ impl Engine {
             self.change_task(task, Change::InputNeeded);
         }
         true
-    }
-}
-
-fn entry_message(task: Option<&mut crate::task::Task>) {
-    if let Some(task) = task {
-        task.status_message = Some("queued".into());
     }
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::answer::ResultType;
 use super::{Engine, extension, store};
+use crate::action::Note;
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
@@ -13,6 +14,7 @@ use crate::id::{ConnId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, write_with_meta};
+use crate::task::Task;
 use crate::write::Writer;
 
 /// When something may be said of a task.
@@ -36,8 +38,8 @@ impl Engine {
     fn when(&self, id: TaskId, form: Form) -> When {
         let Some(task) = self.tasks.get(id) else { return When::Now };
         let open = !task.status.is_terminal();
-        let elsewhere = matches!(task.outcome, RecordedOutcome::Stored { .. });
-        match (&task.disk, form) {
+        let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
+        match (&task.aside.disk, form) {
             (Disk::Creating(_) | Disk::Ending(..), _) => When::Later,
             (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
             (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
@@ -64,7 +66,7 @@ impl Engine {
         let (conn, request) = (reply.conn, reply.id.clone());
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.waiters.insert((conn, request));
+        task.aside.waiters.insert((conn, request));
         self.offer_inputs(id);
         self.load(id);
     }
@@ -74,7 +76,7 @@ impl Engine {
     pub(super) fn tell_waiters(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let mut waiting: Vec<(ConnId, RequestId, Form)> = Vec::new();
-        for (conn, request) in &task.waiters {
+        for (conn, request) in &task.aside.waiters {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
             if let Some(Work::Task(_, form)) = pending.map(|pending| &pending.work) {
                 waiting.push((*conn, request.clone(), *form));
@@ -87,7 +89,7 @@ impl Engine {
             }
             let reply = self.take_waiter(conn, &request);
             if let Some(task) = self.tasks.get_mut(id) {
-                task.waiters.remove(&(conn, request));
+                task.aside.forget_waiter(&(conn, request));
             }
             if let Some(reply) = reply {
                 self.reveal(reply, id, form);
@@ -117,10 +119,12 @@ impl Engine {
 
     /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
     pub(super) fn publish_end(&mut self, id: TaskId) {
-        if self.is_settled(id) {
-            self.tasks.recount(id);
-            self.note_end(id);
-            let creator = self.tasks.get(id).and_then(|task| task.creator);
+        self.tasks.recount(id);
+        if let Some(task) = self.tasks.get(id).filter(|task| task.is_settled()) {
+            let creator = task.creator;
+            let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
+            let status = task.status;
+            self.note(Note::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
         }
         self.tell_waiters(id);
@@ -129,14 +133,14 @@ impl Engine {
 
     /// Whether all that can be said of a task may be said.
     pub(super) fn is_settled(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| matches!(task.disk, Disk::Settled))
+        self.tasks.get(id).is_some_and(Task::is_settled)
     }
 
     /// Requests that wait for the store.
     pub(super) fn held(&self) -> usize {
-        let waits = |(_, task): (&TaskId, &crate::task::Task)| {
-            let held = !matches!(task.disk, Disk::Settled) || task.load.is_some();
-            if held { task.waiters.len() } else { 0 }
+        let waits = |(_, task): (&TaskId, &Task)| {
+            let held = !task.is_settled() || task.aside.load.is_some();
+            if held { task.aside.waiters.len() } else { 0 }
         };
         self.tasks.iter().map(waits).sum()
     }
@@ -200,7 +204,7 @@ impl Engine {
 
     /// TSK-14
     fn show_outcome(&mut self, reply: Reply, id: TaskId) {
-        let outcome = match self.tasks.get(id).map(|task| &task.outcome) {
+        let outcome = match self.tasks.get(id).map(|task| task.outcome()) {
             Some(RecordedOutcome::Here(outcome)) => outcome.clone(),
             Some(RecordedOutcome::Open | RecordedOutcome::Stored { .. }) | None => {
                 Err(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))

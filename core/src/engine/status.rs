@@ -146,14 +146,14 @@ impl Engine {
     fn write_task_view(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
         let view = task.view();
         json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
-        json.raw(",").member("identity", &alloc::format!("{}", task.owner));
+        json.raw(",").member("identity", &alloc::format!("{}", self.tasks.owner(task)));
         json.raw(",").member("status", view.status.as_str());
         if let Some(message) = view.status_message {
             json.raw(",").member("statusMessage", message);
         }
         json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
         if let Some(end) = task.timer {
-            json.raw(",\"ttlLeftMs\":").display((end.at - self.now.at).as_millis());
+            json.raw(",\"ttlLeftMs\":").display((self.timers.due(end) - self.now.at).as_millis());
         }
         if let Some(job) = task.job {
             json.raw(",\"job\":").display(job.get());
@@ -192,7 +192,7 @@ impl Engine {
             JobState::Stopping { step, why, since } => {
                 json.raw(",\"state\":\"cancelling\",").member("reason", why.as_str());
                 json.raw(",").member("step", step.as_str());
-                if let Some(cancel) = &job.cancel {
+                if let Some(cancel) = job.cancel() {
                     json.raw(",").member("by", &alloc::format!("{}", cancel.by));
                     if let Some(said) = &cancel.reason {
                         json.raw(",").member("said", said);
@@ -206,8 +206,7 @@ impl Engine {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
         };
-        let told = job.progress.told.as_ref();
-        if let Some((progress, total, message)) = told.and_then(|told| told.latest.as_ref()) {
+        if let Some((progress, total, message)) = &job.progress.latest {
             json.raw(",\"progress\":").display(progress);
             if let Some(total) = total {
                 json.raw(",\"total\":").display(total);

@@ -4,7 +4,6 @@
 //! A task's record is written when it is created and when it has ended. Neither is told to
 //! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use core::time::Duration;
 
@@ -46,19 +45,19 @@ impl Engine {
 
     fn record(&self, id: TaskId, task: &Task) -> TaskRecord {
         // A task that is being created has no timer yet.
-        let due = task.timer.map_or(task.created_at + task.ttl, |armed| armed.at);
+        let due = task.timer.map_or(task.created_at + task.ttl(), |armed| self.timers.due(armed));
         TaskRecord {
             id,
-            owner: task.owner.clone(),
+            owner: self.tasks.owner(task).clone(),
             position: task.position,
             tool: task.tool.clone(),
             status: task.status,
-            status_message: task.status_message.clone(),
+            status_message: task.message().map(Into::into),
             created: task.created,
             updated: task.updated,
-            ttl: task.ttl,
+            ttl: task.ttl(),
             expires: self.now.wall + (due - self.now.at),
-            outcome: task.outcome.clone(),
+            outcome: task.outcome().clone(),
         }
     }
 
@@ -70,7 +69,7 @@ impl Engine {
         }
         let seq = self.send_to_store(id);
         if let Some(task) = self.tasks.get_mut(id) {
-            task.disk = Disk::Creating(seq);
+            task.aside.disk = Disk::Creating(seq);
         }
     }
 
@@ -87,11 +86,11 @@ impl Engine {
     pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
         if self.journal.is_on() {
             let disk = match self.hand_over(id) {
-                Some(seq) => Disk::Ending(seq, Box::new(before)),
-                None => Disk::Owed(Box::new(before)),
+                Some(seq) => Disk::Ending(seq, before),
+                None => Disk::Owed(before),
             };
             if let Some(task) = self.tasks.get_mut(id) {
-                task.disk = disk;
+                task.aside.disk = disk;
             }
         }
         self.publish_end(id);
@@ -108,11 +107,11 @@ impl Engine {
 
     pub(super) fn on_durable(&mut self, upto: Seq) {
         while let Some((seq, id)) = self.journal.pop_upto(upto) {
-            let task = self.tasks.get_mut(id).filter(|task| task.disk.awaits(seq));
+            let task = self.tasks.get_mut(id).filter(|task| task.aside.disk.awaits(seq));
             match task {
-                Some(Task { disk: Disk::Creating(_), .. }) => self.bring_to_life(id),
+                Some(task) if task.is_being_created() => self.bring_to_life(id),
                 Some(task) => {
-                    task.disk = Disk::Settled;
+                    task.aside.settle();
                     self.publish_end(id);
                 }
                 // It is gone, or written again since.
@@ -130,13 +129,13 @@ impl Engine {
         self.counters.unstored += 1;
         self.note_trouble(why);
         let task = self.tasks.get_mut(id);
-        match task.map(|task| (task.disk.awaits(seq), task)) {
-            Some((true, Task { disk: Disk::Creating(_), .. })) => {
+        match task.map(|task| (task.aside.disk.awaits(seq), task)) {
+            Some((true, task)) if task.is_being_created() => {
                 // What became of the write is not known: the record is deleted to be sure.
                 self.abandon_creation(id, &store_error(why, NOT_CREATED));
             }
             Some((true, task)) => {
-                task.disk = core::mem::take(&mut task.disk).unstored();
+                task.aside.disk = core::mem::take(&mut task.aside.disk).unstored();
                 self.journal.owed.insert(id);
                 self.publish_end(id);
             }
@@ -186,7 +185,7 @@ impl Engine {
             let seq = self.send_to_store(id);
             last = Some(seq);
             if let Some(task) = self.tasks.get_mut(id) {
-                task.disk = core::mem::take(&mut task.disk).sent_again(seq);
+                task.aside.disk = core::mem::take(&mut task.aside.disk).sent_again(seq);
             }
         }
         match (last, &mut self.journal.trouble) {
@@ -230,10 +229,11 @@ impl Engine {
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.journal.creating -= 1;
         self.counters.tasks_created += 1;
-        task.disk = Disk::Settled;
+        task.aside.settle();
         // TSK-09: it begins as working even where it has to wait its turn.
-        task.status_message = crowded.then(|| "queued".into());
-        self.timers.arm(&mut task.timer, Timer::Task(id), task.created_at + task.ttl);
+        task.queued = crowded;
+        let due = task.created_at + task.ttl();
+        self.timers.arm(&mut task.timer, Timer::Task(id), due);
         let job = task.job;
         self.note_creation(id);
         if let Some(job) = job {
@@ -245,7 +245,8 @@ impl Engine {
     /// A task that nobody was told of does not come to be.
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let Task { job, waiters, .. } = *task;
+        let (Task { job, mut aside, .. }, _) = task;
+        let waiters = aside.take().waiters;
         self.journal.creating -= 1;
         self.keyed.forget_task(id);
         if job.and_then(|job| self.remove_job(job)).is_some() {
@@ -257,7 +258,7 @@ impl Engine {
 
     /// The daemon shuts down: what is being created does not come to be.
     pub(super) fn abandon_creations(&mut self, error: &ErrorObject) {
-        let creating = |(_, task): &(&TaskId, &Task)| matches!(task.disk, Disk::Creating(_));
+        let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
         let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
         for id in ids {
             self.abandon_creation(id, error);
@@ -274,25 +275,31 @@ impl Engine {
     /// Gives up the copy of a large result that is in the store as well, unless somebody is still
     /// to be told it: who waits, or listens and reads slowly.
     pub(super) fn drop_copy(&mut self, id: TaskId) {
+        if !self.journal.is_on() {
+            return;
+        }
         let max = self.settings.limits.resident_result_bytes;
         let Some(task) = self.tasks.get(id) else { return };
-        let bytes = task.outcome.bytes();
-        let large = bytes > max && matches!(task.outcome, RecordedOutcome::Here(_));
-        let stored = self.journal.is_on() && matches!(task.disk, Disk::Settled);
-        if !large || !stored || !task.waiters.is_empty() || self.somebody_is_behind(id, task) {
+        let bytes = task.outcome().bytes();
+        let large = bytes > max && matches!(task.outcome(), RecordedOutcome::Here(_));
+        if !large
+            || !task.is_settled()
+            || !task.aside.waiters.is_empty()
+            || self.somebody_is_behind(id, task)
+        {
             return;
         }
         if let Some(task) = self.tasks.get_mut(id) {
-            task.outcome = RecordedOutcome::Stored { bytes };
+            task.keep(RecordedOutcome::Stored { bytes });
         }
     }
 
     /// Asks for a result that is in the store alone.
     pub(super) fn load(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if task.load.is_none() && matches!(task.outcome, RecordedOutcome::Stored { .. }) {
+        if task.aside.load.is_none() && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
             let load = self.journal.number_load(id);
-            task.load = Some(load);
+            task.aside.load = Some(load);
             self.out.push(Action::Load { load, task: id });
         }
     }
@@ -304,18 +311,18 @@ impl Engine {
         };
         // It may have expired meanwhile.
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.load = None;
+        task.aside.load = None;
         match outcome {
             Some(outcome) => {
                 let outcome = RecordedOutcome::Here(outcome);
-                let kept = core::mem::replace(&mut task.outcome, outcome);
+                let kept = task.keep(outcome);
                 self.tell_waiters(id);
                 if let Some(task) = self.tasks.get_mut(id) {
-                    task.outcome = kept;
+                    task.keep(kept);
                 }
             }
             None => {
-                let waiters = core::mem::take(&mut task.waiters);
+                let waiters = core::mem::take(&mut task.aside.waiters);
                 self.fail_waiters(waiters, &store_error(Unstored::Broken, NOT_READ));
             }
         }
@@ -379,16 +386,16 @@ pub(super) fn check(engine: &Engine) {
     for (id, task) in engine.tasks.iter() {
         let held = task.job.and_then(|job| engine.jobs.get(&job));
         let held = held.is_some_and(|job| matches!(job.state, JobState::Held(_)));
-        assert_eq!(held, matches!(task.disk, Disk::Creating(_)), "{id}: held while created");
+        assert_eq!(held, matches!(task.aside.disk, Disk::Creating(_)), "{id}: held while created");
         let ended = task.status.is_terminal();
-        match &task.disk {
+        match &task.aside.disk {
             Disk::Settled => {
-                let waits = !ended || task.load.is_some();
-                assert!(waits || task.waiters.is_empty(), "{id} keeps somebody waiting");
+                let waits = !ended || task.aside.load.is_some();
+                assert!(waits || task.aside.waiters.is_empty(), "{id} keeps somebody waiting");
             }
             Disk::Creating(seq) => {
                 creating += 1;
-                assert!(!ended && task.timer.is_none() && task.listeners.is_empty());
+                assert!(!ended && task.timer.is_none() && task.aside.listeners.is_empty());
                 assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
             }
             Disk::Ending(seq, before) => {
@@ -398,17 +405,18 @@ pub(super) fn check(engine: &Engine) {
             Disk::Owed(before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
                 assert!(journal.owed.contains(id), "{id} is never written");
-                assert!(task.waiters.is_empty(), "{id} keeps somebody waiting for ever");
+                assert!(task.aside.waiters.is_empty(), "{id} keeps somebody waiting for ever");
             }
         }
-        if let Some(load) = task.load {
+        if let Some(load) = task.aside.load {
             assert_eq!(journal.loads.get(&load), Some(id), "{id} waits for no load");
-            assert!(matches!(task.outcome, RecordedOutcome::Stored { .. }));
+            assert!(matches!(task.outcome(), RecordedOutcome::Stored { .. }));
         }
     }
     assert_eq!(creating, journal.creating, "creations are counted");
     for id in &journal.owed {
-        let owed = engine.tasks.get(*id).is_none_or(|task| matches!(task.disk, Disk::Owed(_)));
+        let owed =
+            engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));
         assert!(owed && journal.trouble.is_some(), "{id} is owed to a store that works");
     }
     match journal.trouble.as_ref().map(|trouble| trouble.phase) {

@@ -102,7 +102,7 @@ impl Engine {
         let (conn, id) = (reply.conn, reply.id.clone());
         for task in &listening.tasks {
             if let Some(task) = self.tasks.get_mut(*task) {
-                task.listeners.insert((conn, id.clone()));
+                task.aside.listeners.insert((conn, id.clone()));
             }
         }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -117,7 +117,7 @@ impl Engine {
     /// Tells whoever listens to a task how it is now.
     pub(super) fn tell_of_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        let listeners: Vec<_> = task.listeners.iter().cloned().collect();
+        let listeners: Vec<_> = task.aside.listeners.iter().cloned().collect();
         self.tell_subscribers(listeners, Topic::Task(id));
     }
 
@@ -174,7 +174,7 @@ impl Engine {
 
     /// Whether a subscription does not know the latest of a task yet.
     pub(super) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
-        task.listeners.iter().any(|(conn, request)| {
+        task.aside.listeners.iter().any(|(conn, request)| {
             let behind = self.connections.get(conn).and_then(|c| c.behind.get(request));
             behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
         })
@@ -217,7 +217,7 @@ impl Engine {
     pub(super) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
         for task in &listening.tasks {
             if let Some(task) = self.tasks.get_mut(*task) {
-                task.listeners.remove(&(conn, request.clone()));
+                task.aside.forget_listener(&(conn, request.clone()));
             }
         }
         if let Some(connection) = self.connections.get_mut(&conn) {

@@ -17,7 +17,7 @@ use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code, text};
 use crate::params::{self, Given, Members, Params};
 use crate::suspicion::Suspicion;
-use crate::task::{Change, Task};
+use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 
@@ -177,7 +177,7 @@ impl Engine {
         if let Some(identity) = self.identity(conn).cloned() {
             if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
                 let (by, reason) = (identity.clone(), reason.clone());
-                job.cancel.get_or_insert(Cancel { by, conn, request: None, reason });
+                job.note_cancel(Cancel { by, conn, request: None, reason });
             }
             self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
         }
@@ -201,13 +201,12 @@ impl Engine {
         message: Option<Box<str>>,
         outcome: TaskOutcome,
     ) {
-        let Some(before) = self.tasks.end(id, change, self.now.wall, message, outcome) else {
+        let ended = self.tasks.end(id, change, self.now.wall, message, outcome);
+        let Some((task, before)) = ended else {
             self.counters.late_reports += 1;
             return;
         };
-        if let Some(task) = self.tasks.get_mut(id)
-            && task.overdue
-        {
+        if task.overdue {
             // TSK-35: it was let finish, and its result is kept for those who waited for it.
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
@@ -253,7 +252,8 @@ impl Engine {
 
     fn expire(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let Task { job, waiters, listeners, owner, tool, status, .. } = *task;
+        let (Task { job, mut aside, tool, status, .. }, owner) = task;
+        let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
         self.keyed.forget_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });

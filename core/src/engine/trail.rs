@@ -14,16 +14,9 @@ impl Engine {
         else {
             return;
         };
-        let (identity, tool) = (task.owner.clone(), task.tool.clone());
+        let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
         let live = self.tasks.live(&identity);
         self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
-    }
-
-    /// A task has ended, and will not be undone.
-    pub(super) fn note_end(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(id) else { return };
-        let (identity, tool, status) = (task.owner.clone(), task.tool.clone(), task.status);
-        self.note(Note::TaskEnded { identity, task: id, tool, status });
     }
 
     /// What came of a task is about to be handed out, if anything has come of it.
@@ -39,7 +32,7 @@ impl Engine {
     pub(super) fn note_job_cancelled(&mut self, conn: ConnId, id: JobId) {
         let Some(identity) = self.identity(conn).cloned() else { return };
         let Some(job) = self.jobs.get(&id) else { return };
-        let reason = job.cancel.as_ref().and_then(|cancel| cancel.reason.clone());
+        let reason = job.cancel().and_then(|cancel| cancel.reason);
         let tool = job.tool.name.clone();
         self.note(Note::JobCancelled { conn, identity, job: id, tool, reason });
     }
@@ -49,8 +42,8 @@ impl Engine {
     pub(super) fn note_poll(&mut self, conn: ConnId, task: TaskId) {
         let (now, interval) = (self.now.at, self.settings.tasks.poll_interval);
         let Some(task) = self.tasks.get_mut(task) else { return };
-        let before = task.polled.replace(now);
-        if before.is_some_and(|before| now - before < interval) {
+        let early = now < core::mem::replace(&mut task.next_poll, now + interval);
+        if early {
             self.suspect(conn, Suspicion::FastPolls);
         }
     }

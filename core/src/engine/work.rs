@@ -70,7 +70,7 @@ impl Engine {
         let tool = alloc::sync::Arc::clone(&job.tool);
         // It runs now: the message of a task that had to wait says so no longer.
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
-            task.status_message = None;
+            task.queued = false;
         }
         self.out.push(Action::Start { job: id, tool, arguments, task });
     }
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     /// Forgets a job: its place, its timer, its room.
-    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Box<Job>> {
+    pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
         self.drop_asks(id);
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
@@ -294,12 +294,12 @@ impl Engine {
             return;
         };
         let total = total.filter(|total| total.is_finite());
-        let told = job.progress.told.get_or_insert_default();
+        let told = &mut *job.progress;
         if progress.is_finite() {
             told.latest = Some((progress, total, message.map(Into::into)));
         }
         let grows = progress.is_finite() && told.last.is_none_or(|last| progress > last);
-        if job.progress.token.is_none() || !grows {
+        if told.token.is_none() || !grows {
             self.counters.progress_dropped += 1;
             return;
         }
@@ -308,7 +308,7 @@ impl Engine {
         if connection.outbox.len() >= room {
             // The peer does not read: only the latest value waits for it.
             connection.held_progress.insert(id);
-            told.hold((progress, total, message.map(Into::into)));
+            told.held = Some((progress, total, message.map(Into::into)));
             return;
         }
         job.progress.forget_held();
@@ -325,7 +325,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.held_progress.remove(&id);
         }
-        if let Some((progress, total, message)) = job.progress.held() {
+        if let Some((progress, total, message)) = &job.progress.held {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
             let step = ProgressStep { progress, total, message: message.as_deref() };
@@ -342,7 +342,7 @@ impl Engine {
             if let Some(mut job) = self.jobs.remove(&id) {
                 self.show_held_progress(conn, id, &job);
                 job.progress.forget_held();
-                self.jobs.insert(id, job);
+                self.jobs.insert(job);
             }
         }
     }
@@ -406,7 +406,7 @@ fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) 
         conn: job.conn,
         task: job.task,
         why,
-        cancel: job.cancel.clone(),
+        cancel: job.cancel(),
         stage,
         since,
     }))

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Disk, Owner, Status, Task, Tasks};
+use super::{Owner, Status, Task, Tasks};
 use crate::event::Identity;
 use crate::id::TaskId;
 
@@ -35,22 +35,20 @@ impl Tasks {
 
     /// How many tasks of an identity have not ended.
     pub(crate) fn live(&self, owner: &Identity) -> usize {
-        self.owners.get(owner).map_or(0, |owner| owner.live)
+        self.owner_named(owner).map_or(0, |owner| owner.live)
     }
 
     /// The newest tasks, newest first: of one identity, or of everybody.
     pub(crate) fn newest(&self, owner: Option<&Identity>, max: usize) -> Vec<TaskId> {
         // Nobody may know of a task that is only being created (DUR-01).
-        let exists = |id: &TaskId| {
-            self.by_id.get(id).is_some_and(|task| !matches!(task.disk, Disk::Creating(_)))
-        };
         let of = |owner: &Owner| -> Vec<(u64, TaskId)> {
-            let newest = owner.order.iter().rev().filter(|(_, id)| exists(id)).take(max);
-            newest.map(|(at, id)| (*at, *id)).collect()
+            let tasks = owner.order.values().rev().map(|place| self.by_id.at(*place));
+            let newest = tasks.filter(|task| !task.is_being_created()).take(max);
+            newest.map(|task| (task.position, task.id)).collect()
         };
         let mut newest: Vec<(u64, TaskId)> = match owner {
-            Some(identity) => self.owners.get(identity).map(of).unwrap_or_default(),
-            None => self.owners.values().flat_map(of).collect(),
+            Some(identity) => self.owner_named(identity).map(of).unwrap_or_default(),
+            None => self.owners.iter().flat_map(|(_, owner)| of(owner)).collect(),
         };
         newest.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         newest.truncate(max);
