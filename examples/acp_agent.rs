@@ -23,6 +23,7 @@ use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId, Mint};
+use ceased_core::json::Json;
 use ceased_core::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -216,7 +217,7 @@ impl Agent {
         stdout.flush()
     }
 
-    fn begin(&mut self, job: JobId, method: &str, arguments: &RawValue) -> io::Result<()> {
+    fn begin(&mut self, job: JobId, method: &str, arguments: &Json) -> io::Result<()> {
         let arguments: Value = serde_json::from_str(arguments.get())?;
         let outcome = match method {
             "initialize" => Outcome::Result(raw(&json!({

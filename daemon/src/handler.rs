@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ceased_core::call::{Answer, Ask, Refusal};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
+use ceased_core::json::Json;
 use ceased_core::message::{ErrorObject, code};
 use crossbeam_channel::bounded;
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ pub struct Job {
 pub(crate) struct Call {
     pub(crate) id: JobId,
     pub(crate) task: Option<TaskId>,
-    pub(crate) arguments: Box<RawValue>,
+    pub(crate) arguments: Json,
     pub(crate) token: CancelToken,
 }
 

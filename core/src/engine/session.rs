@@ -3,7 +3,6 @@
 use alloc::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::{Engine, modern, rate, typed};
 use crate::action::{Closing, Note};
@@ -13,6 +12,7 @@ use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
+use crate::json::Raw;
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Params};
 use crate::role::{Role, Side};
@@ -163,7 +163,7 @@ impl Engine {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: Cow<'a, str>,
             #[serde(borrow, default)]
-            capabilities: Option<&'a RawValue>,
+            capabilities: Option<Raw<'a>>,
         }
         let params: Params<'_> = match params::read(params) {
             Ok(params) => params,
@@ -223,7 +223,7 @@ impl Engine {
         #[derive(Deserialize, Default)]
         struct Params<'a> {
             #[serde(borrow, default)]
-            cursor: Option<&'a RawValue>,
+            cursor: Option<Raw<'a>>,
         }
         let params: Params<'_> = match params::read_or_default(params) {
             Ok(params) => params,
