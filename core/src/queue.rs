@@ -30,8 +30,11 @@ impl Queue {
             at
         });
         let (_, lane) = &mut self.lanes[at];
-        // What was held back may come after what was asked for later.
-        if let Err(place) = lane.binary_search(&job) {
+        if lane.back().is_none_or(|last| *last < job) {
+            lane.push_back(job);
+            self.len += 1;
+        } else if let Err(place) = lane.binary_search(&job) {
+            // What was held back may come after what was asked for later.
             lane.insert(place, job);
             self.len += 1;
         }
@@ -40,14 +43,19 @@ impl Queue {
     /// Takes a job out of it; false when it is not in it.
     pub(crate) fn remove(&mut self, owner: &Identity, job: JobId) -> bool {
         let Ok(at) = self.find(owner) else { return false };
-        let Ok(place) = self.lanes[at].1.binary_search(&job) else { return false };
         let (_, lane) = &mut self.lanes[at];
+        let Ok(place) = lane.binary_search(&job) else { return false };
         lane.remove(place);
+        self.taken_from(at);
+        true
+    }
+
+    /// A job was taken out of this lane.
+    fn taken_from(&mut self, at: usize) {
         self.len -= 1;
-        if lane.is_empty() {
+        if self.lanes[at].1.is_empty() {
             (_, self.spare) = self.lanes.remove(at);
         }
-        true
     }
 
     fn find(&self, owner: &Identity) -> Result<usize, usize> {
@@ -61,10 +69,12 @@ impl Queue {
             None => 0,
         };
         let at = if after < self.lanes.len() { after } else { 0 };
-        let (owner, lane) = self.lanes.get(at)?;
-        let (owner, job) = (owner.clone(), *lane.front()?);
-        self.remove(&owner, job);
-        self.last = Some(owner);
+        let (owner, lane) = self.lanes.get_mut(at)?;
+        let job = lane.pop_front()?;
+        if self.last.as_ref() != Some(owner) {
+            self.last = Some(owner.clone());
+        }
+        self.taken_from(at);
         Some(job)
     }
 

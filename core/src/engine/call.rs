@@ -182,7 +182,7 @@ impl Engine {
                 "that many calls wait already: try again later",
             );
         }
-        let owner = self.identity_of(reply.conn);
+        let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
         let share = limits.queued_per_identity_max;
         let can_start = limits.running_max.saturating_sub(self.running);
         if self.queue.len_of(&owner) >= share.saturating_add(can_start) {
@@ -190,8 +190,8 @@ impl Engine {
             return self.refuse(reply, "queue_per_identity", share, what);
         }
         match admitted.task {
-            None => self.call_plainly(reply, admitted),
-            Some(ttl) => self.create_task(reply, admitted, ttl),
+            None => self.call_plainly(reply, owner, admitted),
+            Some(ttl) => self.create_task(reply, owner, admitted, ttl),
         }
     }
 
@@ -228,9 +228,9 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let peer = self.identity_of(reply.conn);
+        let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: what a peer may not use is for it as if it were not there.
-        let Some(tool) = self.settings.catalog.offered(&params.name, &peer) else {
+        let Some(tool) = self.settings.catalog.offered(&params.name, peer) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
@@ -296,7 +296,7 @@ impl Engine {
         })
     }
 
-    fn call_plainly(&mut self, reply: Reply, admitted: Admitted<'_>) {
+    fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
         let max = self.settings.limits.inflight_max;
         let job = JobId::new(self.next_job);
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
@@ -305,13 +305,18 @@ impl Engine {
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
-        self.enqueue(conn, Purpose::Answer(id), None, admitted);
+        self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
 
-    fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
+    fn create_task(
+        &mut self,
+        reply: Reply,
+        owner: Identity,
+        mut admitted: Admitted<'_>,
+        ttl: RequestedTtl,
+    ) {
         let Some(reply) = self.rated(reply) else { return };
         let Some(connection) = self.connections.get(&reply.conn) else { return };
-        let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";
@@ -341,7 +346,7 @@ impl Engine {
         };
         let ttl = self.grant_ttl(&owner, ttl);
         let tool = admitted.tool.name.clone();
-        let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
+        let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
         let task = self.tasks.insert(id, &owner, self.now, ttl, job, creator);
         task.tool = tool;
         self.store_creation(id);
@@ -377,11 +382,11 @@ impl Engine {
     fn enqueue(
         &mut self,
         conn: ConnId,
+        owner: Identity,
         purpose: Purpose,
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         // The job of a task waits until that is on disk.

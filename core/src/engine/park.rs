@@ -103,6 +103,9 @@ impl Engine {
 
     /// The turn is over: the calls of jobs that asked something are answered with it.
     pub(super) fn park_who_asks(&mut self) {
+        if self.parked.asking.is_empty() {
+            return;
+        }
         for id in core::mem::take(&mut self.parked.asking) {
             self.refuse_undeclared(id);
             let Some(job) = self.jobs.get(&id) else { continue };
@@ -129,7 +132,7 @@ impl Engine {
     fn park(&mut self, id: JobId) {
         let state = RequestState::new(self.mint.uuid());
         let Some(mut job) = self.jobs.remove(&id) else { return };
-        self.show_held_progress(job.conn, id, &job);
+        self.show_held_progress(id, &job);
         let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))
         else {
             unreachable!("only a call is parked");

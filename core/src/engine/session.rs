@@ -77,17 +77,23 @@ impl Engine {
             let declared = side.declared;
             return self.on_request_of_server(reply, method, params, declared);
         }
+        let phase = connection.phase;
         let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
         let Some(reply) = reply else { return };
         match self.claims.read(params) {
-            None => self.on_session_request(reply, method, params),
+            None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
     }
 
     /// A request of a session, or before one.
-    fn on_session_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
-        let phase = self.connections.get(&reply.conn).map_or(Phase::Fresh, |c| c.phase);
+    fn on_session_request(
+        &mut self,
+        reply: Reply,
+        phase: Phase,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
         let tasks = reply.dialect.tasks;
         match (method, phase) {
             ("ping", _) => self.answer(reply, |json| {
