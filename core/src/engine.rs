@@ -333,9 +333,9 @@ impl Engine {
                 let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);
                 return self.refuse_unreadable(conn, &error, batch);
             }
-            Message::Request { id, method, params } => {
+            Message::Request { id, ref method, ref params } => {
                 let reply = Reply::new(conn, id, batch, dialect);
-                self.on_request(reply, &method, params.as_ref());
+                self.on_request(reply, method, params.as_ref());
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
@@ -345,8 +345,8 @@ impl Engine {
                 self.counters.invalid += 1;
                 return self.refuse_unreadable(conn, &error, batch);
             }
-            Message::Notification { method, params } => {
-                self.on_notification(conn, &method, params.as_ref());
+            Message::Notification { ref method, ref params } => {
+                self.on_notification(conn, method, params.as_ref());
             }
             Message::Response { id, outcome } => self.on_response(conn, id, outcome),
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),

@@ -8,6 +8,8 @@ use core::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::scan;
+
 /// One JSON value as text.
 ///
 /// [`RawValue`] is the same, and reads its text wherever one is made; this is made without where it
@@ -58,7 +60,7 @@ impl<'a> Raw<'a> {
     /// The string it is; `None` for anything but a string.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if !inner.contains('\\') {
+        if scan::special(inner.as_bytes(), 0) == inner.len() {
             return Some(Cow::Borrowed(inner));
         }
         serde_json::from_str::<String>(self.0).ok().map(Cow::Owned)

@@ -71,10 +71,9 @@ fn token(text: &str) -> Option<(WireId<'_>, &str)> {
 
 /// The characters of a string without escapes, and what follows it.
 fn string(text: &str) -> Option<(&str, &str)> {
-    let end = scan::string(text.as_bytes(), 0)?;
-    let (token, after) = text.split_at_checked(end)?;
-    let inner = token.get(1..end - 1)?;
-    (!inner.contains('\\')).then_some((inner, after))
+    let inner = text.strip_prefix('"')?;
+    let (inner, after) = inner.split_at_checked(scan::special(inner.as_bytes(), 0))?;
+    Some((inner, after.strip_prefix('"')?))
 }
 
 /// Reads params that are an object and nest that deep at most, and what follows them.

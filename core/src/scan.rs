@@ -9,7 +9,7 @@
 use core::ops::Range;
 
 /// The deepest nesting that is followed: a bit for each level.
-pub(crate) const DEPTH_MAX: usize = u64::BITS as usize;
+const DEPTH_MAX: usize = u64::BITS as usize;
 
 /// An object at the start of a text; `member` is handed each key, as it is written between its
 /// quotes, and where its value is.
@@ -146,7 +146,7 @@ fn digits(text: &[u8], start: usize) -> Option<usize> {
 
 /// A string with its quotes.
 #[inline]
-pub(crate) fn string(text: &[u8], at: usize) -> Option<usize> {
+fn string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = expect(text, at, b'"')?;
     loop {
         at = special(text, at);
@@ -160,7 +160,7 @@ pub(crate) fn string(text: &[u8], at: usize) -> Option<usize> {
 }
 
 /// An escape. Surrogates that stand alone are no matter where nobody asks for the text.
-#[cold]
+#[inline(never)]
 fn escape(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at + 1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 2),
@@ -175,7 +175,7 @@ fn escape(text: &[u8], at: usize) -> Option<usize> {
 /// Where the first quote, backslash or control character stands, from `at` on; the end of the text
 /// if there is none.
 #[inline]
-fn special(text: &[u8], mut at: usize) -> usize {
+pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
     for _ in 0..4 {
         let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk) else { break };
         let found = specials(u64::from_le_bytes(*word));
@@ -188,7 +188,7 @@ fn special(text: &[u8], mut at: usize) -> usize {
 }
 
 /// As [`special`], where it is further away or near the end of the text.
-#[cold]
+#[inline(never)]
 fn far_special(text: &[u8], mut at: usize) -> usize {
     let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');
     // Pieces of the width of vectors are looked at as a whole.
@@ -203,12 +203,13 @@ fn far_special(text: &[u8], mut at: usize) -> usize {
 /// The highest bit of the first byte that is special; above it, any.
 const fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    // Below a byte that borrows there is none that does, so that the first is always right.
-    let quote = word ^ (ONES * b'"' as u64);
+    // With that bit turned over, control characters and the quote are what is below `!`.
+    let low = word ^ (ONES * 0x02);
     let backslash = word ^ (ONES * b'\\' as u64);
-    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-    let is_zero = quote.wrapping_sub(ONES) & !quote | backslash.wrapping_sub(ONES) & !backslash;
-    (below_space | is_zero) & (ONES * 0x80)
+    // Below a byte that borrows there is none that does, so that the first is always right.
+    let found =
+        low.wrapping_sub(ONES * b'!' as u64) & !low | backslash.wrapping_sub(ONES) & !backslash;
+    found & (ONES * 0x80)
 }
 
 #[cfg(test)]

@@ -397,9 +397,11 @@ impl Engine {
                 JobState::Queued(admitted.arguments)
             }
         };
-        self.jobs.insert(
-            id,
-            Box::new(Job {
+        let token = admitted.progress_token.map(|token| token.get().into());
+        // Made where it stays: it is too large to be moved there.
+        let job = Box::write(
+            Box::new_uninit(),
+            Job {
                 tool: admitted.tool,
                 owner,
                 conn,
@@ -408,16 +410,14 @@ impl Engine {
                 task,
                 state,
                 since: self.now.at,
-                progress: Progress {
-                    token: admitted.progress_token.map(|token| token.get().into()),
-                    ..Progress::default()
-                },
+                progress: Progress { token, ..Progress::default() },
                 asks: BTreeMap::new(),
                 orphan_timer: None,
                 cancel: None,
                 timer: None,
-            }),
+            },
         );
+        self.jobs.insert(id, job);
         id
     }
 }
