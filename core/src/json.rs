@@ -5,7 +5,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 
-use serde::{Deserialize, Deserializer};
+use serde::de::IgnoredAny;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::scan;
@@ -24,6 +26,14 @@ impl Json {
         &self.0
     }
 
+    /// What a serializer wrote, which is not read again. Whoever hands in anything but one JSON
+    /// value breaks the message that it is put into.
+    #[must_use]
+    pub fn written(text: String) -> Self {
+        debug_assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "no JSON: {text}");
+        Self(text.into())
+    }
+
     /// An object without members.
     pub(crate) fn empty_object() -> Self {
         Self("{}".into())
@@ -33,6 +43,20 @@ impl Json {
 impl From<Box<RawValue>> for Json {
     fn from(raw: Box<RawValue>) -> Self {
         Self(raw.into())
+    }
+}
+
+impl Serialize for Json {
+    /// As the value it is.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self::from)
     }
 }
 

@@ -4,14 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
 use super::{Engine, typed};
 use crate::action::{Action, Closing};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
 use crate::durable::TaskOutcome;
 use crate::id::{ConnId, RequestId};
+use crate::json::Json;
 use crate::message::ErrorObject;
 use crate::settings::Settings;
 use crate::time::Instant;
@@ -64,7 +63,7 @@ impl Engine {
     }
 
     /// Answers a request with what its tool handed in: the JSON text of an object.
-    pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &RawValue) {
+    pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
         let typed = self.typed_settings(&reply);
         self.reply(ResultType::Complete, reply, |json, _| {
