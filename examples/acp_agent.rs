@@ -23,6 +23,7 @@ use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId, Mint};
+use ceased_core::json::Json;
 use ceased_core::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -216,15 +217,20 @@ impl Agent {
         stdout.flush()
     }
 
-    fn begin(&mut self, job: JobId, method: &str, arguments: &RawValue) -> io::Result<()> {
+    fn begin(&mut self, job: JobId, method: &str, arguments: &Json) -> io::Result<()> {
         let arguments: Value = serde_json::from_str(arguments.get())?;
         let outcome = match method {
-            "initialize" => Outcome::Result(raw(&json!({
-                "protocolVersion": 1, "agentCapabilities": {}, "authMethods": [],
-            }))?),
+            "initialize" => Outcome::Result(
+                raw(&json!({
+                    "protocolVersion": 1, "agentCapabilities": {}, "authMethods": [],
+                }))?
+                .into(),
+            ),
             "session/new" => {
                 self.sessions += 1;
-                Outcome::Result(raw(&json!({"sessionId": format!("session-{}", self.sessions)}))?)
+                Outcome::Result(
+                    raw(&json!({"sessionId": format!("session-{}", self.sessions)}))?.into(),
+                )
             }
             _ => match self.prompt(job, &arguments) {
                 Ok(()) => return Ok(()),
@@ -285,7 +291,7 @@ fn turn(
     reports: &Sender<Report>,
     inbox: &Receiver<Word>,
 ) -> io::Result<Outcome> {
-    let ended = |reason: &str| Ok(Outcome::Result(raw(&json!({"stopReason": reason}))?));
+    let ended = |reason: &str| Ok(Outcome::Result(raw(&json!({"stopReason": reason}))?.into()));
     let stopped = |why| match why {
         Why::Feature => ended("cancelled"),
         Why::Requested

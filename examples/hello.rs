@@ -65,7 +65,7 @@ fn main() -> io::Result<()> {
                 let arguments: Value = serde_json::from_str(arguments.get())?;
                 let text = format!("hello, {}", arguments["who"].as_str().unwrap_or("nobody"));
                 let result = json!({"content": [{"type": "text", "text": text}], "isError": false});
-                let outcome = Outcome::Result(to_raw_value(&result)?);
+                let outcome = Outcome::Result(to_raw_value(&result)?.into());
                 engine.handle(now(), Event::Done { job, outcome }, &mut actions);
             }
         }

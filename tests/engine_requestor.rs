@@ -367,7 +367,7 @@ fn input_is_given_while_the_result_is_waited_for() {
     w.feed(Input::Done(
         job,
         ceased_core::event::Outcome::Result(
-            to_raw_value(&json!({"action": "decline"})).expect("it is there"),
+            to_raw_value(&json!({"action": "decline"})).expect("it is there").into(),
         ),
     ));
     assert_eq!(w.next(conn)["result"]["action"], "decline");

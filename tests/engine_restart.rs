@@ -177,7 +177,7 @@ fn record(number: u128, expires: u64) -> TaskRecord {
         updated: Wall::from_millis(WALL_START),
         ttl: 100 * SECOND,
         expires: Wall::from_millis(expires),
-        outcome: RecordedOutcome::Here(Ok(raw_json(r#"{"content":[]}"#))),
+        outcome: RecordedOutcome::Here(Ok(raw_json(r#"{"content":[]}"#).into())),
     }
 }
 

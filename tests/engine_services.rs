@@ -49,7 +49,7 @@ fn samples_as_task(w: &mut World, conn: ConnId, task: &Value) -> (String, JobId)
 }
 
 fn ends(w: &mut World, job: JobId, result: &Value) {
-    w.feed(Input::Done(job, Outcome::Result(to_raw_value(result).expect("it is there"))));
+    w.feed(Input::Done(job, Outcome::Result(to_raw_value(result).expect("it is there").into())));
 }
 
 fn cancels(w: &mut World, conn: ConnId, params: &Value) {

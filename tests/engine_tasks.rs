@@ -236,7 +236,8 @@ fn a_result_is_that_of_the_plain_call() {
         r#"{"content":[],"_meta":{"keep":{"me":[1, 2]},"io.modelcontextprotocol/related-task":{"taskId":"forged"}},"z":null}"#,
     ];
     for text in results {
-        let outcome = || ceased_core::event::Outcome::Result(ceased_tests::world::raw_json(text));
+        let outcome =
+            || ceased_core::event::Outcome::Result(ceased_tests::world::raw_json(text).into());
         let mut w = World::new();
         let (c, other) = (w.open(), w.open());
         let job = w.call(c, json!(1), "sleep");

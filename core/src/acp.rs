@@ -132,8 +132,8 @@ impl Party {
     }
 
     /// `initialize` was answered, with this result.
-    pub(crate) fn complete(&mut self, result: &RawValue) {
-        let declared = Declaration::read(result.get()).agent;
+    pub(crate) fn complete(&mut self, result: &str) {
+        let declared = Declaration::read(result).agent;
         match self.side {
             Side::Agent => self.ours = declared,
             Side::Client => self.theirs = declared,

@@ -12,6 +12,7 @@ use crate::call::{Answer, Caller, Refusal};
 use crate::durable::{LoadId, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, SurveyId, TaskId};
+use crate::json::Json;
 use crate::remote_task::RemoteState;
 use crate::suspicion::Suspicion;
 use crate::task::Status;
@@ -28,7 +29,7 @@ pub enum Action {
         /// What to run.
         tool: Arc<Tool>,
         /// The arguments: the JSON text of an object that passed the tool's check.
-        arguments: Box<RawValue>,
+        arguments: Json,
         /// The task it works for, if any.
         task: Option<TaskId>,
     },

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::dialect::Dialect;
 use crate::id::{AskId, CallId, ConnId, JobId};
+use crate::json::Raw;
 use crate::role::TaskCapabilities;
 use crate::time::Instant;
 use crate::timer::Armed;
@@ -195,7 +196,7 @@ pub(crate) struct PeerCapabilities {
 
 impl PeerCapabilities {
     /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
-    pub(crate) fn read(raw: Option<&RawValue>, dialect: &Dialect) -> Self {
+    pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
         #[derive(Deserialize, Default)]
         struct Declared<'a> {
             #[serde(borrow, default)]

@@ -8,12 +8,12 @@ use alloc::string::String;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::call::PeerCapabilities;
 use crate::dialect::{self, Dialect};
 use crate::event::LogLevel;
-use crate::message::{ErrorObject, code, text};
+use crate::json::Raw;
+use crate::message::{ErrorObject, code};
 use crate::params::{self, Given, Params};
 use crate::write::Writer;
 
@@ -63,7 +63,7 @@ impl Terms {
 #[derive(Deserialize)]
 struct ClaimParams<'a> {
     #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
+    meta: Option<Raw<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,7 @@ struct Meta<'a> {
 #[derive(Deserialize)]
 struct Capabilities<'a> {
     #[serde(borrow, default)]
-    extensions: Option<&'a RawValue>,
+    extensions: Option<Raw<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -112,7 +112,7 @@ impl Claims {
 }
 
 fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
-    let Some(version) = meta.version.0.and_then(text) else {
+    let Some(version) = meta.version.0.and_then(Raw::string) else {
         return Err(missing("protocolVersion", "a string"));
     };
     let dialect = Dialect::claimed(&version).ok_or_else(|| unsupported(&version))?;
@@ -137,8 +137,8 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
     })
 }
 
-fn read_level(level: &RawValue) -> Result<LogLevel, ErrorObject> {
-    let word = text(level);
+fn read_level(level: Raw<'_>) -> Result<LogLevel, ErrorObject> {
+    let word = level.string();
     let known = |level: &LogLevel| Some(level.as_str()) == word.as_deref();
     LogLevel::ALL.into_iter().find(known).ok_or_else(|| {
         let message = "params._meta[\"io.modelcontextprotocol/logLevel\"] must be a log level";
@@ -174,14 +174,13 @@ pub(crate) fn write_supported(json: &mut Writer<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
 
-    fn raw(json: &str) -> Box<RawValue> {
-        RawValue::from_string(json.into()).expect("a test writes JSON")
+    fn raw(json: &str) -> Raw<'_> {
+        Raw::checked(json)
     }
 
     fn claim(json: &str) -> Option<Result<Claim, i64>> {
-        Some(Claims::new().read(Some(&Params::of(&raw(json))))?.map_err(|error| error.code))
+        Some(Claims::new().read(Some(&Params::of(raw(json))))?.map_err(|error| error.code))
     }
 
     const VERSION: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;

@@ -6,10 +6,9 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
 use crate::event::Identity;
 use crate::id::TaskId;
+use crate::json::Json;
 use crate::message::ErrorObject;
 use crate::task::Status;
 use crate::time::Wall;
@@ -92,7 +91,7 @@ pub struct TaskRecord {
 
 /// What the request behind a task would have been answered with: the JSON text of an object, or an
 /// error (TSK-14).
-pub type TaskOutcome = Result<Box<RawValue>, ErrorObject>;
+pub type TaskOutcome = Result<Json, ErrorObject>;
 
 /// What came of a recorded task.
 #[derive(Debug, Clone)]

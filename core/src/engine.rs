@@ -289,17 +289,13 @@ impl Engine {
     }
 
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
-        if self.is_closing(conn) {
-            return;
-        }
+        let Some(dialect) = self.dialect_read(conn) else { return };
         self.counters.frames += 1;
-        match Message::parse(frame, self.settings.limits.depth_max) {
-            Message::Batch(messages) => self.on_batch(conn, &messages),
-            message @ (Message::Request { .. }
-            | Message::Notification { .. }
-            | Message::Response { .. }
-            | Message::Invalid { .. }) => self.on_message(conn, message, None),
+        let message = Message::parse(frame, self.settings.limits.depth_max);
+        if let Message::Batch(messages) = &message {
+            return self.on_batch(conn, messages);
         }
+        self.on_message(conn, dialect, message, None);
     }
 
     fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
@@ -320,36 +316,38 @@ impl Engine {
         let batch = connection.open_batch(messages.len());
         for message in messages {
             // Its own answers may have been too much for the peer.
-            if self.is_closing(conn) {
-                return;
-            }
-            self.on_message(conn, Message::parse_one(message.get()), Some(batch));
+            let Some(dialect) = self.dialect_read(conn) else { return };
+            self.on_message(conn, dialect, Message::parse_one(message.get()), Some(batch));
         }
     }
 
-    fn on_message(&mut self, conn: ConnId, message: Message<'_>, batch: Option<BatchId>) {
+    fn on_message(
+        &mut self,
+        conn: ConnId,
+        dialect: &'static Dialect,
+        message: Message<'_>,
+        batch: Option<BatchId>,
+    ) {
         match message {
-            Message::Request { id, .. }
-                if id.id == RequestId::Null && !self.dialect(conn).null_ids =>
-            {
+            Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
                 self.counters.invalid += 1;
                 let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);
                 return self.refuse_unreadable(conn, &error, batch);
             }
-            Message::Request { id, method, params } => {
-                let reply = Reply::new(conn, id, batch, self.dialect(conn));
-                self.on_request(reply, &method, params.as_ref());
+            Message::Request { id, ref method, ref params } => {
+                let reply = Reply::new(conn, id, batch, dialect);
+                self.on_request(reply, method, params.as_ref());
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
-                return self.fail(Reply::new(conn, id, batch, self.dialect(conn)), &error);
+                return self.fail(Reply::new(conn, id, batch, dialect), &error);
             }
             Message::Invalid { id: None, error } => {
                 self.counters.invalid += 1;
                 return self.refuse_unreadable(conn, &error, batch);
             }
-            Message::Notification { method, params } => {
-                self.on_notification(conn, &method, params.as_ref());
+            Message::Notification { ref method, ref params } => {
+                self.on_notification(conn, method, params.as_ref());
             }
             Message::Response { id, outcome } => self.on_response(conn, id, outcome),
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
@@ -359,10 +357,10 @@ impl Engine {
         }
     }
 
-    /// Whether nothing of a connection is read any more.
-    fn is_closing(&self, conn: ConnId) -> bool {
-        let connection = self.connections.get(&conn);
-        connection.is_none_or(|connection| matches!(connection.ending, Ending::Closing(_)))
+    /// What a connection speaks; `None` when nothing of it is read any more.
+    fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
+        let connection = self.connections.get(&conn)?;
+        (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
     }
 
     fn close(&mut self, conn: ConnId, why: Closing) {

@@ -1,6 +1,5 @@
 //! Events: everything that can happen to the engine.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
@@ -11,6 +10,7 @@ use crate::acp::{Cause, Form, Side, Speaker};
 use crate::call::{Ask, Caller};
 use crate::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::id::{AskId, ConnId, JobId, SurveyId};
+use crate::json::Json;
 use crate::message::ErrorObject;
 use crate::role::Role;
 use crate::settings::Settings;
@@ -41,7 +41,7 @@ impl fmt::Display for Identity {
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// A result: the JSON text of an object. A tool's own failure is a result with `isError`.
-    Result(Box<RawValue>),
+    Result(Json),
     /// A JSON-RPC error.
     Error(ErrorObject),
     /// It stopped because it was told to, and has nothing to hand in.

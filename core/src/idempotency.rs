@@ -4,12 +4,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use crate::claim::Terms;
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::json::Json;
 use crate::timer::Armed;
 
 /// Longest idempotency key, in bytes.
@@ -24,7 +23,7 @@ pub struct KeyedId(u64);
 pub(crate) struct Wish {
     pub(crate) tool: Arc<str>,
     /// JSON text of an object.
-    pub(crate) arguments: Box<RawValue>,
+    pub(crate) arguments: Json,
     pub(crate) as_task: bool,
     /// Whether it makes a claim, or belongs to a session.
     pub(crate) claims: bool,
@@ -33,7 +32,7 @@ pub(crate) struct Wish {
 impl Wish {
     /// Whether both ask for the same; members may be in another order.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        let value = |raw: &RawValue| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
+        let value = |raw: &Json| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
         self.tool == other.tool
             && self.as_task == other.as_task
             && self.claims == other.claims

@@ -4,13 +4,12 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use crate::action::{Cancel, Why};
 use crate::call::{Ask, Asked};
 use crate::claim::Terms;
 use crate::event::Identity;
 use crate::id::{AskId, ConnId, JobId, RequestId, RequestState, TaskId};
+use crate::json::Json;
 use crate::rare::{Nothing, Rare};
 use crate::records::Record;
 use crate::time::Instant;
@@ -138,9 +137,9 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) enum JobState {
     /// Waits for its task to be on disk, with its arguments (DUR-01).
-    Held(Box<RawValue>),
+    Held(Json),
     /// Waits for its turn, with its arguments.
-    Queued(Box<RawValue>),
+    Queued(Json),
     /// The host runs it.
     Running,
     /// Its first process has exited; the others have a moment to do the same.

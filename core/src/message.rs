@@ -6,7 +6,7 @@
 
 use alloc::borrow::Cow;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -14,6 +14,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::id::RequestId;
+use crate::json::Raw;
 pub use crate::params::Params;
 
 /// JSON-RPC and protocol error codes this engine sends.
@@ -137,6 +138,9 @@ impl<'a> Message<'a> {
         let Ok(text) = core::str::from_utf8(frame) else {
             return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
         };
+        if let Some(message) = crate::plain::message(text, depth_max) {
+            return message;
+        }
         if deeper_than(frame, depth_max) {
             let message =
                 format!("limit reached: json_depth = {depth_max}: the message nests deeper");
@@ -148,13 +152,13 @@ impl<'a> Message<'a> {
                 Err(error) => Self::invalid(None, code::PARSE_ERROR, error.to_string()),
             };
         }
-        Self::parse_one(text)
+        Self::parse_any(text)
     }
 
-    /// Reads one message that is not a batch.
+    /// Reads one message of a batch that was read with [`Message::parse`].
     #[must_use]
     pub fn parse_one(text: &'a str) -> Self {
-        crate::plain::message(text).unwrap_or_else(|| Self::parse_any(text))
+        crate::plain::message(text, usize::MAX).unwrap_or_else(|| Self::parse_any(text))
     }
 
     /// Reads one message of whatever form.
@@ -212,10 +216,10 @@ impl<'a> Envelope<'a> {
         }
         match (self.method, self.result, self.error) {
             (Some(method), None, None) => {
-                let Some(method) = text(method) else {
+                let Some(method) = Raw::from(method).string() else {
                     return invalid(id, "the member \"method\" must be a string");
                 };
-                let params = self.params.map(Params::of);
+                let params = self.params.map(|params| Params::of(params.into()));
                 let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
                 match (self.id, id) {
                     // A notification is never answered, so its reader judges odd params (CAN-14).
@@ -281,17 +285,6 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The string a raw JSON token stands for; `None` for anything but a string.
-#[must_use]
-pub fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let token = raw.get();
-    let inner = token.strip_prefix('"')?.strip_suffix('"')?;
-    if !inner.contains('\\') {
-        return Some(Cow::Borrowed(inner));
-    }
-    serde_json::from_str::<String>(token).ok().map(Cow::Owned)
-}
-
 /// True when the frame nests deeper than `depth_max`.
 ///
 /// Opening brackets are counted first, strings included: that is a vector loop, and hardly any
@@ -327,6 +320,7 @@ fn deeper_than(frame: &[u8], depth_max: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::String;
     use alloc::vec;
 
     fn parse(text: &str) -> String {

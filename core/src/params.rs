@@ -5,10 +5,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use core::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::json::{Json, Raw};
 use crate::message::ErrorObject;
 
 /// The params of a request or a notification: JSON text that was checked.
@@ -24,29 +24,39 @@ pub struct Params<'a> {
 /// Members that were seen while the params were read.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct Members<'a> {
-    pub(crate) name: Option<&'a RawValue>,
-    pub(crate) arguments: Option<&'a RawValue>,
-    pub(crate) task: Option<&'a RawValue>,
-    pub(crate) meta: Option<&'a RawValue>,
-    pub(crate) task_id: Option<&'a RawValue>,
-    pub(crate) request_id: Option<&'a RawValue>,
-    pub(crate) reason: Option<&'a RawValue>,
+    pub(crate) name: Option<Raw<'a>>,
+    pub(crate) arguments: Option<Raw<'a>>,
+    pub(crate) task: Option<Raw<'a>>,
+    pub(crate) meta: Option<Raw<'a>>,
+    pub(crate) task_id: Option<Raw<'a>>,
+    pub(crate) request_id: Option<Raw<'a>>,
+    pub(crate) reason: Option<Raw<'a>>,
+}
+
+impl<'a> Members<'a> {
+    /// The place of the member with this name.
+    pub(crate) fn slot(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
+        Some(match name {
+            b"name" => &mut self.name,
+            b"arguments" => &mut self.arguments,
+            b"task" => &mut self.task,
+            b"_meta" => &mut self.meta,
+            b"taskId" => &mut self.task_id,
+            b"requestId" => &mut self.request_id,
+            b"reason" => &mut self.reason,
+            _ => return None,
+        })
+    }
 }
 
 impl<'a> Params<'a> {
-    pub(crate) fn of(value: &'a RawValue) -> Self {
+    pub(crate) const fn of(value: Raw<'a>) -> Self {
         Self { text: value.get(), known: None }
     }
 
-    /// Reads the object at the start of a text; gives back what follows it.
-    pub(crate) fn read_object(text: &'a str) -> Option<(Self, &'a str)> {
-        if !text.starts_with('{') {
-            return None;
-        }
-        let mut values = serde_json::Deserializer::from_str(text).into_iter::<Seen<'a>>();
-        let Seen(known) = values.next()?.ok()?;
-        let (text, after) = text.split_at_checked(values.byte_offset())?;
-        Some((Self { text, known }, after))
+    /// The params in a text that was checked, and their members if there are no others.
+    pub(crate) const fn seen(value: Raw<'a>, known: Option<Members<'a>>) -> Self {
+        Self { text: value.get(), known }
     }
 
     /// Their JSON text.
@@ -64,72 +74,17 @@ impl<'a> Params<'a> {
     pub(crate) fn to_raw(self) -> Box<RawValue> {
         RawValue::from_string(self.text.to_owned()).expect("params are JSON")
     }
+
+    /// The same, not read again.
+    pub(crate) fn to_json(self) -> Json {
+        Raw::checked(self.text).to_json()
+    }
 }
 
 impl fmt::Debug for Params<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text)
     }
-}
-
-/// The members of an object, if there are no others.
-struct Seen<'a>(Option<Members<'a>>);
-
-impl<'de> Deserialize<'de> for Seen<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SeenVisitor;
-        impl<'de> Visitor<'de> for SeenVisitor {
-            type Value = Seen<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("params as an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Seen<'de>, A::Error> {
-                let (mut known, mut odd) = (Members::default(), false);
-                while let Some(member) = map.next_key()? {
-                    let slot = match member {
-                        Member::Name => &mut known.name,
-                        Member::Arguments => &mut known.arguments,
-                        Member::Task => &mut known.task,
-                        Member::Meta => &mut known.meta,
-                        Member::TaskId => &mut known.task_id,
-                        Member::RequestId => &mut known.request_id,
-                        Member::Reason => &mut known.reason,
-                        Member::Other => {
-                            map.next_value::<IgnoredAny>()?;
-                            odd = true;
-                            continue;
-                        }
-                    };
-                    odd |= slot.replace(map.next_value()?).is_some();
-                }
-                Ok(Seen((!odd).then_some(known)))
-            }
-        }
-        deserializer.deserialize_map(SeenVisitor)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier)]
-enum Member {
-    #[serde(rename = "name")]
-    Name,
-    #[serde(rename = "arguments")]
-    Arguments,
-    #[serde(rename = "task")]
-    Task,
-    #[serde(rename = "_meta")]
-    Meta,
-    #[serde(rename = "taskId")]
-    TaskId,
-    #[serde(rename = "requestId")]
-    RequestId,
-    #[serde(rename = "reason")]
-    Reason,
-    #[serde(other)]
-    Other,
 }
 
 /// Reads params that must be an object.
@@ -171,12 +126,12 @@ pub(crate) fn read_or_default<'a, T: Deserialize<'a> + Default>(
     }
 }
 
-/// A member that tells `null` from being absent, which `Option<&RawValue>` does not.
+/// A member that tells `null` from being absent, which `Option<Raw>` does not.
 #[derive(Default, Clone, Copy)]
-pub(crate) struct Given<'a>(pub(crate) Option<&'a RawValue>);
+pub(crate) struct Given<'a>(pub(crate) Option<Raw<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|raw| Self(Some(raw)))
+        Raw::deserialize(deserializer).map(|raw| Self(Some(raw)))
     }
 }

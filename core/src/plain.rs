@@ -1,17 +1,23 @@
 //! The envelope as nearly every peer writes it, read in one pass.
 //!
 //! No white space between the members, no escapes, no member twice, none but `jsonrpc`, `id`,
-//! `method` and `params`: such a message is recognised by its text. Whatever looks any different is
-//! left to the reader that takes every form, so this one never has to refuse anything.
+//! `method` and `params`, params that are an object: such a message is recognised by its text.
+//! Whatever looks any different is left to the reader that takes every form, so this one never has
+//! to say what is wrong.
 
 use alloc::borrow::Cow;
 
 use crate::id::RequestId;
+use crate::json::Raw;
 use crate::message::{Message, WireId};
-use crate::params::Params;
+use crate::params::{Members, Params};
+use crate::scan;
 
-/// The request or notification that `text` is; `None` if it is not as plain as that.
-pub(crate) fn message(text: &str) -> Option<Message<'_>> {
+/// The request or notification that `text` is; `None` if it is not as plain as that, or nests deeper
+/// than `depth_max`.
+pub(crate) fn message(text: &str, depth_max: usize) -> Option<Message<'_>> {
+    // The envelope is one level itself.
+    let depth_max = depth_max.checked_sub(1)?;
     let mut rest = text.strip_prefix('{')?;
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
     loop {
@@ -27,7 +33,7 @@ pub(crate) fn message(text: &str) -> Option<Message<'_>> {
             rest = after;
             method.replace(name).is_some()
         } else if let Some(value) = rest.strip_prefix(r#""params":"#) {
-            let (object, after) = Params::read_object(value)?;
+            let (object, after) = read_params(value, depth_max)?;
             rest = after;
             params.replace(object).is_some()
         } else {
@@ -41,38 +47,58 @@ pub(crate) fn message(text: &str) -> Option<Message<'_>> {
     }
     version?;
     let method = Cow::Borrowed(method?);
-    let Some(token) = id else { return Some(Message::Notification { method, params }) };
-    let id = match token.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-        Some(text) => RequestId::Text(text.into()),
-        None => RequestId::Number(token.parse().ok()?),
-    };
-    Some(Message::Request { id: WireId { id, token }, method, params })
+    let Some(id) = id else { return Some(Message::Notification { method, params }) };
+    Some(Message::Request { id, method, params })
 }
 
 /// An id that can be written in one way only, and what follows it.
-fn token(text: &str) -> Option<(&str, &str)> {
+fn token(text: &str) -> Option<(WireId<'_>, &str)> {
     if text.starts_with('"') {
         let (inner, after) = string(text)?;
-        return Some((text.get(..inner.len() + 2)?, after));
+        let token = text.get(..inner.len() + 2)?;
+        return Some((WireId { id: RequestId::Text(inner.into()), token }, after));
     }
-    let end = text.bytes().position(|byte| !byte.is_ascii_digit())?;
-    let (digits, after) = text.split_at_checked(end)?;
-    (digits == "0" || !digits.starts_with('0')).then_some((digits, after))
+    let mut number = 0_i64;
+    let mut digits = 0;
+    for byte in text.bytes().take_while(u8::is_ascii_digit) {
+        number = number.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+        digits += 1;
+    }
+    let (token, after) = text.split_at_checked(digits)?;
+    let once = digits == 1 || digits > 1 && !token.starts_with('0');
+    once.then_some((WireId { id: RequestId::Number(number), token }, after))
 }
 
 /// The characters of a string without escapes, and what follows it.
 fn string(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('"')?;
-    let end = inner.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
-    let after = inner.get(end..)?.strip_prefix('"')?;
-    Some((inner.get(..end)?, after))
+    let (inner, after) = inner.split_at_checked(scan::special(inner.as_bytes(), 0))?;
+    Some((inner, after.strip_prefix('"')?))
+}
+
+/// Reads params that are an object and nest that deep at most, and what follows them.
+fn read_params(text: &str, depth_max: usize) -> Option<(Params<'_>, &str)> {
+    let (mut known, mut odd) = (Members::default(), false);
+    let end = scan::object(text.as_bytes(), depth_max, |name, value| {
+        let value = Raw::checked(text.get(value)?);
+        match known.slot(name) {
+            Some(slot) => odd |= slot.replace(value).is_some(),
+            None => odd = true,
+        }
+        Some(())
+    })?;
+    let (object, after) = text.split_at_checked(end)?;
+    Some((Params::seen(Raw::checked(object), (!odd).then_some(known)), after))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::tests::mutants;
+    use alloc::collections::BTreeMap;
     use alloc::format;
     use alloc::string::String;
+    use serde_json::value::RawValue;
 
     /// RPC-01, RPC-02: what is read here is read alike by the reader of every form.
     #[test]
@@ -98,17 +124,60 @@ mod tests {
                     format!(r#"{{"id":{id},"method":"m"}}"#),
                     format!(r#"{{"jsonrpc":"2.0","id":{id}}}"#),
                 ] {
-                    let Some(read) = message(&text) else { continue };
+                    if !agrees(&text) {
+                        continue;
+                    }
                     plain += 1;
-                    assert_eq!(show(&read), show(&Message::parse_any(&text)), "{text}");
                     // Cut short it is nothing.
                     for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
-                        assert!(message(text.get(..end).unwrap_or_default()).is_none(), "{text}");
+                        let cut = text.get(..end).unwrap_or_default();
+                        assert!(message(cut, 64).is_none(), "{text}");
                     }
                 }
             }
         }
         assert!(plain > 40, "{plain}");
+    }
+
+    /// RPC-01, RPC-02: the same of messages in which something is amiss.
+    #[test]
+    fn both_readers_agree_on_mutants() {
+        let frames = [
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a\"b","n":[1,-2.5e3,true]}}}"#,
+            r#"{ "jsonrpc": "2.0", "id": "x", "method": "m", "params": { "taskId": "t", "_meta": {"progressToken": 1} } }"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"because"}}"#,
+            r#"{"jsonrpc":"2.0","x":{"id":null},"id":0,"method":"ping","params":{"task":{},"task":{},"naẍe":[]}}"#,
+        ];
+        let mut plain = 0;
+        for frame in frames {
+            mutants(frame, 20_000, |text| plain += usize::from(agrees(text)));
+        }
+        assert!(plain > 1_000, "{plain}");
+    }
+
+    /// Whether a text is read here; if so, the other reader reads it alike.
+    fn agrees(text: &str) -> bool {
+        let Some(read) = message(text, 64) else { return false };
+        let general = Message::parse_any(text);
+        assert_eq!(show(&read), show(&general), "{text}");
+        let (Message::Request { params, .. } | Message::Notification { params, .. }) = read else {
+            panic!("only these are plain: {text}");
+        };
+        let known = params.and_then(|params| params.known().map(|known| (params.get(), *known)));
+        if let Some((params, mut known)) = known {
+            let members: BTreeMap<String, &RawValue> =
+                serde_json::from_str(params).expect("params are an object");
+            for (name, value) in &members {
+                let seen = known.slot(name.as_bytes()).and_then(|slot| slot.take());
+                assert_eq!(seen.map(Raw::get), Some(value.get()), "{name} of {text}");
+            }
+            let others = ["name", "arguments", "task", "_meta", "taskId", "requestId", "reason"];
+            let left = others
+                .iter()
+                .any(|name| known.slot(name.as_bytes()).is_none_or(|slot| slot.is_some()));
+            assert!(!left, "what is not there was seen: {text}");
+        }
+        true
     }
 
     fn show(message: &Message<'_>) -> String {

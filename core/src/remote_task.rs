@@ -161,6 +161,7 @@ fn read_interval(given: Given<'_>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Raw;
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.into()).unwrap()
@@ -169,7 +170,7 @@ mod tests {
     /// TSK-13: the interval a peer names, and what is made of odd ones.
     #[test]
     fn intervals() {
-        let read = |text: &str| read_interval(Given(Some(&raw(text))));
+        let read = |text: &str| read_interval(Given(Some(Raw::checked(text))));
         assert_eq!(read_interval(Given(None)), POLL_DEFAULT);
         assert_eq!(read("2500"), Duration::from_millis(2500));
         assert_eq!(read("2500.5"), Duration::from_micros(2_500_500));

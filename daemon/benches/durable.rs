@@ -17,10 +17,10 @@ use ceased::store::durable::{RecordedOutcome, StoreWrite, TaskOutcome, TaskRecor
 use ceased::store::{Due, Sqlite, Store, StoreError};
 use ceased::{Daemon, HandlerTool, Job, TaskId, TaskSupport, ToolResult};
 use ceased_core::event::Identity;
+use ceased_core::json::Json;
 use ceased_core::task::Status;
 use ceased_core::time::Wall;
 use rusqlite::{Connection, params};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -230,7 +230,7 @@ fn fill(state: &Path, tasks: usize) {
         updated: now,
         ttl,
         expires: now + ttl,
-        outcome: RecordedOutcome::Here(Ok(RawValue::from_string(result.to_string()).unwrap())),
+        outcome: RecordedOutcome::Here(Ok(Json::written(result.to_string()))),
     };
     let writes: Vec<StoreWrite> =
         (1..=tasks).map(|position| StoreWrite::Put(record(position))).collect();

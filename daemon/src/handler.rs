@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ceased_core::call::{Answer, Ask, Refusal};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
+use ceased_core::json::Json;
 use ceased_core::message::{ErrorObject, code};
 use crossbeam_channel::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
 use crate::reports::{Report, Reports};
 use crate::text::write_string;
@@ -56,7 +57,7 @@ pub struct Job {
 pub(crate) struct Call {
     pub(crate) id: JobId,
     pub(crate) task: Option<TaskId>,
-    pub(crate) arguments: Box<RawValue>,
+    pub(crate) arguments: Json,
     pub(crate) token: CancelToken,
 }
 
@@ -243,7 +244,7 @@ impl ToolResult {
     }
 
     /// The result as `tools/call` answers it.
-    fn to_raw(&self) -> serde_json::Result<Box<RawValue>> {
+    fn to_json(&self) -> serde_json::Result<Json> {
         let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
         let texts = self.content.iter().map(|Content::Text { text }| text.len() + 32);
         // Room for everything but escapes, so that a long text is written once and never moved.
@@ -266,7 +267,7 @@ impl ToolResult {
             out.push_str(&structured);
         }
         out.push_str(if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# });
-        RawValue::from_string(out)
+        Ok(Json::written(out))
     }
 
     /// The same result with this for programs; an object.
@@ -304,7 +305,7 @@ pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
             ToolResult { is_error: true, ..ToolResult::text(message) }
         }
     };
-    match result.to_raw() {
+    match result.to_json() {
         Ok(result) => Outcome::Result(result),
         Err(error) => Outcome::Error(ErrorObject::new(
             code::INTERNAL_ERROR,
@@ -329,7 +330,7 @@ mod tests {
         ];
         for result in results {
             let expected = serde_json::to_string(&result).expect("it is JSON");
-            assert_eq!(result.to_raw().expect("it is JSON").get(), expected);
+            assert_eq!(result.to_json().expect("it is JSON").get(), expected);
         }
     }
 }

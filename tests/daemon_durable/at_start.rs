@@ -104,7 +104,7 @@ fn ten_thousand_tasks_are_there_after_a_start() {
             updated: Wall::from_millis(now),
             ttl: std::time::Duration::from_secs(3600),
             expires: Wall::from_millis(now + 3_600_000),
-            outcome: RecordedOutcome::Here(Ok(result)),
+            outcome: RecordedOutcome::Here(Ok(result.into())),
         })
     };
     let home = Home::new();

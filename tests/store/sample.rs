@@ -41,7 +41,7 @@ pub(crate) fn completed(number: u64, bytes: usize) -> TaskRecord {
     let json = format!("{{\"n\": {number},\"text\":\"{}\"}}", "é".repeat(bytes / 2));
     TaskRecord {
         status: Status::Completed,
-        outcome: RecordedOutcome::Here(Ok(RawValue::from_string(json).unwrap())),
+        outcome: RecordedOutcome::Here(Ok(RawValue::from_string(json).unwrap().into())),
         ..working(number)
     }
 }

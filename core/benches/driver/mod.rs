@@ -11,12 +11,12 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
 use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::json::Json;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 const NEWEST: &str = "2025-11-25";
@@ -54,7 +54,7 @@ pub(crate) struct Driver {
     frame: String,
     next_id: u64,
     /// What every job comes to.
-    result: Box<RawValue>,
+    result: Json,
     /// The ids of the tasks that were created, as they stand on the wire.
     pub(crate) tasks: Vec<[u8; 36]>,
 }
@@ -114,7 +114,7 @@ impl Driver {
             running: VecDeque::with_capacity(4096),
             frame: String::with_capacity(512),
             next_id: 1,
-            result: RawValue::from_string(RESULT.into()).expect("it is JSON"),
+            result: Json::written(RESULT.into()),
             tasks: Vec::new(),
         };
         driver.handle(Event::Opened {

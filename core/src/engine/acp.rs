@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// A service has answered; capabilities are exchanged if that was `initialize` (ACP-02).
-    pub(super) fn note_served(&mut self, conn: ConnId, method: &str, result: &RawValue) {
+    pub(super) fn note_served(&mut self, conn: ConnId, method: &str, result: &str) {
         if method == INITIALIZE
             && let Some(party) = self.party_as(conn, Side::Agent)
         {
@@ -141,7 +141,7 @@ impl Engine {
         if call.is_some_and(|call| &*call.method == INITIALIZE)
             && let Some(party) = self.party_as(conn, Side::Client)
         {
-            party.complete(result);
+            party.complete(result.get());
         }
     }
 }

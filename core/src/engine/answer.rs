@@ -4,15 +4,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
 use super::{Engine, typed};
 use crate::action::{Action, Closing};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
 use crate::durable::TaskOutcome;
 use crate::id::{ConnId, RequestId};
+use crate::json::Json;
 use crate::message::ErrorObject;
+use crate::settings::Settings;
 use crate::time::Instant;
 use crate::write::Writer;
 
@@ -44,14 +44,12 @@ impl Engine {
         result: impl FnOnce(&mut Writer<'_>),
     ) {
         self.counters.answers += 1;
-        let settings = Arc::clone(&self.settings);
-        let typed = reply.dialect.results == Results::Typed;
+        let typed = self.typed_settings(&reply);
         self.reply(kind, reply, |json, reply| {
             json.raw(",\"result\":");
-            if typed {
-                typed::write_own(json, kind, reply, &settings.server, result);
-            } else {
-                result(json);
+            match &typed {
+                None => result(json),
+                Some(us) => typed::write_own(json, kind, reply, &us.server, result),
             }
         });
     }
@@ -65,18 +63,24 @@ impl Engine {
     }
 
     /// Answers a request with what its tool handed in: the JSON text of an object.
-    pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &RawValue) {
+    pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
-        let settings = Arc::clone(&self.settings);
-        self.reply(ResultType::Complete, reply, |json, reply| {
+        let typed = self.typed_settings(&reply);
+        self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
-            match reply.dialect.results {
-                Results::Bare => {
-                    json.raw(value.get());
-                }
-                Results::Typed => typed::write_tools(json, value.get(), &settings.server),
+            match &typed {
+                None => _ = json.raw(value.get()),
+                Some(us) => typed::write_tools(json, value.get(), &us.server),
             }
         });
+    }
+
+    /// Who we are, where the revision wants results to say so (MOD-02).
+    fn typed_settings(&self, reply: &Reply) -> Option<Arc<Settings>> {
+        match reply.dialect.results {
+            Results::Bare => None,
+            Results::Typed => Some(Arc::clone(&self.settings)),
+        }
     }
 
     /// Answers a request with an error.

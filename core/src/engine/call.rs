@@ -1,13 +1,12 @@
 //! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
 //! services of a client.
 
-use alloc::borrow::{Cow, ToOwned};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::Engine;
 use super::modern::missing_tasks;
@@ -20,7 +19,8 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{Waiter, Wish};
 use crate::job::{self, Job, JobState, Purpose};
-use crate::message::{ErrorObject, code, text};
+use crate::json::{Json, Raw};
+use crate::message::{ErrorObject, code};
 use crate::params::{self, Given, Members, Params};
 use crate::rare::Rare;
 use crate::tool::{TaskSupport, Tool};
@@ -31,7 +31,7 @@ struct CallParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
+    arguments: Option<Raw<'a>>,
     #[serde(borrow, default)]
     task: Given<'a>,
     #[serde(borrow, default, rename = "requestState")]
@@ -46,7 +46,7 @@ struct CallParams<'a> {
 #[serde(expecting = "_meta as an object")]
 struct CallMeta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
+    progress_token: Option<Raw<'a>>,
     #[serde(borrow, default, rename = "ceased/idempotencyKey")]
     idempotency_key: Given<'a>,
 }
@@ -62,7 +62,7 @@ impl<'a> CallParams<'a> {
     /// The same from members that were seen already; `None` where something is odd about them.
     fn of(known: &Members<'a>) -> Option<Self> {
         Some(Self {
-            name: text(known.name?)?,
+            name: known.name?.string()?,
             arguments: known.arguments.filter(|arguments| arguments.get() != "null"),
             task: Given(known.task),
             request_state: Given(None),
@@ -84,7 +84,7 @@ struct ServiceParams<'a> {
 }
 
 /// The token of whoever wants to hear of progress, if it can be one.
-fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<&'a RawValue> {
+fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<Raw<'a>> {
     let token = meta?.progress_token?;
     RequestId::parse(token.get()).map(|_| token)
 }
@@ -92,10 +92,10 @@ fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<&'a RawValue> {
 /// A call that may go ahead.
 struct Admitted<'a> {
     tool: Arc<Tool>,
-    arguments: Box<RawValue>,
+    arguments: Json,
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
-    progress_token: Option<&'a RawValue>,
+    progress_token: Option<Raw<'a>>,
     terms: Terms,
 }
 
@@ -162,7 +162,7 @@ impl Engine {
         }
         let admitted = Admitted {
             tool: service,
-            arguments: params.map_or_else(empty_object, |params| params.to_raw()),
+            arguments: params.map_or_else(Json::empty_object, |params| params.to_json()),
             task: None,
             progress_token: None,
             terms: Terms::Session(reply.dialect),
@@ -182,7 +182,7 @@ impl Engine {
                 "that many calls wait already: try again later",
             );
         }
-        let owner = self.identity_of(reply.conn);
+        let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
         let share = limits.queued_per_identity_max;
         let can_start = limits.running_max.saturating_sub(self.running);
         if self.queue.len_of(&owner) >= share.saturating_add(can_start) {
@@ -190,8 +190,8 @@ impl Engine {
             return self.refuse(reply, "queue_per_identity", share, what);
         }
         match admitted.task {
-            None => self.call_plainly(reply, admitted),
-            Some(ttl) => self.create_task(reply, admitted, ttl),
+            None => self.call_plainly(reply, owner, admitted),
+            Some(ttl) => self.create_task(reply, owner, admitted, ttl),
         }
     }
 
@@ -228,9 +228,9 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&Claim>,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let peer = self.identity_of(reply.conn);
+        let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: what a peer may not use is for it as if it were not there.
-        let Some(tool) = self.settings.catalog.offered(&params.name, &peer) else {
+        let Some(tool) = self.settings.catalog.offered(&params.name, peer) else {
             let name = self.clean(&params.name);
             return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
         };
@@ -240,7 +240,7 @@ impl Engine {
             TaskRules::Core => as_requested(tool, params.task.0)?,
             TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
         };
-        let arguments = params.arguments.map_or("{}", RawValue::get);
+        let arguments = params.arguments.map_or("{}", Raw::get);
         if !arguments.starts_with('{') {
             return Err(ErrorObject::invalid_params("params.arguments must be an object"));
         }
@@ -249,10 +249,7 @@ impl Engine {
         }
         Ok(Admitted {
             tool: Arc::clone(tool),
-            arguments: match params.arguments {
-                Some(arguments) => arguments.to_owned(),
-                None => empty_object(),
-            },
+            arguments: params.arguments.map_or_else(Json::empty_object, Raw::to_json),
             task,
             progress_token: progress_token(params.meta.as_ref()),
             terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
@@ -286,7 +283,7 @@ impl Engine {
                 return Err(ErrorObject::new(code::INVALID_REQUEST, message));
             }
         };
-        let arguments = params.map_or_else(empty_object, |params| params.to_raw());
+        let arguments = params.map_or_else(Json::empty_object, |params| params.to_json());
         if let Some(check) = &service.check {
             check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
         }
@@ -299,7 +296,7 @@ impl Engine {
         })
     }
 
-    fn call_plainly(&mut self, reply: Reply, admitted: Admitted<'_>) {
+    fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
         let max = self.settings.limits.inflight_max;
         let job = JobId::new(self.next_job);
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
@@ -308,13 +305,18 @@ impl Engine {
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
-        self.enqueue(conn, Purpose::Answer(id), None, admitted);
+        self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
 
-    fn create_task(&mut self, reply: Reply, mut admitted: Admitted<'_>, ttl: RequestedTtl) {
+    fn create_task(
+        &mut self,
+        reply: Reply,
+        owner: Identity,
+        mut admitted: Admitted<'_>,
+        ttl: RequestedTtl,
+    ) {
         let Some(reply) = self.rated(reply) else { return };
         let Some(connection) = self.connections.get(&reply.conn) else { return };
-        let owner = connection.identity.clone();
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";
@@ -344,7 +346,7 @@ impl Engine {
         };
         let ttl = self.grant_ttl(&owner, ttl);
         let tool = admitted.tool.name.clone();
-        let job = self.enqueue(conn, Purpose::Task, Some(id), admitted);
+        let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
         self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
         self.store_creation(id);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier.
@@ -379,11 +381,11 @@ impl Engine {
     fn enqueue(
         &mut self,
         conn: ConnId,
+        owner: Identity,
         purpose: Purpose,
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let owner = self.identity_of(conn);
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         // The job of a task waits until that is on disk.
@@ -416,12 +418,8 @@ impl Engine {
     }
 }
 
-fn empty_object() -> Box<RawValue> {
-    RawValue::from_string("{}".into()).expect("an empty object is JSON")
-}
-
 /// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
-fn as_requested(tool: &Tool, task: Option<&RawValue>) -> Result<Option<RequestedTtl>, ErrorObject> {
+fn as_requested(tool: &Tool, task: Option<Raw<'_>>) -> Result<Option<RequestedTtl>, ErrorObject> {
     let ttl = task.map(read_ttl).transpose()?;
     let misuse = match (tool.task_support, ttl) {
         (TaskSupport::Forbidden, Some(_)) => "does not run as a task",
@@ -445,7 +443,7 @@ fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, Error
 }
 
 /// Reads the `task` member (TSK-11).
-fn read_ttl(task: &RawValue) -> Result<RequestedTtl, ErrorObject> {
+fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
     #[derive(Deserialize)]
     struct TaskParams<'a> {
         #[serde(borrow, default)]
@@ -471,7 +469,7 @@ mod tests {
     /// TSK-11: every form of a ttl.
     #[test]
     fn ttls() {
-        let read = |text: &str| read_ttl(&RawValue::from_string(text.into()).unwrap()).ok();
+        let read = |text: &str| read_ttl(Raw::checked(text)).ok();
         assert_eq!(read("{}"), Some(RequestedTtl::Default));
         assert_eq!(read(r#"{"ttl":1}"#), Some(RequestedTtl::Millis(1)));
         assert_eq!(

@@ -2,17 +2,15 @@
 
 use alloc::string::String;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
 use crate::connection::{Form, Pending, Work};
 use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
-use crate::message::text;
+use crate::json::Raw;
 use crate::params::{self, Given, Params};
 use crate::timer::Timer;
+use serde::Deserialize;
 
 /// What a cancellation asks for.
 struct Cancellation {
@@ -114,7 +112,7 @@ impl Engine {
         #[derive(Deserialize)]
         struct CancelParams<'a> {
             #[serde(borrow, rename = "requestId")]
-            request_id: &'a RawValue,
+            request_id: Raw<'a>,
             #[serde(borrow, default)]
             reason: Given<'a>,
         }
@@ -127,7 +125,7 @@ impl Engine {
         let request = RequestId::parse(params.request_id.get())?;
         let reason = match params.reason.0 {
             None => None,
-            Some(reason) => Some(self.clean(&text(reason)?)),
+            Some(reason) => Some(self.clean(&reason.string()?)),
         };
         Some(Cancellation { request, reason })
     }

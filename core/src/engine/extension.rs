@@ -4,7 +4,6 @@
 use core::time::Duration;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
@@ -12,6 +11,7 @@ use crate::claim::Claim;
 use crate::connection::{Form, Reply};
 use crate::durable::RecordedOutcome;
 use crate::id::TaskId;
+use crate::json::Raw;
 use crate::params::{self, Params};
 use crate::task::{Status, Task};
 use crate::write::Writer;
@@ -37,7 +37,7 @@ impl Engine {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow, rename = "inputResponses")]
-            input_responses: &'a RawValue,
+            input_responses: Raw<'a>,
         }
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,

@@ -16,6 +16,7 @@ use super::Engine;
 use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities};
 use crate::id::{AskId, ConnId, JobId, TaskId};
 use crate::job::Job;
+use crate::json::Raw;
 use crate::message::ErrorObject;
 use crate::task::Change;
 use crate::write::Writer;
@@ -106,7 +107,7 @@ pub(super) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
 /// # Errors
 /// `-32602` when it is no object of objects.
 pub(super) fn read<'a>(
-    responses: Option<&'a RawValue>,
+    responses: Option<Raw<'a>>,
     open: &BTreeSet<AskId>,
 ) -> Result<Vec<(AskId, &'a RawValue)>, ErrorObject> {
     let Some(responses) = responses else { return Ok(Vec::new()) };
@@ -155,7 +156,7 @@ mod tests {
         let open = BTreeSet::from([AskId::new(1), AskId::new(12)]);
         let taken = |text: &str| {
             let raw: Box<RawValue> = RawValue::from_string(text.into()).expect("JSON");
-            read(Some(&raw), &open)
+            read(Some((&*raw).into()), &open)
                 .map(|taken| taken.iter().map(|(ask, _)| ask.get()).collect::<Vec<_>>())
                 .map_err(|error| error.code)
         };

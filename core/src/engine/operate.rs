@@ -11,7 +11,8 @@ use crate::connection::Reply;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId};
 use crate::job::{Job, JobState, Purpose};
-use crate::message::{ErrorObject, text};
+use crate::json::Raw;
+use crate::message::ErrorObject;
 use crate::params::{self, Given, Params};
 
 impl Engine {
@@ -54,7 +55,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
         let (purpose, task) = (job.purpose.clone(), job.task);
-        let reason = params.reason.0.and_then(text).map(|reason| self.clean(&reason));
+        let reason = params.reason.0.and_then(Raw::string).map(|reason| self.clean(&reason));
         match (purpose, task) {
             (Purpose::Task, Some(task)) => self.cancel_live_task(conn, task, reason),
             // It is being stopped already.

@@ -9,8 +9,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use serde_json::value::RawValue;
-
 use super::answer::ResultType;
 use super::{Engine, inputs};
 use crate::action::Why;
@@ -21,7 +19,8 @@ use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{AskId, JobId, RequestState};
 use crate::job::Purpose;
-use crate::message::{ErrorObject, text};
+use crate::json::Raw;
+use crate::message::ErrorObject;
 use crate::timer::{Armed, Timer};
 use crate::write::Writer;
 
@@ -62,10 +61,10 @@ pub(super) enum Waiting {
 /// What a retry says, but for the tool it is about.
 pub(super) struct Retry<'a> {
     /// The state it was given, as it wrote it.
-    pub(super) state: &'a RawValue,
+    pub(super) state: Raw<'a>,
     /// What it brings.
-    pub(super) responses: Option<&'a RawValue>,
-    pub(super) progress_token: Option<&'a RawValue>,
+    pub(super) responses: Option<Raw<'a>>,
+    pub(super) progress_token: Option<Raw<'a>>,
 }
 
 impl Engine {
@@ -104,6 +103,9 @@ impl Engine {
 
     /// The turn is over: the calls of jobs that asked something are answered with it.
     pub(super) fn park_who_asks(&mut self) {
+        if self.parked.asking.is_empty() {
+            return;
+        }
         for id in core::mem::take(&mut self.parked.asking) {
             self.refuse_undeclared(id);
             let Some(job) = self.jobs.get(&id) else { continue };
@@ -130,7 +132,7 @@ impl Engine {
     fn park(&mut self, id: JobId) {
         let state = RequestState::new(self.mint.uuid());
         let Some(mut job) = self.jobs.remove(&id) else { return };
-        self.show_held_progress(job.conn, id, &job);
+        self.show_held_progress(id, &job);
         let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))
         else {
             unreachable!("only a call is parked");
@@ -192,8 +194,8 @@ impl Engine {
     }
 
     /// The parked call a retry names, if it is for this tool and of its sender.
-    fn named_call(&self, reply: &Reply, tool: &str, state: &RawValue) -> Option<RequestState> {
-        let state = RequestState::parse(&text(state)?)?;
+    fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
+        let state = RequestState::parse(&state.string()?)?;
         let viewer = &self.connections.get(&reply.conn)?.identity;
         let call = self.parked.calls.get(&state)?;
         (call.owner == *viewer && *call.tool == *tool).then_some(state)
@@ -201,7 +203,7 @@ impl Engine {
 
     /// The job behind a retry works for that now. What it asked and is not told is asked again at
     /// the end of the turn.
-    fn resume(&mut self, id: JobId, reply: Reply, claim: &Claim, token: Option<&RawValue>) {
+    fn resume(&mut self, id: JobId, reply: Reply, claim: &Claim, token: Option<Raw<'_>>) {
         let request = reply.id.clone();
         let Some(job) = self.jobs.get_mut(&id) else { return self.forget(reply) };
         job.conn = reply.conn;

@@ -16,6 +16,7 @@ use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, TaskRules};
 use crate::event::Identity;
 use crate::id::ConnId;
+use crate::json::Raw;
 use crate::message::{ErrorObject, code};
 use crate::params::Given;
 use crate::params::Params;
@@ -228,5 +229,5 @@ fn names_task(ask: &Ask) -> bool {
 
 /// What is called by a name: the tool.
 pub(super) fn label_of(ask: &Ask) -> Option<Box<str>> {
-    named(ask).name.0.and_then(crate::message::text).map(|name| name.as_ref().into())
+    named(ask).name.0.and_then(Raw::string).map(|name| name.as_ref().into())
 }

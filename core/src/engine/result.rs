@@ -45,11 +45,12 @@ fn last_text(content: &RawValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Json;
 
     /// TSK-43: what makes a task fail, and what it then says.
     #[test]
     fn failures() {
-        let ok = |text: &str| Ok(RawValue::from_string(text.into()).unwrap());
+        let ok = |text: &str| Ok(Json::written(text.into()));
         assert_eq!(failure(&ok(r#"{"content":[]}"#)), None);
         assert_eq!(failure(&ok(r#"{"isError":false,"content":[{"text":"no"}]}"#)), None);
         let said = ok(r#"{"isError":true,"content":[{"type":"image"},{"text":"boo"}]}"#);

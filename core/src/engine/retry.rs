@@ -24,7 +24,7 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
 use crate::job::{JobState, Purpose};
-use crate::message::{ErrorObject, text};
+use crate::message::ErrorObject;
 use crate::params::Given;
 use crate::task::Change;
 use crate::timer::Timer;
@@ -51,7 +51,7 @@ pub(super) enum Known {
 /// When it cannot be one.
 pub(super) fn read_key(given: Given<'_>) -> Result<Option<Box<str>>, ErrorObject> {
     let Some(raw) = given.0 else { return Ok(None) };
-    let key = text(raw).filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
+    let key = raw.string().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
     let wrong = || {
         let message = alloc::format!(
             "params._meta[\"ceased/idempotencyKey\"] must be a string of 1 to {KEY_BYTES_MAX} bytes"

@@ -3,7 +3,6 @@
 use alloc::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::{Engine, modern, rate, typed};
 use crate::action::{Closing, Note};
@@ -13,6 +12,7 @@ use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
+use crate::json::Raw;
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Params};
 use crate::role::{Role, Side};
@@ -77,17 +77,23 @@ impl Engine {
             let declared = side.declared;
             return self.on_request_of_server(reply, method, params, declared);
         }
+        let phase = connection.phase;
         let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
         let Some(reply) = reply else { return };
         match self.claims.read(params) {
-            None => self.on_session_request(reply, method, params),
+            None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
     }
 
     /// A request of a session, or before one.
-    fn on_session_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
-        let phase = self.connections.get(&reply.conn).map_or(Phase::Fresh, |c| c.phase);
+    fn on_session_request(
+        &mut self,
+        reply: Reply,
+        phase: Phase,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
         let tasks = reply.dialect.tasks;
         match (method, phase) {
             ("ping", _) => self.answer(reply, |json| {
@@ -163,7 +169,7 @@ impl Engine {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: Cow<'a, str>,
             #[serde(borrow, default)]
-            capabilities: Option<&'a RawValue>,
+            capabilities: Option<Raw<'a>>,
         }
         let params: Params<'_> = match params::read(params) {
             Ok(params) => params,
@@ -223,7 +229,7 @@ impl Engine {
         #[derive(Deserialize, Default)]
         struct Params<'a> {
             #[serde(borrow, default)]
-            cursor: Option<&'a RawValue>,
+            cursor: Option<Raw<'a>>,
         }
         let params: Params<'_> = match params::read_or_default(params) {
             Ok(params) => params,

@@ -11,7 +11,6 @@ use core::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::answer::ResultType;
 use super::modern::missing_tasks;
@@ -19,7 +18,8 @@ use super::{Engine, typed};
 use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
 use crate::id::{ConnId, RequestId, TaskId};
-use crate::message::{self, ErrorObject};
+use crate::json::Raw;
+use crate::message::ErrorObject;
 use crate::params::{self, Given, Params};
 use crate::task::Task;
 use crate::timer::Timer;
@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_millis(10);
 #[derive(Deserialize)]
 struct ListenParams<'a> {
     #[serde(borrow)]
-    notifications: &'a RawValue,
+    notifications: Raw<'a>,
 }
 
 /// What may be listened to here; a kind that is not here is not in the acknowledgement either.
@@ -303,8 +303,8 @@ impl<'de> Visitor<'de> for TaskIds {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut ids = BTreeSet::new();
-        while let Some(item) = seq.next_element::<&RawValue>()? {
-            let Some(text) = message::text(item) else {
+        while let Some(item) = seq.next_element::<Raw<'_>>()? {
+            let Some(text) = item.string() else {
                 return Err(serde::de::Error::custom("not a string"));
             };
             ids.extend(TaskId::parse(&text));

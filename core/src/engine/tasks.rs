@@ -13,8 +13,9 @@ use crate::connection::{Form, Reply};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
+use crate::json::Raw;
 use crate::limits::OnTtl;
-use crate::message::{ErrorObject, code, text};
+use crate::message::{ErrorObject, code};
 use crate::params::{self, Given, Members, Params};
 use crate::suspicion::Suspicion;
 use crate::task::{Aside, Change, Task};
@@ -45,7 +46,7 @@ impl<'a> TaskParams<'a> {
             None => None,
             Some(meta) => serde_json::from_str(meta.get()).ok()?,
         };
-        Some(Self { task_id: text(known.task_id?)?, meta })
+        Some(Self { task_id: known.task_id?.string()?, meta })
     }
 }
 
@@ -74,7 +75,7 @@ impl Engine {
             let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
             return Err(ErrorObject::invalid_params(message));
         };
-        let reason = params.meta.and_then(|meta| meta.reason.0).and_then(text);
+        let reason = params.meta.and_then(|meta| meta.reason.0).and_then(Raw::string);
         Ok((id, reason.map(|reason| self.clean(&reason))))
     }
 

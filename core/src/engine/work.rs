@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::Engine;
 use crate::action::{Action, Note, Receipt, Why};
 use crate::claim::Terms;
-use crate::connection::Pending;
+use crate::connection::{Ending, Pending};
 use crate::dialect::{AfterCancel, Methods};
 use crate::durable::TaskOutcome;
 use crate::event::{LogLevel, Outcome};
@@ -210,8 +210,9 @@ impl Engine {
             },
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+                let ends = connection.ending != Ending::Open;
                 if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
-                    self.show_held_progress(job.conn, id, job);
+                    self.show_held_progress(id, job);
                     let answer = match reply.dialect.after_cancel {
                         AfterCancel::Silence | AfterCancel::Recall => {
                             into_answer(outcome, why, job.tool.timeout)
@@ -219,7 +220,9 @@ impl Engine {
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
                     self.answer_with(reply, answer);
-                    self.close_if_finished(job.conn);
+                    if ends {
+                        self.close_if_finished(job.conn);
+                    }
                 }
             }
             Purpose::Task => self.end_task_of(id, job, outcome, why),
@@ -231,7 +234,7 @@ impl Engine {
 
     fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
         let Some(task) = job.task else { return };
-        self.show_held_progress(job.conn, id, job);
+        self.show_held_progress(id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout);
         let failure = super::result::failure(&outcome).map(|text| self.clean(&text));
         let (change, message) = match failure {
@@ -243,13 +246,13 @@ impl Engine {
 
     /// Forgets a job: its place, its timer, its room.
     pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
-        self.drop_asks(id);
+        if !self.jobs.get(&id)?.asks.is_empty() {
+            self.drop_asks(id);
+        }
         let mut job = self.jobs.remove(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        if let Some(connection) = self.connections.get_mut(&job.conn) {
-            connection.held_progress.remove(&id);
-        }
+        self.forget_held_progress(id, &job);
         match job.state {
             JobState::Held(_) | JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
@@ -321,10 +324,8 @@ impl Engine {
     }
 
     /// Writes what was held back for a job, before its answer or now that the peer reads again.
-    pub(super) fn show_held_progress(&mut self, conn: ConnId, id: JobId, job: &Job) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.held_progress.remove(&id);
-        }
+    pub(super) fn show_held_progress(&mut self, id: JobId, job: &Job) {
+        self.forget_held_progress(id, job);
         if let Some((progress, total, message)) = &job.progress.held {
             let message = message.as_deref().map(|text| self.clean(text));
             let (progress, total) = (*progress, *total);
@@ -335,12 +336,22 @@ impl Engine {
         }
     }
 
+    /// Its connection need not show what is held back of a job.
+    fn forget_held_progress(&mut self, id: JobId, job: &Job) {
+        // Of a job that has told nothing there is nothing to hold back.
+        if job.progress.latest.is_some()
+            && let Some(connection) = self.connections.get_mut(&job.conn)
+        {
+            connection.held_progress.remove(&id);
+        }
+    }
+
     /// The peer reads again: shows it the latest of everything held back.
     pub(super) fn show_all_held_progress(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         for id in core::mem::take(&mut connection.held_progress) {
             if let Some(mut job) = self.jobs.remove(&id) {
-                self.show_held_progress(conn, id, &job);
+                self.show_held_progress(id, &job);
                 job.progress.forget_held();
                 self.jobs.insert(job);
             }

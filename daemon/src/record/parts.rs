@@ -6,6 +6,7 @@ use ceased_core::call::{Ask, AskTask, Patience};
 use ceased_core::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
 use ceased_core::event::{Identity, Outcome};
 use ceased_core::id::{AskId, TaskId};
+use ceased_core::json::Json;
 use ceased_core::message::ErrorObject;
 use ceased_core::role::{AsClient, Offers, Role};
 use ceased_core::task::Status;
@@ -33,7 +34,7 @@ pub(super) enum Then {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ended {
-    Result(Box<RawValue>),
+    Result(Json),
     Error { code: i64, message: String, data: Option<String> },
     Stopped,
 }

@@ -9,13 +9,14 @@ use ceased_core::action::Why;
 use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::event::{Event, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
+use ceased_core::json::Json;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Now;
 use ceased_core::tool::{Step, Tool};
 use rustix::process::geteuid;
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
 use super::{Server, run_as};
 use crate::arguments::Arguments;
@@ -61,7 +62,7 @@ pub(super) enum Run {
 /// A job that runs when its requestor says so.
 pub(super) struct Unconfirmed {
     tool: Arc<Tool>,
-    arguments: Box<RawValue>,
+    arguments: Json,
     task: Option<TaskId>,
 }
 
@@ -75,7 +76,7 @@ impl Server {
         now: Now,
         job: JobId,
         tool: Arc<Tool>,
-        arguments: Box<RawValue>,
+        arguments: Json,
         task: Option<TaskId>,
     ) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
@@ -110,14 +111,7 @@ impl Server {
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
-    fn begin(
-        &mut self,
-        now: Now,
-        job: JobId,
-        tool: &Tool,
-        arguments: Box<RawValue>,
-        task: Option<TaskId>,
-    ) {
+    fn begin(&mut self, now: Now, job: JobId, tool: &Tool, arguments: Json, task: Option<TaskId>) {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
         let started = match payload.map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) if run.inline => {
@@ -180,7 +174,7 @@ impl Server {
         job: JobId,
         command: &CommandTool,
         rules: &Arguments,
-        arguments: &RawValue,
+        arguments: &Json,
         task: Option<TaskId>,
     ) -> Result<(), ErrorObject> {
         let filled = command

@@ -82,7 +82,7 @@ impl KeptOutcome {
         match self.kind {
             Kind::Result => {
                 let raw = RawValue::from_string(self.json.into());
-                raw.map(Ok).map_err(|error| error.to_string())
+                raw.map(|raw| Ok(raw.into())).map_err(|error| error.to_string())
             }
             Kind::Error => {
                 let kept: KeptError =

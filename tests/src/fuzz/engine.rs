@@ -214,8 +214,8 @@ impl Host {
                 let said = std::str::from_utf8(text).ok();
                 let said =
                     said.filter(|text| serde_json::from_str::<serde_json::Value>(text).is_ok());
-                let outcome =
-                    said.map_or(Outcome::Stopped, |text| Outcome::Result(raw_json(text.trim())));
+                let outcome = said
+                    .map_or(Outcome::Stopped, |text| Outcome::Result(raw_json(text.trim()).into()));
                 self.feed(Event::Done { job, outcome });
             }
             (b't', ..) => {

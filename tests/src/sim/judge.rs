@@ -286,7 +286,7 @@ impl Judge {
             How::Good => said(false),
             How::Bad => said(true),
             How::Error => Outcome::Error(ErrorObject::new(-32000, "boom")),
-            How::Odd => Outcome::Result(raw_json(&format!("[{job}]"))),
+            How::Odd => Outcome::Result(raw_json(&format!("[{job}]")).into()),
             How::Stopped => Outcome::Stopped,
         };
         self.feed(Input::Done(id, outcome));

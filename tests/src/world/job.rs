@@ -3,6 +3,7 @@
 use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId};
+use ceased_core::json::Json;
 use ceased_core::message::ErrorObject;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -78,7 +79,7 @@ impl World {
 /// A result to end a job with.
 #[must_use]
 pub fn result_of(value: &Value) -> Outcome {
-    Outcome::Result(raw_json(&value.to_string()))
+    Outcome::Result(Json::written(value.to_string()))
 }
 
 /// JSON text as it is.

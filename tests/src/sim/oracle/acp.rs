@@ -4,7 +4,6 @@
 use ceased_core::acp::{Cause, Form, Side, Speaker};
 use ceased_core::event::Outcome;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::calls::Wanted;
 use super::requests::Asked;
@@ -201,7 +200,7 @@ impl Oracle {
                 if cancel.is_some() {
                     self.mark(Mark::PartialResult);
                 }
-                self.initialized_acp(conn, tool, result, true);
+                self.initialized_acp(conn, tool, result.get(), true);
                 let value: Value = serde_json::from_str(result.get()).expect("it is JSON");
                 match value.pointer("/content/0/text").and_then(Value::as_str) {
                     Some(text) if value["isError"] == true => format!("R {text} bad"),
@@ -220,14 +219,8 @@ impl Oracle {
     }
 
     /// `initialize` was answered: capabilities are exchanged (ACP-02).
-    pub(super) fn initialized_acp(
-        &mut self,
-        conn: u64,
-        method: &str,
-        result: &RawValue,
-        by_us: bool,
-    ) {
-        let declared = declares(&parse(Some(result.get())), "agentCapabilities");
+    pub(super) fn initialized_acp(&mut self, conn: u64, method: &str, result: &str, by_us: bool) {
+        let declared = declares(&parse(Some(result)), "agentCapabilities");
         if method == "initialize"
             && let Some(party) = self.party_as(conn, by_us)
         {

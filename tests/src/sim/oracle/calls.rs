@@ -189,7 +189,7 @@ impl Oracle {
             Kind::Nobody | Kind::Cancel => {}
             Kind::For(asker) if self.party(conn).is_some() => {
                 if good && let Ok(result) = serde_json::from_str::<&RawValue>(&body.text) {
-                    self.initialized_acp(conn, &out.method, result, false);
+                    self.initialized_acp(conn, &out.method, result.get(), false);
                 }
                 self.end_ask(asker, out.call, &body.gist());
             }

@@ -1,0 +1,353 @@
+//! Finding out that a text is JSON and where its values end, in one pass and without reading them.
+//!
+//! Takes what the general reader takes where it skips a value: any number, any escape of the right
+//! form, keys that are there twice. What it refuses is left to that reader, which can say why.
+//!
+//! Every function here is given the bytes of a text and where in it something begins, and says where
+//! that ends; `None` when it is none, or nests too deep.
+
+use core::ops::Range;
+
+/// The deepest nesting that is followed: a bit for each level.
+const DEPTH_MAX: usize = u64::BITS as usize;
+
+/// An object at the start of a text; `member` is handed each key, as it is written between its
+/// quotes, and where its value is.
+#[inline]
+pub(crate) fn object<'a>(
+    text: &'a [u8],
+    depth_max: usize,
+    mut member: impl FnMut(&'a [u8], Range<usize>) -> Option<()>,
+) -> Option<usize> {
+    let inner = depth_max.checked_sub(1)?;
+    let mut at = space(text, expect(text, 0, b'{')?);
+    if text.get(at) == Some(&b'}') {
+        return Some(at + 1);
+    }
+    loop {
+        let key = at;
+        at = string(text, key)?;
+        let name = text.get(key + 1..at - 1)?;
+        let value = space(text, expect(text, space(text, at), b':')?);
+        at = self::value(text, value, inner)?;
+        member(name, value..at)?;
+        at = space(text, at);
+        match text.get(at)? {
+            b',' => at = space(text, at + 1),
+            b'}' => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// One value, however much is in it.
+pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usize> {
+    // Which of the open brackets are braces; the bit of the innermost is the lowest.
+    let (mut braces, mut depth) = (0_u64, 0);
+    loop {
+        match text.get(at)? {
+            b'"' => at = string(text, at)?,
+            bracket @ (b'{' | b'[') => {
+                depth += 1;
+                if depth > depth_max.min(DEPTH_MAX) {
+                    return None;
+                }
+                braces = braces << 1 | u64::from(*bracket == b'{');
+                at = space(text, at + 1);
+                // Each bracket is followed by its closing one, but for one in between.
+                if text.get(at) != Some(&(bracket + 2)) {
+                    if *bracket == b'{' {
+                        at = key(text, at)?;
+                    }
+                    continue;
+                }
+            }
+            b'-' | b'0'..=b'9' => at = number(text, at)?,
+            b't' => at = word(text, at, b"true")?,
+            b'f' => at = word(text, at, b"false")?,
+            b'n' => at = word(text, at, b"null")?,
+            _ => return None,
+        }
+        // What ends with it: the brackets it is the last in.
+        loop {
+            if depth == 0 {
+                return Some(at);
+            }
+            at = space(text, at);
+            match (text.get(at)?, braces & 1) {
+                (b'}', 1) | (b']', 0) => {
+                    at += 1;
+                    depth -= 1;
+                    braces >>= 1;
+                }
+                (b',', brace) => {
+                    at = space(text, at + 1);
+                    if brace == 1 {
+                        at = key(text, at)?;
+                    }
+                    break;
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// A key, its colon, and the white space around that.
+fn key(text: &[u8], at: usize) -> Option<usize> {
+    let end = string(text, at)?;
+    Some(space(text, expect(text, space(text, end), b':')?))
+}
+
+/// White space, if there is any.
+#[inline]
+fn space(text: &[u8], mut at: usize) -> usize {
+    while matches!(text.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+#[inline]
+fn expect(text: &[u8], at: usize, byte: u8) -> Option<usize> {
+    (*text.get(at)? == byte).then_some(at + 1)
+}
+
+fn word(text: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+    text.get(at..)?.starts_with(word).then_some(at + word.len())
+}
+
+fn number(text: &[u8], at: usize) -> Option<usize> {
+    let sign = text.get(at) == Some(&b'-');
+    let start = at + usize::from(sign);
+    let mut at = digits(text, start)?;
+    // No digit follows a leading zero.
+    if at - start > 1 && text.get(start) == Some(&b'0') {
+        return None;
+    }
+    if text.get(at) == Some(&b'.') {
+        at = digits(text, at + 1)?;
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        let sign = matches!(text.get(at + 1), Some(b'+' | b'-'));
+        at = digits(text, at + 1 + usize::from(sign))?;
+    }
+    Some(at)
+}
+
+/// At least one digit.
+fn digits(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    while text.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    (at > start).then_some(at)
+}
+
+/// A string with its quotes.
+#[inline]
+fn string(text: &[u8], at: usize) -> Option<usize> {
+    let mut at = expect(text, at, b'"')?;
+    loop {
+        at = special(text, at);
+        match text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at = escape(text, at)?,
+            // A control character.
+            _ => return None,
+        }
+    }
+}
+
+/// An escape. Surrogates that stand alone are no matter where nobody asks for the text.
+#[inline(never)]
+fn escape(text: &[u8], at: usize) -> Option<usize> {
+    match text.get(at + 1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 2),
+        b'u' => {
+            let digits = text.get(at + 2..at + 6)?;
+            digits.iter().all(u8::is_ascii_hexdigit).then_some(at + 6)
+        }
+        _ => None,
+    }
+}
+
+/// Where the first quote, backslash or control character stands, from `at` on; the end of the text
+/// if there is none.
+#[inline]
+pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
+    for _ in 0..4 {
+        let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk) else { break };
+        let found = specials(u64::from_le_bytes(*word));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    far_special(text, at)
+}
+
+/// As [`special`], where it is further away or near the end of the text.
+#[inline(never)]
+fn far_special(text: &[u8], mut at: usize) -> usize {
+    let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');
+    // Pieces of the width of vectors are looked at as a whole.
+    let plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(*byte));
+    while text.get(at..).and_then(<[u8]>::first_chunk).is_some_and(plain) {
+        at += 32;
+    }
+    let rest = text.get(at..).unwrap_or_default();
+    at + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+}
+
+/// The highest bit of the first byte that is special; above it, any.
+const fn specials(word: u64) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    // With that bit turned over, control characters and the quote are what is below `!`.
+    let low = word ^ (ONES * 0x02);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    // Below a byte that borrows there is none that does, so that the first is always right.
+    let found =
+        low.wrapping_sub(ONES * b'!' as u64) & !low | backslash.wrapping_sub(ONES) & !backslash;
+    found & (ONES * 0x80)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+    use serde_json::value::RawValue;
+
+    /// What is put in place of something else: what JSON is made of, and what it must not be.
+    const PIECES: [&str; 48] = [
+        "",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ":",
+        ",",
+        " ",
+        "\n",
+        "\t",
+        "\r",
+        "\\",
+        "\\\"",
+        "\\u",
+        "\\u00e4",
+        "\\ud800",
+        "\\uDbFf\\udc00",
+        "\\u12g4",
+        "\\x",
+        "\\/",
+        "0",
+        "-",
+        "-0",
+        "01",
+        "1.",
+        "1.5",
+        ".5",
+        "1e999",
+        "1E+2",
+        "1e",
+        "2e-",
+        "1.e1",
+        "+1",
+        "123456789012345678901234567890",
+        "true",
+        "nul",
+        "null",
+        "falsex",
+        "NaN",
+        "\u{0}",
+        "\u{1f}",
+        "\u{7f}",
+        "ä",
+        "🦀",
+        "\u{2028}",
+        "{\"a\":[]}",
+        "\"id\":1,",
+    ];
+
+    /// Texts in which a few places of a text are others, the same in every run.
+    pub(crate) fn mutants(text: &str, count: usize, mut heed: impl FnMut(&str)) {
+        let mut random = text.len() as u64;
+        let mut below = |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (random >> 33) as usize % end
+        };
+        for _ in 0..count {
+            let mut mutant = String::from(text);
+            for _ in 0..=below(3) {
+                let at = mutant.floor_char_boundary(below(mutant.len() + 1));
+                let end = mutant.floor_char_boundary((at + below(4)).min(mutant.len())).max(at);
+                let piece = PIECES[below(PIECES.len())];
+                mutant.replace_range(at..end, piece);
+            }
+            heed(&mutant);
+        }
+    }
+
+    /// Whether a text is one value; the general reader says the same.
+    fn is_value(text: &str) -> bool {
+        let bytes = text.as_bytes();
+        let start = space(bytes, 0);
+        let end = value(bytes, start, DEPTH_MAX).filter(|end| space(bytes, *end) == bytes.len());
+        let found = end.and_then(|end| text.get(start..end));
+        let general = serde_json::from_str::<&RawValue>(text).ok().map(RawValue::get);
+        assert_eq!(found, general, "{text:?}");
+        found.is_some()
+    }
+
+    #[test]
+    fn it_takes_what_the_general_reader_takes() {
+        for text in PIECES {
+            is_value(text);
+        }
+        for text in [
+            r#"{"a":[1,-2.5e3,true,false,null,"x\n\u00e4"],"a":{"b":{}},"c":[[],[{}]]}"#,
+            r#"[0,-0,10,1.0,0.5,1e999,-1E-9,123456789012345678901234567890]"#,
+            r#""a text that is longer than four words of eight bytes and than two vectors of thirty-two""#,
+            r#" { "a" : [ 1 , { } ] , "" : "\\\"\/\b\f\n\r\t\ud800" } "#,
+        ] {
+            assert!(is_value(text));
+            let mut valid = 0;
+            mutants(text, 20_000, |text| valid += usize::from(is_value(text)));
+            assert!((100..19_900).contains(&valid), "{valid}");
+        }
+    }
+
+    #[test]
+    fn a_string_ends_where_it_ends() {
+        for length in 0..150 {
+            let plain: String =
+                core::iter::repeat_n(['a', 'ä', '~', ' '], length).flatten().collect();
+            for special in ["\"", "\\n\"", "\\", "\u{1f}", "\u{0}", ""] {
+                let text = alloc::format!("\"{plain}{special}");
+                is_value(&text);
+                is_value(&alloc::format!("{text}, more behind it"));
+            }
+            let bytes = [plain.as_bytes(), b"\"\\\x01 aaaaaaaa"].concat();
+            assert_eq!(special(&bytes, 0), plain.len());
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nest = |depth: usize| {
+            let pieces: Vec<&str> =
+                core::iter::repeat_n("[", depth).chain(core::iter::repeat_n("]", depth)).collect();
+            pieces.concat()
+        };
+        for depth in 1..100 {
+            for max in [1, 2, 63, 64, 1000] {
+                let text = nest(depth);
+                let found = value(text.as_bytes(), 0, max).is_some();
+                assert_eq!(found, depth <= max.min(DEPTH_MAX), "{depth} of {max}");
+            }
+        }
+        assert!(is_value(&nest(64)));
+    }
+}
