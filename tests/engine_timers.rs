@@ -74,12 +74,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// What is due: of what is due at one time, timeouts and steps of a job before the end of a task,
-/// and each in the order in which they were made.
+/// and each in the order in which they were armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A job's timeout, or its next step.
-    Job(JobId),
-    /// The ttl of the task that was made as the how manieth, with the job it was made with.
+    /// A job's timeout, or its next step; armed as the how manieth.
+    Job(usize, JobId),
+    /// The ttl of the task that was made with this job; armed as the how manieth.
     Ttl(usize, JobId),
 }
 
@@ -87,6 +87,7 @@ enum Due {
 #[derive(Debug, Default)]
 struct Model {
     due: Vec<(Instant, Due)>,
+    armed: usize,
     /// Jobs that run, and whether each was told to stop.
     jobs: Vec<(JobId, bool)>,
     stops: Vec<(JobId, Step, Why)>,
@@ -97,8 +98,18 @@ impl Model {
         self.due.iter().min().copied()
     }
 
-    fn disarm(&mut self, what: Due) {
-        self.due.retain(|(_, due)| *due != what);
+    fn arm(&mut self, at: Instant, job: JobId) {
+        self.armed += 1;
+        self.due.push((at, Due::Job(self.armed, job)));
+    }
+
+    fn arm_ttl(&mut self, at: Instant, job: JobId) {
+        self.armed += 1;
+        self.due.push((at, Due::Ttl(self.armed, job)));
+    }
+
+    fn disarm(&mut self, what: JobId) {
+        self.due.retain(|(_, due)| !matches!(due, Due::Job(_, job) if *job == what));
     }
 
     fn stop(&mut self, job: JobId, why: Why, now: Instant) {
@@ -107,14 +118,14 @@ impl Model {
         };
         if !std::mem::replace(stopping, true) {
             self.stops.push((job, Step::Flag, why));
-            self.disarm(Due::Job(job));
-            self.due.push((now + PATIENCE, Due::Job(job)));
+            self.disarm(job);
+            self.arm(now + PATIENCE, job);
         }
     }
 
     fn end(&mut self, job: JobId) {
         self.jobs.retain(|(other, _)| *other != job);
-        self.disarm(Due::Job(job));
+        self.disarm(job);
     }
 
     fn tick(&mut self, now: Instant) {
@@ -125,13 +136,13 @@ impl Model {
             self.due.retain(|entry| *entry != (at, due));
             match due {
                 Due::Ttl(_, job) => self.stop(job, Why::Expired, now),
-                Due::Job(job) if self.jobs.contains(&(job, true)) => {
+                Due::Job(_, job) if self.jobs.contains(&(job, true)) => {
                     let why = self.stops.iter().find(|(other, ..)| *other == job);
                     let why = why.expect("it was stopped before").2;
                     self.stops.push((job, Step::Abandon, why));
                     self.end(job);
                 }
-                Due::Job(job) => self.stop(job, Why::TimedOut, now),
+                Due::Job(_, job) => self.stop(job, Why::TimedOut, now),
             }
         }
     }
@@ -141,7 +152,6 @@ struct Both {
     world: World,
     conn: ceased_core::id::ConnId,
     model: Model,
-    tasks: usize,
     /// The request of each job, if it has one.
     requests: Vec<(JobId, Option<usize>)>,
 }
@@ -151,7 +161,7 @@ impl Both {
         let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
         let mut world = World::with(Limits::default(), policy);
         let conn = world.open();
-        Self { world, conn, model: Model::default(), tasks: 0, requests: Vec::new() }
+        Self { world, conn, model: Model::default(), requests: Vec::new() }
     }
 
     fn span(&self, span: &Span) -> Duration {
@@ -172,15 +182,14 @@ impl Both {
                 let job = self.world.call(self.conn, json!(number), "slow");
                 self.requests.push((job, Some(number)));
                 self.model.jobs.push((job, false));
-                self.model.due.push((now + TIMEOUT, Due::Job(job)));
+                self.model.arm(now + TIMEOUT, job);
             }
             Op::Task(millis) => {
                 let (_, job) = self.world.task_with(self.conn, "sleep", json!({"ttl": millis}));
-                self.tasks += 1;
                 self.requests.push((job, None));
                 self.model.jobs.push((job, false));
                 let at = now + Duration::from_millis(*millis);
-                self.model.due.push((at, Due::Ttl(self.tasks, job)));
+                self.model.arm_ttl(at, job);
             }
             Op::Cancel(index) if !self.requests.is_empty() => {
                 let (job, request) = *index.get(&self.requests);

@@ -1,215 +1,30 @@
 //! Tasks: work that outlives the request that asked for it.
 
 mod cursor;
+mod record;
 mod survey;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use uuid::Uuid;
 
-use crate::durable::{LoadId, RecordedOutcome, TaskOutcome, TaskRecord};
+pub(crate) use self::record::{Aside, Task};
+use self::record::{End, QUEUED, nanos};
+use crate::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::journal::{Disk, Told};
+use crate::id::{ConnId, JobId, TaskId};
+use crate::journal::Told;
 use crate::limits::Limits;
-use crate::rare::{Nothing, Rare};
-use crate::records::{Record, Records};
+use crate::rare::Rare;
+use crate::records::Records;
 use crate::slab::{Place, Slab};
 pub use crate::status::{Change, Status};
 use crate::table::Seed;
 use crate::time::{Instant, Now, Wall};
-use crate::timer::Armed;
-use crate::write::Writer;
-
-/// How a task shows itself.
-pub(crate) struct View<'a> {
-    pub(crate) status: Status,
-    pub(crate) status_message: Option<&'a str>,
-    pub(crate) updated: Wall,
-}
-
-/// One task: two lines of the cache, of which the first has what a look at it needs.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Task {
-    id: TaskId,
-    /// Where its owner is.
-    owner: Place,
-    pub(crate) status: Status,
-    /// As what it is counted.
-    counted: Status,
-    /// Waits for its turn, and says so (TSK-09).
-    pub(crate) queued: bool,
-    /// Past its ttl and let finish (TSK-35).
-    pub(crate) overdue: bool,
-    /// What hardly any task has.
-    pub(crate) aside: Rare<Aside>,
-    pub(crate) created: Wall,
-    pub(crate) updated: Wall,
-    /// See [`Task::ttl`]; nanoseconds.
-    ttl: u64,
-    /// Whoever asks for it earlier does so too often (TSK-41).
-    pub(crate) next_poll: Instant,
-    /// There exactly when the status is terminal.
-    end: Option<Box<End>>,
-    /// Its place in the owner's list; grows, never reused.
-    pub(crate) position: u64,
-    pub(crate) created_at: Instant,
-    /// The name of its tool.
-    pub(crate) tool: Arc<str>,
-    /// The job behind it, until nothing of that is left.
-    pub(crate) job: Option<JobId>,
-    /// The session it was created in; told of status changes while it lives (TSK-18).
-    pub(crate) creator: Option<ConnId>,
-    /// When its timer is due.
-    pub(crate) timer: Option<Armed>,
-}
-
-/// A million of them may be there.
-const _: () = assert!(size_of::<Task>() <= 128);
-
-impl Record for Task {
-    type Key = TaskId;
-
-    fn key(&self) -> &TaskId {
-        &self.id
-    }
-}
-
-/// How a task ended.
-#[derive(Debug)]
-struct End {
-    message: Option<Box<str>>,
-    outcome: RecordedOutcome,
-}
-
-/// What hardly any task has, or not for long.
-#[derive(Debug, Default)]
-pub(crate) struct Aside {
-    /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
-    pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
-    /// Subscriptions that are told of every change (MOD-08).
-    pub(crate) listeners: BTreeSet<(ConnId, RequestId)>,
-    pub(crate) disk: Disk,
-    /// The load that will bring its outcome.
-    pub(crate) load: Option<LoadId>,
-}
-
-impl Nothing for Aside {
-    const NOTHING: &'static Self = &Self {
-        waiters: BTreeSet::new(),
-        listeners: BTreeSet::new(),
-        disk: Disk::Settled,
-        load: None,
-    };
-
-    fn is_nothing(&self) -> bool {
-        self.waiters.is_empty()
-            && self.listeners.is_empty()
-            && matches!(self.disk, Disk::Settled)
-            && self.load.is_none()
-    }
-}
-
-impl Rare<Aside> {
-    /// Nobody is to be told it for that request any more.
-    pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
-        if let Some(aside) = self.some() {
-            aside.waiters.remove(waiter);
-        }
-        self.tidy();
-    }
-
-    /// A subscription is over.
-    pub(crate) fn forget_listener(&mut self, listener: &(ConnId, RequestId)) {
-        if let Some(aside) = self.some() {
-            aside.listeners.remove(listener);
-        }
-        self.tidy();
-    }
-
-    /// All that is to be on disk is there.
-    pub(crate) fn settle(&mut self) {
-        if let Some(aside) = self.some() {
-            aside.disk = Disk::Settled;
-        }
-        self.tidy();
-    }
-}
-
-/// What a task says while it waits for its turn (TSK-09).
-const QUEUED: &str = "queued";
-
-impl Task {
-    /// The ttl as promised (TSK-34).
-    pub(crate) const fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.ttl)
-    }
-
-    /// Its `statusMessage` (TSK-09, TSK-43).
-    pub(crate) fn message(&self) -> Option<&str> {
-        match self.status.is_terminal() {
-            false => self.queued.then_some(QUEUED),
-            true => self.end.as_ref()?.message.as_deref(),
-        }
-    }
-
-    /// Whether its creation is on its way to the disk: nobody may know of it yet (DUR-01).
-    pub(crate) fn is_being_created(&self) -> bool {
-        matches!(self.aside.disk, Disk::Creating(_))
-    }
-
-    /// Whether all that is to be on disk of it is there.
-    pub(crate) fn is_settled(&self) -> bool {
-        matches!(self.aside.disk, Disk::Settled)
-    }
-
-    /// What came of it.
-    pub(crate) fn outcome(&self) -> &RecordedOutcome {
-        let end = self.end.as_ref().filter(|_| self.status.is_terminal());
-        end.map_or(&RecordedOutcome::Open, |end| &end.outcome)
-    }
-
-    /// Keeps what came of it in another form, and gives back the one before.
-    pub(crate) fn keep(&mut self, outcome: RecordedOutcome) -> RecordedOutcome {
-        match &mut self.end {
-            Some(end) => core::mem::replace(&mut end.outcome, outcome),
-            None => RecordedOutcome::Open,
-        }
-    }
-
-    /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
-    pub(crate) fn view(&self) -> View<'_> {
-        match &self.aside.disk {
-            Disk::Settled | Disk::Creating(_) => {
-                View { status: self.status, status_message: self.message(), updated: self.updated }
-            }
-            Disk::Ending(_, before) | Disk::Owed(before) => View {
-                status: before.status,
-                status_message: before.queued.then_some(QUEUED),
-                updated: before.updated,
-            },
-        }
-    }
-
-    /// The flat task object (TSK-12, TSK-34).
-    pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
-        let view = self.view();
-        json.raw("{\"taskId\":\"").uuid(id.uuid()).raw("\",\"status\":\"");
-        json.raw(view.status.as_str()).raw("\",");
-        if let Some(message) = view.status_message {
-            json.member("statusMessage", message).raw(",");
-        }
-        json.stamp("createdAt", self.created).raw(",");
-        json.stamp("lastUpdatedAt", view.updated);
-        json.raw(",\"ttl\":").millis(self.ttl());
-        json.raw(",\"pollInterval\":").millis(poll_interval).raw("}");
-    }
-}
 
 /// Places there are in the lists; more than could ever be given.
 const PLACES: u64 = 1 << 62;
@@ -539,11 +354,6 @@ impl Tasks {
             );
         }
     }
-}
-
-/// A span as it is kept: nobody promises five hundred years.
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -114,8 +114,9 @@ pub(crate) struct Timers {
     armed: u64,
 }
 
-/// Lanes there are.
-const LANES: usize = 8;
+/// Lanes there are. Half of them are for tasks, whose spans peers choose: they must not crowd what
+/// everything else needs into the heap.
+const LANES: usize = 16;
 /// Branches of the heap: with four it is half as deep as with two.
 const BRANCHES: usize = 4;
 
@@ -126,11 +127,7 @@ impl Timers {
         let order = timer.kind() << (u64::BITS - KIND_BITS) | self.armed;
         self.armed += 1;
         let due = Due { at, order };
-        let lane = self.lanes.iter().position(|lane| match lane {
-            None => true,
-            Some(lane) => lane.last.0 < due,
-        });
-        let place = match lane {
+        let place = match self.lane(due, timer) {
             Some(lane) => self.append(lane, due, timer),
             None => {
                 let stands = self.heap.len();
@@ -142,6 +139,14 @@ impl Timers {
             }
         };
         *slot = Some(Armed(place));
+    }
+
+    /// The first lane in which a timer would be the last to come.
+    fn lane(&self, due: Due, timer: Timer) -> Option<usize> {
+        let from = if matches!(timer, Timer::Task(_)) { LANES / 2 } else { 0 };
+        let mut lanes = self.lanes[from..from + LANES / 2].iter();
+        let fits = |lane: &Option<Lane>| lane.as_ref().is_none_or(|lane| lane.last.0 < due);
+        lanes.position(fits).map(|lane| from + lane)
     }
 
     /// Disarms `timer` if `slot` says it is armed.
@@ -388,7 +393,7 @@ mod tests {
         for number in 0..100_000_u64 {
             let (slot, timer) = (number as usize % 100, Timer::Job(JobId::new(number % 100)));
             timers.disarm(&mut slots[slot], timer);
-            let at = Instant::from_nanos(number + number % LANES as u64 * 1_000);
+            let at = Instant::from_nanos(number + number % (LANES as u64 / 2) * 1_000);
             timers.arm(&mut slots[slot], timer, at);
             assert!(timers.len() <= 100 && timers.heap.is_empty());
         }

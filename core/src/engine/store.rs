@@ -234,12 +234,14 @@ impl Engine {
         task.queued = crowded;
         let due = task.created_at + task.ttl();
         self.timers.arm(&mut task.timer, Timer::Task(id), due);
-        let job = task.job;
+        let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
         self.note_creation(id);
         if let Some(job) = job {
             self.release_job(job);
         }
-        self.tell_waiters(id);
+        if awaited {
+            self.tell_waiters(id);
+        }
     }
 
     /// A task that nobody was told of does not come to be.

@@ -15,7 +15,7 @@ impl Engine {
             return;
         };
         let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
-        let live = self.tasks.live(&identity);
+        let live = self.tasks.live_beside(task);
         self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 

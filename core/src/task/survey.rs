@@ -33,9 +33,9 @@ impl Tasks {
         }
     }
 
-    /// How many tasks of an identity have not ended.
-    pub(crate) fn live(&self, owner: &Identity) -> usize {
-        self.owner_named(owner).map_or(0, |owner| owner.live)
+    /// How many tasks of this one's owner have not ended.
+    pub(crate) fn live_beside(&self, task: &Task) -> usize {
+        self.owners.get(task.owner).live
     }
 
     /// The newest tasks, newest first: of one identity, or of everybody.
