@@ -33,14 +33,13 @@ fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
-    println!("{:28} {}", "posix_spawn and waitpid", shown(&mut spawned()));
     for tier in ["cgroup", "guard"] {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("pids");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let variables = [("CEASED_CONTAINMENT", tier), ("BENCH_FIFO", fifo.to_str().unwrap())];
         let daemon = Daemon::start(TOOLS, &variables);
-        println!("{tier:>6}: a command{:10} {}", "", shown(&mut called(&daemon)));
+        beside_spawn(tier, &daemon);
         pings(tier, &daemon);
         at_once(tier, &daemon);
         for (tool, what) in [("plain", "last death"), ("stubborn", "last death, SIGKILL")] {
@@ -80,26 +79,31 @@ kill_grace = "50ms"
 input_schema = { type = "object" }
 "#;
 
-fn spawned() -> Vec<Duration> {
-    let once = || {
-        let since = Instant::now();
-        let mut command = Command::new("true");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(command.status().unwrap().success());
-        since.elapsed()
-    };
-    (0..TIMES).map(|_| once()).collect()
-}
-
-fn called(daemon: &Daemon) -> Vec<Duration> {
+/// Commands through the daemon and without it in turns, so that what else the machine does falls on
+/// both.
+fn beside_spawn(tier: &str, daemon: &Daemon) {
     let mut peer = Peer::connect(daemon);
-    let mut once = || {
+    let mut called = || {
         let since = Instant::now();
         peer.request("tools/call", json!({"name": "true", "arguments": {}}));
         since.elapsed()
     };
-    (0..20).for_each(|_| _ = once());
-    (0..TIMES).map(|_| once()).collect()
+    (0..20).for_each(|_| _ = (spawned(), called()));
+    let (mut alone, mut through): (Vec<Duration>, Vec<Duration>) =
+        (0..TIMES).map(|_| (spawned(), called())).unzip();
+    println!("{tier:>6}: posix_spawn, waitpid {}", shown(&mut alone));
+    println!("{tier:>6}: a command            {}", shown(&mut through));
+    let ratio = through[TIMES / 2].as_secs_f64() / alone[TIMES / 2].as_secs_f64();
+    println!("{tier:>6}: beside posix_spawn   {ratio:.2}");
+}
+
+/// The least that a command costs.
+fn spawned() -> Duration {
+    let since = Instant::now();
+    let mut command = Command::new("true");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success());
+    since.elapsed()
 }
 
 /// Pings of one peer while another has command after command run, sixteen at a time.
@@ -127,7 +131,7 @@ fn pings(tier: &str, daemon: &Daemon) {
         times
     });
     let mut times = times;
-    println!("{tier:>6}: a ping meanwhile    {}", shown(&mut times));
+    println!("{tier:>6}: a ping meanwhile     {}", shown(&mut times));
 }
 
 fn at_once(tier: &str, daemon: &Daemon) {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each benchmark needs another part of it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -88,6 +89,8 @@ pub(crate) struct Peer {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
     next: u64,
+    /// Results that came before they were asked about.
+    early: BTreeMap<u64, Value>,
 }
 
 impl Peer {
@@ -96,7 +99,7 @@ impl Peer {
         let writer = UnixStream::connect(daemon.socket()).expect("it accepts");
         writer.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let reader = BufReader::new(writer.try_clone().expect("a descriptor"));
-        let mut peer = Self { reader, writer, next: 1 };
+        let mut peer = Self { reader, writer, next: 1, early: BTreeMap::new() };
         let info = json!({"name": "bench", "version": "1"});
         peer.request(
             "initialize",
@@ -127,15 +130,18 @@ impl Peer {
         created["task"]["taskId"].as_str().expect("a task").to_owned()
     }
 
-    /// The result with this id; what else comes is passed over.
+    /// The result with this id, whatever comes before it.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         loop {
+            if let Some(result) = self.early.remove(&id) {
+                return result;
+            }
             let mut line = String::new();
             self.reader.read_line(&mut line).expect("an answer");
             let message: Value = serde_json::from_str(&line).expect("a message");
-            if message["id"] == id {
+            if let Some(id) = message["id"].as_u64() {
                 assert!(message.get("result").is_some(), "{line}");
-                return message["result"].clone();
+                self.early.insert(id, message["result"].clone());
             }
         }
     }

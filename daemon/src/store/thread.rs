@@ -1,11 +1,16 @@
 //! The store's thread: takes whatever has been queued, writes it as one batch, says how far it got.
 //!
 //! The loop hands over what a turn brought all at once: of orders that came one by one, the first
-//! would go to the disk alone while the others wait for it.
+//! would go to the disk alone while the others wait for it. A batch has a bound all the same, or
+//! whoever is first in a very long turn would wait for the last.
 //!
 //! The queue has no bound of its own: what is in it the engine holds answers back for, and those
 //! its limits bound ([`Limits`](ceased_core::limits::Limits)).
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem;
@@ -21,10 +26,10 @@ use super::durable::RecordedOutcome;
 use super::health::Health;
 use super::{Due, Store, StoreError};
 
-/// Writes that go into one batch.
-const BATCH_WRITES: usize = 4096;
-/// Bytes of results at which a batch is long enough.
-const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Writes that go into one batch: so many take some milliseconds, for which the first waits.
+const BATCH_WRITES: usize = 1024;
+/// Bytes of results at which a batch is long enough, for the same reason.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// How often the store is tidied while there is something to tidy.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// How long a store that broke is left alone before it is opened again.
@@ -92,7 +97,15 @@ impl StoreThread {
         let (alive, ended) = bounded(0);
         let health = Health::default();
         let noted = health.clone();
-        let mut worker = Worker { store, report, inbox, reopen: None, untidy: true, health: noted };
+        let mut worker = Worker {
+            store,
+            report,
+            inbox,
+            orders: VecDeque::new(),
+            reopen: None,
+            untidy: true,
+            health: noted,
+        };
         // What can be tidied at once is, so that a daemon nobody uses does not wake up for it.
         worker.tidy().map_err(|Failed(error)| io::Error::other(error.to_string()))?;
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
@@ -164,6 +177,8 @@ struct Worker {
     store: Box<dyn Store>,
     report: Box<dyn FnMut(Report) + Send>,
     inbox: Receiver<Vec<Order>>,
+    /// What was taken from there and is in no batch yet.
+    orders: VecDeque<Order>,
     /// The store broke; when it may be opened again.
     reopen: Option<Instant>,
     untidy: bool,
@@ -239,21 +254,10 @@ impl Worker {
         let mut tidied = Instant::now();
         self.health.measured(self.store.bytes());
         loop {
-            let first = if self.untidy {
-                match self.inbox.recv_timeout(TIDY_EVERY.saturating_sub(tidied.elapsed())) {
-                    Ok(order) => Some(order),
-                    Err(RecvTimeoutError::Timeout) => None,
-                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                }
-            } else {
-                match self.inbox.recv() {
-                    Ok(order) => Some(order),
-                    Err(_) => return Ok(()),
-                }
-            };
-            if let Some(first) = first {
-                self.carry_out(first)?;
+            if !self.wait(tidied) {
+                return Ok(());
             }
+            self.carry_out()?;
             if self.untidy && tidied.elapsed() >= TIDY_EVERY {
                 tidied = Instant::now();
                 self.tidy()?;
@@ -261,19 +265,43 @@ impl Worker {
         }
     }
 
+    /// Waits for orders, or until it is time to tidy; false when there will be none any more.
+    fn wait(&mut self, tidied: Instant) -> bool {
+        if !self.orders.is_empty() {
+            return true;
+        }
+        let fresh = if self.untidy {
+            self.inbox.recv_timeout(TIDY_EVERY.saturating_sub(tidied.elapsed()))
+        } else {
+            self.inbox.recv().map_err(RecvTimeoutError::from)
+        };
+        match fresh {
+            Ok(fresh) => self.orders.extend(fresh),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        true
+    }
+
+    /// The next order there is, without waiting for one.
+    fn next_order(&mut self) -> Option<Order> {
+        if self.orders.is_empty() {
+            self.orders.extend(self.inbox.try_recv().ok()?);
+        }
+        self.orders.pop_front()
+    }
+
     /// Carries out what is queued, as one batch.
-    fn carry_out(&mut self, first: Vec<Order>) -> Result<(), Failed> {
+    fn carry_out(&mut self) -> Result<(), Failed> {
         let (mut batch, mut loads) = (Batch::default(), Vec::new());
-        let mut next = Some(first);
-        while let Some(orders) = next {
-            for order in orders {
-                match order {
-                    Order::Write { seq, write } => batch.push(seq, write),
-                    Order::Load { load, task } => loads.push((load, task)),
-                }
+        while !batch.is_full()
+            && loads.len() < BATCH_WRITES
+            && let Some(order) = self.next_order()
+        {
+            match order {
+                Order::Write { seq, write } => batch.push(seq, write),
+                Order::Load { load, task } => loads.push((load, task)),
             }
-            let is_enough = batch.is_full() || loads.len() >= BATCH_WRITES;
-            next = if is_enough { None } else { self.inbox.try_recv().ok() };
         }
         if let Some(upto) = batch.seqs.last().copied() {
             self.untidy = true;
