@@ -360,6 +360,7 @@ impl Server {
             self.act(now);
         }
         self.send(now);
+        self.trail.audit.hand_over();
         self.look_how_full(now);
         self.keep_up(now);
         Ok(())
