@@ -53,6 +53,7 @@ use crate::signals::Signals;
 use crate::store::kept::Kept;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
+use crate::token::CancelToken;
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -148,6 +149,8 @@ pub struct Server {
     /// Connections whose outboxes keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
+    /// The token of every inline call: nothing cancels one that has begun.
+    uncancelled: CancelToken,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -268,6 +271,7 @@ impl Server {
             unsent: Vec::new(),
             warm: VecDeque::new(),
             runs: runs::Runs::default(),
+            uncancelled: CancelToken::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
