@@ -1,12 +1,13 @@
 //! Handlers of an embedding program: on worker threads, which share the calls and tell together,
 //! and inline, on the loop itself.
 
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ceased::{AskError, Daemon, HandlerTool, Job, Running, ToolResult};
+use ceased::{AskError, CancelToken, Daemon, HandlerTool, Job, Running, ToolResult};
 use ceased_tests::daemon::Peer;
-use ceased_tests::daemon::peer::call;
+use ceased_tests::daemon::peer::{call, cancel};
 
 /// A tool that is quick, one that waits until the test lets it go on, and two inline ones.
 fn daemon() -> (Running, Sender<()>) {
@@ -106,4 +107,105 @@ fn an_inline_tool_does_not_wait() {
     let mut peer = Peer::of(&daemon);
     let id = peer.call("asks inline", "{}");
     assert_eq!(peer.text(id), "not asked");
+}
+
+/// Connections that have something to say when the loop looks again.
+const CROWD: u64 = 60;
+
+/// A loop that is held up until the test lets it go on, and what inline tools see then.
+struct Held {
+    daemon: Running,
+    hold: Peer,
+    release: Sender<()>,
+    /// The token of the call that waits for its cancel.
+    token: CancelToken,
+    waiter: Peer,
+    /// Of every inline call in turn: its number, and whether that token was cancelled then.
+    looks: Receiver<(u64, bool)>,
+}
+
+impl Held {
+    /// With a crowd of peers that say nothing yet.
+    fn new() -> (Self, Vec<Peer>) {
+        let (say_token, tokens) = channel();
+        let (say_look, looks) = channel();
+        let (say_held, held) = channel();
+        let (release, gate) = channel();
+        let token = Arc::new(Mutex::new(None::<CancelToken>));
+        let (said, gate) = (Arc::clone(&token), Mutex::new(gate));
+        let waits = HandlerTool::new("waits", move |job: &Job| {
+            let _ = say_token.send(job.token().clone());
+            job.token().sleep(Duration::MAX)?;
+            Ok(ToolResult::text("not cancelled"))
+        });
+        let holds = HandlerTool::new("holds", move |_: &Job| {
+            let _ = say_held.send(());
+            let _ = gate.lock().expect("nobody panics with it").recv();
+            Ok(ToolResult::text("goes on"))
+        });
+        let looks_at = HandlerTool::new("looks", move |job: &Job| {
+            let token = said.lock().expect("nobody panics with it");
+            let is_cancelled = token.as_ref().is_some_and(CancelToken::is_cancelled);
+            let number = job.arguments_json().trim_matches(|c: char| !c.is_ascii_digit());
+            let _ = say_look.send((number.parse().expect("a number"), is_cancelled));
+            Ok(ToolResult::text("looked"))
+        })
+        .input_schema(r#"{"type":"object"}"#);
+        let daemon = [waits, holds.inline(), looks_at.inline()]
+            .into_iter()
+            .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
+            .start()
+            .expect("it starts");
+        let crowd = (0..CROWD).map(|_| peer(&daemon)).collect();
+        let (mut waiter, mut hold) = (peer(&daemon), peer(&daemon));
+        waiter.send(&call(7000, "waits", "{}", ""));
+        let given = tokens.recv().expect("it runs");
+        *token.lock().expect("nobody panics with it") = Some(given.clone());
+        hold.send(&call(7001, "holds", "{}", ""));
+        held.recv().expect("it runs");
+        (Self { daemon, hold, release, token: given, waiter, looks }, crowd)
+    }
+
+    /// Lets the loop go on.
+    fn release(&mut self) {
+        self.release.send(()).expect("it waits");
+        assert_eq!(text(&mut self.hold, 7001), "goes on");
+    }
+}
+
+fn look(number: u64) -> String {
+    call(8000, "looks", &format!("{{\"number\":{number}}}"), "")
+}
+
+/// CAN-06: however many connections have said something before it, a cancel is carried out first.
+#[test]
+fn a_cancel_comes_before_the_calls_of_others() {
+    let (mut held, mut crowd) = Held::new();
+    for (number, peer) in (0..).zip(&mut crowd) {
+        peer.send(&look(number));
+    }
+    held.waiter.send(&cancel(7000));
+    held.release();
+    let looks: Vec<(u64, bool)> = (0..CROWD).map(|_| held.looks.recv().expect("all")).collect();
+    assert!(looks.iter().all(|(_, is_cancelled)| *is_cancelled), "{looks:?}");
+    held.daemon.shut_down().expect("in order");
+}
+
+/// And who cancels all the time does not come before the others all the time.
+#[test]
+fn cancels_without_end_starve_nobody() {
+    let (mut held, mut crowd) = Held::new();
+    let cancels = (cancel(9999) + "\n").repeat(500);
+    for (number, peer) in (0..).zip(&mut crowd) {
+        if number > 0 {
+            peer.try_send(cancels.as_bytes()).expect("there is room");
+        }
+        peer.send(&look(number));
+    }
+    held.release();
+    let looks: Vec<u64> = (0..CROWD).map(|_| held.looks.recv().expect("all").0).collect();
+    let place = looks.iter().position(|number| *number == 0).expect("it ran");
+    assert!(place < looks.len() / 2, "{looks:?}");
+    assert!(!held.token.is_cancelled());
+    held.daemon.shut_down().expect("in order");
 }

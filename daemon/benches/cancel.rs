@@ -3,8 +3,11 @@
 //! `cargo bench -p ceased --bench cancel`
 //!
 //! A daemon in this process; one connection starts a call that waits for its cancellation flag and
-//! cancels it, 64 others call a quick tool as fast as they are answered. What is timed ends when
-//! the handler's thread runs again, so waking that thread is in it.
+//! cancels it, 64 others call a quick tool as fast as they are answered. Two spans are timed: until
+//! the flag is raised, and until the thread of the handler, which slept, runs again. Both end on
+//! threads that have to be given a processor while the clients and the daemon take all there are,
+//! so the same is done with a server that does nothing but read lines and answer each with the same
+//! bytes: what that takes is the machine's.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
 
@@ -13,10 +16,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ceased::{Daemon, HandlerTool, Job, Running, ToolResult};
+use ceased::{Daemon, HandlerTool, Job, ToolResult};
+
+#[path = "kit/bare.rs"]
+mod bare;
+#[path = "kit/flag.rs"]
+mod flag;
 
 /// Busy connections.
 const BUSY: usize = 64;
@@ -25,61 +34,94 @@ const CANCELS: usize = 5_000;
 /// How long nobody takes, unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+type Connect<'a> = &'a dyn Fn() -> std::io::Result<UnixStream>;
+
 fn main() -> Result<(), Box<dyn Error>> {
     // `cargo test` runs it too; there is nothing to time then.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let (begun, starts) = channel();
-    let (ended, flags) = channel();
-    let daemon = daemon(begun, ended)?;
+    let raised = flag::watch()?;
     for busy in [0, BUSY] {
-        let stop = Arc::new(AtomicBool::new(false));
-        let load = load(&daemon, busy, &stop)?;
-        let mut peer = Peer::new(&daemon)?;
-        let mut took = Vec::with_capacity(CANCELS);
-        for id in 0..CANCELS {
-            peer.say(&call(id, "wait"))?;
-            starts.recv_timeout(PATIENCE)?;
-            let cancel = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-            );
-            let said = Instant::now();
-            peer.say(&cancel)?;
-            took.push(flags.recv_timeout(PATIENCE)?.saturating_duration_since(said));
-        }
-        stop.store(true, Ordering::Relaxed);
-        let calls = load.join().map_err(|_| "the load panicked")??;
-        took.sort_unstable();
-        let at = |share: f64| took[(share * (took.len() - 1) as f64) as usize];
-        let (half, most, nearly) = (at(0.5), at(0.99), at(0.999));
-        println!(
-            "beside {busy} busy connections ({calls} calls): p50 {half:?}, p99 {most:?}, p999 {nearly:?}"
-        );
+        let (begun, starts) = channel();
+        let (ended, ends) = channel();
+        let bare = bare::Server::start(begun, ended)?;
+        let seen = Seen { starts, raised: &bare.raised, ends };
+        time("a bare server", busy, &|| bare.connect(), &seen)?;
     }
-    daemon.shut_down()?;
+    for busy in [0, BUSY] {
+        let (begun, starts) = channel();
+        let (ended, ends) = channel();
+        let wait = HandlerTool::new("wait", move |job: &Job| {
+            let _ = begun.send(());
+            let slept = job.token().sleep(PATIENCE);
+            let _ = ended.send(Instant::now());
+            slept?;
+            Ok(ToolResult::text("nobody cancelled"))
+        });
+        let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
+        let daemon = Daemon::new().tool(wait.build()?).tool(quick.build()?).start()?;
+        let seen = Seen { starts, raised: &raised, ends };
+        time("the daemon", busy, &|| daemon.connect(), &seen)?;
+        daemon.shut_down()?;
+    }
     Ok(())
 }
 
-fn daemon(begun: Sender<()>, ended: Sender<Instant>) -> Result<Running, Box<dyn Error>> {
-    let wait = HandlerTool::new("wait", move |job: &Job| {
-        let _ = begun.send(());
-        let slept = job.token().sleep(PATIENCE);
-        let _ = ended.send(Instant::now());
-        slept?;
-        Ok(ToolResult::text("nobody cancelled"))
-    });
-    let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
-    Ok(Daemon::new().tool(wait.build()?).tool(quick.build()?).start()?)
+/// What becomes of the calls that are cancelled.
+struct Seen<'a> {
+    /// One has begun.
+    starts: Receiver<()>,
+    /// Its flag was raised.
+    raised: &'a Receiver<Instant>,
+    /// Its handler runs again.
+    ends: Receiver<Instant>,
+}
+
+/// Cancels one call after the other beside so many busy connections, and says how long it took.
+fn time(
+    server: &str,
+    busy: usize,
+    connect: Connect<'_>,
+    seen: &Seen<'_>,
+) -> Result<(), Box<dyn Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = load(connect, busy, &stop)?;
+    let mut peer = Peer::new(connect()?)?;
+    let (mut flags, mut handlers) = (Vec::with_capacity(CANCELS), Vec::with_capacity(CANCELS));
+    let since = Instant::now();
+    for id in 0..CANCELS {
+        peer.say(&call(id, "wait"))?;
+        seen.starts.recv_timeout(PATIENCE)?;
+        let cancel = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        );
+        let said = Instant::now();
+        peer.say(&cancel)?;
+        handlers.push(seen.ends.recv_timeout(PATIENCE)?.saturating_duration_since(said));
+        flags.push(seen.raised.recv_timeout(PATIENCE)?.saturating_duration_since(said));
+    }
+    let took = since.elapsed();
+    stop.store(true, Ordering::Relaxed);
+    let calls = load.join().map_err(|_| "the load panicked")?? as f64 / took.as_secs_f64();
+    println!("{server} beside {busy} busy connections ({calls:.0} calls a second)");
+    for (what, mut spans) in [("flag", flags), ("handler", handlers)] {
+        spans.sort_unstable();
+        let at = |share: f64| spans[(share * (spans.len() - 1) as f64) as usize];
+        let (half, most, nearly) = (at(0.5), at(0.99), at(0.999));
+        println!("  to the {what:7}  p50 {half:9.1?}  p99 {most:9.1?}  p999 {nearly:9.1?}");
+    }
+    Ok(())
 }
 
 /// Calls the quick tool on so many connections until it is told to stop; how often.
 fn load(
-    daemon: &Running,
+    connect: Connect<'_>,
     connections: usize,
     stop: &Arc<AtomicBool>,
-) -> std::io::Result<std::thread::JoinHandle<std::io::Result<usize>>> {
-    let peers: std::io::Result<Vec<Peer>> = (0..connections).map(|_| Peer::new(daemon)).collect();
+) -> std::io::Result<JoinHandle<std::io::Result<usize>>> {
+    let peers: std::io::Result<Vec<Peer>> =
+        (0..connections).map(|_| Peer::new(connect()?)).collect();
     let (mut peers, stop) = (peers?, Arc::clone(stop));
     let call = call(7, "quick");
     Ok(std::thread::spawn(move || {
@@ -104,15 +146,15 @@ fn call(id: usize, tool: &str) -> String {
     )
 }
 
-/// A client of the daemon.
+/// A client.
 struct Peer {
     input: BufReader<UnixStream>,
     heard: String,
 }
 
 impl Peer {
-    fn new(daemon: &Running) -> std::io::Result<Self> {
-        let mut peer = Self { input: BufReader::new(daemon.connect()?), heard: String::new() };
+    fn new(stream: UnixStream) -> std::io::Result<Self> {
+        let mut peer = Self { input: BufReader::new(stream), heard: String::new() };
         peer.say(
             r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
         )?;

@@ -245,28 +245,31 @@ impl ToolResult {
 
     /// The result as `tools/call` answers it.
     fn to_json(&self) -> serde_json::Result<Json> {
+        const BEGIN: &str = r#"{"content":["#;
+        const TEXT: &str = r#"{"type":"text","text":"#;
+        const STRUCTURED: &str = r#","structuredContent":"#;
+        let end = if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# };
         let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
-        let texts = self.content.iter().map(|Content::Text { text }| text.len() + 32);
-        // Room for everything but escapes, so that a long text is written once and never moved.
-        let room = texts.sum::<usize>() + structured.as_ref().map_or(0, |json| json.len() + 32);
-        let mut out = String::with_capacity(room + 32);
-        let mut before = r#"{"content":["#;
-        for Content::Text { text } in &self.content {
-            out.push_str(before);
-            out.push_str(r#"{"type":"text","text":"#);
+        // Room for everything but escapes: it is written once, and neither moved nor cut.
+        let texts = self.content.iter().map(|Content::Text { text }| TEXT.len() + text.len() + 4);
+        let texts = texts.sum::<usize>().saturating_sub(1);
+        let more = structured.as_ref().map_or(0, |json| STRUCTURED.len() + json.len());
+        let mut out = String::with_capacity(BEGIN.len() + texts + 1 + more + end.len());
+        out.push_str(BEGIN);
+        for (position, Content::Text { text }) in self.content.iter().enumerate() {
+            if position > 0 {
+                out.push(',');
+            }
+            out.push_str(TEXT);
             write_string(&mut out, text);
             out.push('}');
-            before = ",";
-        }
-        if self.content.is_empty() {
-            out.push_str(before);
         }
         out.push(']');
         if let Some(structured) = structured {
-            out.push_str(r#","structuredContent":"#);
+            out.push_str(STRUCTURED);
             out.push_str(&structured);
         }
-        out.push_str(if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# });
+        out.push_str(end);
         Ok(Json::written(out))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A turn reads what has arrived, hears what other threads report, lets time pass, carries out
 //! what the engine wants done and sends what it wants said, in this order. Nothing in it waits for
-//! anything but the poll.
+//! anything but the poll. While it reads and sends it looks again and again for cancels.
 
 mod act;
 mod doors;
@@ -10,6 +10,7 @@ mod frames;
 mod gate;
 mod lead;
 mod links;
+mod ready;
 mod run_as;
 mod runs;
 mod stored;
@@ -53,6 +54,7 @@ use crate::signals::Signals;
 use crate::store::kept::Kept;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
+use crate::token::CancelToken;
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -66,8 +68,6 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 const ACCEPTS_MAX: usize = 64;
 /// How often a TCP peer that has closed its side is asked whether it is still there.
 const PROBE: Duration = Duration::from_secs(1);
-/// Bytes read from one peer in one turn at most, for the same reason.
-const READ_BUDGET: usize = 256 * 1024;
 /// How long the last words of a closed connection may take to leave after the end.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
@@ -141,13 +141,16 @@ pub struct Server {
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
     next_conn: u64,
-    /// Connections with something left to read that no event will announce.
-    ready: BTreeSet<ConnId>,
+    ready: ready::Ready,
+    /// Bytes that were read ahead of their turn.
+    ahead_bytes: usize,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
     /// Connections whose outboxes keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
+    /// The token of every inline call: nothing cancels one that has begun.
+    uncancelled: CancelToken,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -161,6 +164,8 @@ pub struct Server {
     /// Where reports are heard from, empty in between.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
+    /// There is a signal to take.
+    signalled: bool,
     actions: Vec<Action>,
     scratch: Box<[u8]>,
     shutdown_grace: Duration,
@@ -210,6 +215,8 @@ struct Peer {
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
     blocked: Option<u64>,
+    /// Where it stands among those that have something left to read.
+    place: ready::Work,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
@@ -264,10 +271,12 @@ impl Server {
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
             next_conn: FIRST_CONN,
-            ready: BTreeSet::new(),
+            ready: ready::Ready::default(),
+            ahead_bytes: 0,
             unsent: Vec::new(),
             warm: VecDeque::new(),
             runs: runs::Runs::default(),
+            uncancelled: CancelToken::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -277,6 +286,7 @@ impl Server {
             ran_here: false,
             heard: Vec::new(),
             signals: None,
+            signalled: false,
             actions: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             shutdown_grace: options.shutdown_grace,
@@ -326,6 +336,7 @@ impl Server {
         Ok(())
     }
 
+    /// A turn that does not poll reads nothing either: whoever has come since goes first.
     fn turn(&mut self, events: &mut Events, polls: bool) -> io::Result<()> {
         events.clear();
         if polls {
@@ -335,21 +346,14 @@ impl Server {
             }
         }
         let now = self.clock.now();
-        for event in &*events {
-            match event.token() {
-                WAKER => {}
-                SIGNALS => self.take_signals(now),
-                Token(number) if number < FIRST_CONN as usize => {
-                    let mut doors = self.doors.iter_mut();
-                    if let Some(door) = doors.find(|door| door.token == Token(number)) {
-                        door.again = Some(now.at);
-                    }
-                }
-                Token(number) => self.note_event(ConnId::new(number as u64), event),
-            }
+        self.note_events(now, events);
+        if std::mem::take(&mut self.signalled) {
+            self.take_signals(now);
         }
         self.take_peers(now);
-        self.take_bytes(now);
+        if polls {
+            self.take_bytes(now, events);
+        }
         self.take_reports(now);
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
@@ -359,16 +363,34 @@ impl Server {
             self.engine.handle(now, Event::Turn, &mut self.actions);
             self.act(now);
         }
-        self.send(now);
+        self.send(now, events);
+        self.trail.audit.hand_over();
         self.look_how_full(now);
         self.keep_up(now);
         Ok(())
     }
 
+    /// Notes who has something to say.
+    fn note_events(&mut self, now: Now, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKER => {}
+                SIGNALS => self.signalled = true,
+                Token(number) if number < FIRST_CONN as usize => {
+                    let mut doors = self.doors.iter_mut();
+                    if let Some(door) = doors.find(|door| door.token == Token(number)) {
+                        door.again = Some(now.at);
+                    }
+                }
+                Token(number) => self.note_event(ConnId::new(number as u64), event),
+            }
+        }
+    }
+
     /// How long the poll may wait: not at all while something is left to do.
     fn timeout(&self) -> Option<Duration> {
         let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
-        if !idle || self.engine.wants_turn() || !self.inbound.may_sleep() {
+        if !idle || self.signalled || self.engine.wants_turn() || !self.inbound.may_sleep() {
             return Some(Duration::ZERO);
         }
         let again = self.doors.iter().filter_map(|door| door.again).min();

@@ -15,38 +15,83 @@ pub(crate) fn plain_bytes(text: &[u8]) -> usize {
     plain + rest.iter().take_while(|byte| !is_special(**byte)).count()
 }
 
+/// What JSON is written to.
+pub(crate) trait Out {
+    /// Appends a piece as it is.
+    fn push_piece(&mut self, piece: &str);
+}
+
+impl Out for String {
+    fn push_piece(&mut self, piece: &str) {
+        self.push_str(piece);
+    }
+}
+
+impl Out for Vec<u8> {
+    fn push_piece(&mut self, piece: &str) {
+        self.extend_from_slice(piece.as_bytes());
+    }
+}
+
+/// Appends a whole number.
+pub(crate) fn write_number(out: &mut impl Out, mut number: u64) {
+    // A u64 has twenty digits at most.
+    let mut digits = [b'0'; 20];
+    let mut start = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit += (number % 10) as u8;
+        number /= 10;
+        start -= 1;
+        if number == 0 {
+            break;
+        }
+    }
+    let digits = digits.get(start..).unwrap_or_default();
+    out.push_piece(std::str::from_utf8(digits).unwrap_or_default());
+}
+
 /// Appends `text` as a JSON string.
-pub(crate) fn write_string(out: &mut String, text: &str) {
-    out.push('"');
+pub(crate) fn write_string(out: &mut impl Out, text: &str) {
+    out.push_piece("\"");
     let mut rest = text;
     loop {
         // What ends a run is ASCII, so it ends between two characters.
         let (plain, special) = rest.split_at(plain_bytes(rest.as_bytes()));
-        out.push_str(plain);
+        out.push_piece(plain);
         let Some(byte) = special.bytes().next() else { break };
         match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            b'\n' => out.push_str("\\n"),
-            b'\r' => out.push_str("\\r"),
-            b'\t' => out.push_str("\\t"),
-            0x08 => out.push_str("\\b"),
-            0x0c => out.push_str("\\f"),
+            b'"' => out.push_piece("\\\""),
+            b'\\' => out.push_piece("\\\\"),
+            b'\n' => out.push_piece("\\n"),
+            b'\r' => out.push_piece("\\r"),
+            b'\t' => out.push_piece("\\t"),
+            0x08 => out.push_piece("\\b"),
+            0x0c => out.push_piece("\\f"),
             control => {
                 let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
-                out.push_str("\\u00");
-                out.push(digit(control >> 4));
-                out.push(digit(control & 0xf));
+                let mut escape = *b"\\u0000";
+                escape[4] = digit(control >> 4) as u8;
+                escape[5] = digit(control & 0xf) as u8;
+                out.push_piece(std::str::from_utf8(&escape).unwrap_or_default());
             }
         }
         rest = special.get(1..).unwrap_or_default();
     }
-    out.push('"');
+    out.push_piece("\"");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_written_as_json() {
+        for number in [0, 7, 10, 909, 1_000_000, u64::MAX] {
+            let mut written = Vec::new();
+            write_number(&mut written, number);
+            assert_eq!(written, number.to_string().into_bytes());
+        }
+    }
 
     /// Whatever stands where: the same as a general writer's.
     #[test]

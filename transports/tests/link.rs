@@ -219,9 +219,7 @@ fn whatever_the_transport_does_no_frame_is_lost_and_none_is_left_behind_unannoun
         rig.wire().interrupts = [0, 2, 5][rng.below(3)];
         rig.wire().piecewise = rng.below(2) == 0;
         let (lines, stream) = lines(&mut rng);
-        let mut rest = &stream[..];
-        let mut finished = 0;
-        let mut turns = 0;
+        let (mut rest, mut finished, mut turns) = (&stream[..], 0, 0);
         while finished == 0 {
             turns += 1;
             assert!(turns < 100_000, "seed {seed}: no end");
@@ -234,8 +232,10 @@ fn whatever_the_transport_does_no_frame_is_lost_and_none_is_left_behind_unannoun
                 rig.wire().end();
             }
             rig.announce();
-            let before = rig.link.bytes_received();
-            let budget = 1 + rng.below(200);
+            if rng.below(2) == 0 {
+                rig.link.read_ahead(&mut rig.scratch);
+            }
+            let (before, budget) = (rig.link.bytes_received(), 1 + rng.below(200));
             let flow = rig.receive(budget).unwrap();
             assert!(rig.link.bytes_received() - before <= budget as u64, "seed {seed}");
             match flow {

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use ceased_core::event::Identity;
-use serde::Serialize;
+use ceased_core::id::ConnId;
+
+use crate::text::{write_number, write_string};
 
 /// A JSON object that is being written. Names are ours and need no escaping.
 pub(super) struct Line<'a> {
@@ -26,8 +28,15 @@ impl<'a> Line<'a> {
         self.before = b",\"";
     }
 
-    /// A number.
-    pub(super) fn number(&mut self, name: &'static str, number: impl Serialize) -> &mut Self {
+    /// A whole number.
+    pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
+        self.name(name);
+        write_number(self.bytes, number);
+        self
+    }
+
+    /// A number with a fraction, as JSON writes it.
+    pub(super) fn fraction(&mut self, name: &'static str, number: f64) -> &mut Self {
         self.name(name);
         // Writing to a Vec cannot fail.
         let _ = serde_json::to_writer(&mut *self.bytes, &number);
@@ -46,14 +55,24 @@ impl<'a> Line<'a> {
     /// An id of ours, which needs no escaping.
     pub(super) fn id(&mut self, name: &'static str, id: impl Display) -> &mut Self {
         self.name(name);
+        // Writing to a Vec cannot fail.
         let _ = write!(self.bytes, "\"{id}\"");
+        self
+    }
+
+    /// A connection.
+    pub(super) fn conn(&mut self, name: &'static str, conn: ConnId) -> &mut Self {
+        self.name(name);
+        self.bytes.extend_from_slice(b"\"c");
+        write_number(self.bytes, conn.get());
+        self.bytes.push(b'"');
         self
     }
 
     /// Any text, escaped.
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         self.name(name);
-        let _ = serde_json::to_writer(&mut *self.bytes, text);
+        write_string(self.bytes, text);
         self
     }
 
@@ -63,7 +82,7 @@ impl<'a> Line<'a> {
             Identity::User(uid) => {
                 self.name(name);
                 self.bytes.extend_from_slice(b"\"uid:");
-                let _ = serde_json::to_writer(&mut *self.bytes, uid);
+                write_number(self.bytes, u64::from(*uid));
                 self.bytes.push(b'"');
                 self
             }

@@ -1,9 +1,9 @@
 //! The audit log: who did what to which task, and what became of every cancel (TSK-41, CAN-12).
 //!
-//! Records go through a bounded queue to a thread of their own, which puts them into words and
-//! writes them, so that no disk can hold the loop up. What does not fit, or cannot be written, is
-//! dropped, counted, and said: in the log, and in the file itself as soon as it can be written to
-//! again.
+//! Records are put into words where they happen, and go through a bounded queue, those of a turn of
+//! the loop together, to a thread of their own that writes them, so that no disk can hold the loop
+//! up. What does not fit, or cannot be written, is dropped, counted, and said: in the log, and in
+//! the file itself as soon as it can be written to again.
 
 mod line;
 mod record;
@@ -15,21 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-pub(crate) use record::{CancelRecord, Happening, Record};
+use ceased_core::time::Wall;
+
+pub(crate) use record::{CancelRecord, Happening};
 use writer::{Sink, Writer};
 
-/// Records that may wait for the disk.
-const WAITING_MAX: usize = 8192;
-
-/// What the thread is sent.
-enum Order {
-    Write(Record),
-    /// Open the file again: somebody has moved it away (SIGHUP).
-    Reopen,
-}
+/// Bytes of records that may wait for the disk: 16,000 records, about.
+const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of records that are handed over before the turn is over.
+const TOGETHER_BYTES: usize = 64 * 1024;
 
 /// The way to the audit log.
 pub(crate) struct Audit {
+    /// Records that were not handed over.
+    fresh: Vec<u8>,
+    /// A moment and how it is written: many records have the same.
+    stamp: (Wall, String),
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,10 +46,26 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    orders: Vec<Order>,
+    waiting: Batch,
     /// The thread sleeps until somebody wakes it.
     asleep: bool,
     closed: bool,
+}
+
+/// What the thread has to do.
+#[derive(Default)]
+struct Batch {
+    /// Records, each a line.
+    lines: Vec<u8>,
+    /// Open the file again once so many bytes of them are written: somebody has moved it away
+    /// (SIGHUP).
+    reopen: Option<usize>,
+}
+
+impl Batch {
+    const fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.reopen.is_none()
+    }
 }
 
 impl Audit {
@@ -65,21 +82,36 @@ impl Audit {
         let writer = Writer::new(sink, Arc::clone(&shared));
         let thread =
             thread::Builder::new().name("ceased-audit".into()).spawn(move || writer.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let first = Wall::from_millis(0);
+        let (fresh, stamp) = (Vec::new(), (first, first.to_iso8601()));
+        Ok(Self { fresh, stamp, shared, thread: Some(thread) })
     }
 
-    /// Hands a record over; never waits.
-    pub(crate) fn record(&self, record: Record) {
-        if !self.shared.push(Order::Write(record)) {
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+    /// Takes a record for the next [`Audit::hand_over`]; never waits.
+    pub(crate) fn record(&mut self, time: Wall, happening: &Happening) {
+        if self.stamp.0 != time {
+            self.stamp = (time, time.to_iso8601());
+        }
+        happening.write(&mut self.fresh, &self.stamp.1);
+        if self.fresh.len() >= TOGETHER_BYTES {
+            self.hand_over();
         }
     }
 
-    /// Opens the file again; the old one stays in use if that fails.
-    pub(crate) fn reopen(&self) {
-        if !self.shared.push(Order::Reopen) {
-            tracing::error!("the audit log was not reopened: its queue is full; send SIGHUP again");
+    /// Hands over what was recorded; never waits.
+    pub(crate) fn hand_over(&mut self) {
+        if !self.fresh.is_empty() {
+            self.shared.push(&mut self.fresh);
         }
+    }
+
+    /// Opens the file again, behind what was recorded so far; the old one stays in use if that
+    /// fails.
+    pub(crate) fn reopen(&mut self) {
+        self.hand_over();
+        let mut queue = self.shared.queue();
+        queue.waiting.reopen = Some(queue.waiting.lines.len());
+        self.shared.wake(queue);
     }
 
     /// Records that were dropped so far.
@@ -93,31 +125,39 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// False when there is no room.
-    fn push(&self, order: Order) -> bool {
+    /// Takes lines over, or drops them when there is no room; leaves an empty buffer.
+    fn push(&self, lines: &mut Vec<u8>) {
         let mut queue = self.queue();
-        if queue.orders.len() >= WAITING_MAX {
-            return false;
+        let waiting = &mut queue.waiting.lines;
+        if waiting.is_empty() {
+            std::mem::swap(waiting, lines);
+        } else if waiting.len() + lines.len() <= WAITING_BYTES_MAX {
+            waiting.extend_from_slice(lines);
+        } else {
+            self.dropped.fetch_add(count(lines), Ordering::Relaxed);
         }
-        queue.orders.push(order);
+        lines.clear();
+        self.wake(queue);
+    }
+
+    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
         let wakes = std::mem::take(&mut queue.asleep);
         drop(queue);
         if wakes {
             self.filled.notify_one();
         }
-        true
     }
 
-    /// Waits for something and moves it all into `orders`, which is empty; false when nothing will
+    /// Waits for something and moves it all into `batch`, which is empty; false when nothing will
     /// come any more.
-    fn take(&self, orders: &mut Vec<Order>) -> bool {
+    fn take(&self, batch: &mut Batch) -> bool {
         let mut queue = self.queue();
-        while queue.orders.is_empty() && !queue.closed {
+        while queue.waiting.is_empty() && !queue.closed {
             queue.asleep = true;
             queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        std::mem::swap(&mut queue.orders, orders);
-        !orders.is_empty()
+        std::mem::swap(&mut queue.waiting, batch);
+        !batch.is_empty()
     }
 
     fn is_closed(&self) -> bool {
@@ -128,12 +168,18 @@ impl Shared {
 impl Drop for Audit {
     /// Writes what waits.
     fn drop(&mut self) {
+        self.hand_over();
         self.shared.queue().closed = true;
         self.shared.filled.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
+}
+
+/// How many records these lines are.
+fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
 /// Where an audit log is, in an error.

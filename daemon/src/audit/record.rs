@@ -6,7 +6,6 @@ use std::time::Duration;
 use ceased_core::action::{Cancel, Note, Receipt};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId, RequestId, TaskId};
-use ceased_core::time::Wall;
 use serde_json::value::RawValue;
 
 use super::line::Line;
@@ -14,18 +13,8 @@ use super::line::Line;
 /// Bytes of a request id that are kept: a peer chooses its ids, and how long they are.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// One record: a JSON object on a line of its own. Texts of peers are capped and free of control
+/// What happened: a JSON object on a line of its own. Texts of peers are capped and free of control
 /// characters, and JSON escapes what is left, so that none can forge a line (CAN-12).
-///
-/// It is put into words where it is written, not where it happens.
-#[derive(Debug)]
-pub(crate) struct Record {
-    /// When, by the wall clock.
-    pub(crate) time: Wall,
-    pub(crate) happening: Happening,
-}
-
-/// What happened.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A peer came.
@@ -61,17 +50,6 @@ pub(crate) struct CancelRecord {
     pub(crate) survivors: u32,
 }
 
-impl Record {
-    /// Appends the record and a line end; `time` is [`Record::time`] in UTC, as ISO 8601.
-    pub(super) fn write(&self, bytes: &mut Vec<u8>, time: &str) {
-        let mut line = Line::new(bytes);
-        line.word("time", time);
-        self.happening.write(&mut line);
-        line.end();
-        bytes.push(b'\n');
-    }
-}
-
 impl Happening {
     /// What is recorded of a note; nothing for what is no business of an audit, and for
     /// [`Note::Ceased`], of which the engine knows only a part.
@@ -95,16 +73,25 @@ impl Happening {
         }
     }
 
+    /// Appends the record and a line end; `time` is when it happened, in UTC as ISO 8601.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>, time: &str) {
+        let mut line = Line::new(bytes);
+        line.word("time", time);
+        self.write_members(&mut line);
+        line.end();
+        bytes.push(b'\n');
+    }
+
     /// `identity` is whoever did it, or whose it was where nobody did.
-    fn write(&self, line: &mut Line<'_>) {
+    fn write_members(&self, line: &mut Line<'_>) {
         match self {
             Self::Connect { identity, conn, peer } => {
                 who(line, "connect", identity, *conn).text("peer", peer);
             }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
                 who(line, "disconnect", identity, *conn)
-                    .number("received_bytes", received_bytes)
-                    .number("sent_bytes", sent_bytes);
+                    .number("received_bytes", *received_bytes)
+                    .number("sent_bytes", *sent_bytes);
             }
             Self::Noted(note) => write_note(line, note),
             Self::Cancel(record) => {
@@ -112,7 +99,7 @@ impl Happening {
                 record.write(line);
             }
             Self::Dropped { count } => {
-                line.word("event", "dropped").number("count", count);
+                line.word("event", "dropped").number("count", *count);
             }
         }
     }
@@ -124,7 +111,7 @@ fn who<'l, 'b>(
     identity: &Identity,
     conn: ConnId,
 ) -> &'l mut Line<'b> {
-    line.word("event", event).identity("identity", identity).id("connection", conn)
+    line.word("event", event).identity("identity", identity).conn("connection", conn)
 }
 
 fn write_note(line: &mut Line<'_>, note: &Note) {
@@ -166,7 +153,7 @@ fn write_note(line: &mut Line<'_>, note: &Note) {
         }
         Note::Suspicious { conn, identity, pattern, count, window } => {
             who(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
-            line.number("count", count).number("window_ms", window.as_millis());
+            line.number("count", u64::from(*count)).number("window_ms", millis(*window));
         }
         // See [`Happening::of`].
         Note::Ceased(_)
@@ -203,6 +190,10 @@ fn asked(
     }
 }
 
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
     let Some(request) = request else { return };
     let mut text = request.to_string();
@@ -219,14 +210,14 @@ impl CancelRecord {
         let mut bytes = Vec::new();
         let mut line = Line::new(&mut bytes);
         self.write(&mut line);
-        line.number("ended_ago_ms", ended_ago.as_millis());
+        line.number("ended_ago_ms", millis(ended_ago));
         line.end();
         serde_json::from_slice(&bytes)
     }
 
     fn write(&self, line: &mut Line<'_>) {
         let Receipt { job, tool, owner, conn, task, why, cancel, .. } = &*self.receipt;
-        line.identity("identity", owner).id("connection", conn);
+        line.identity("identity", owner).conn("connection", *conn);
         match cancel {
             Some(Cancel { by, .. }) => line.identity("by", by),
             None => line.word("by", "daemon"),
@@ -242,8 +233,8 @@ impl CancelRecord {
         let died_after_ms = (self.died_after.as_secs_f64() * 1e6).round() / 1e3;
         line.word("stage", self.stage)
             .word("held_by", self.held_by)
-            .number("processes_ended", self.processes_ended)
-            .number("died_after_ms", died_after_ms)
-            .number("survivors", self.survivors);
+            .number("processes_ended", u64::from(self.processes_ended))
+            .fraction("died_after_ms", died_after_ms)
+            .number("survivors", u64::from(self.survivors));
     }
 }

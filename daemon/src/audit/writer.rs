@@ -12,16 +12,14 @@ use std::time::Duration;
 use ceased_core::time::Wall;
 use rustix::fs::OFlags;
 
-use super::record::{Happening, Record};
-use super::{Order, Shared, at};
+use super::record::Happening;
+use super::{Batch, Shared, at, count};
 
-/// Whole lines are written once they are this many bytes, or there are no more.
-const BATCH_BYTES: usize = 64 * 1024;
 /// How long records gather after some were written: waking the thread for each costs more than
 /// writing it.
 const GATHER: Duration = Duration::from_millis(1);
-/// Records that the thread keeps room for.
-const ROOM_KEPT: usize = 256;
+/// Bytes of records that the thread keeps room for.
+const ROOM_KEPT: usize = 256 * 1024;
 /// Nobody but the owner may read who did what.
 const MODE: u32 = 0o600;
 
@@ -65,11 +63,6 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     /// How many of those the file has been told of.
     told: u64,
-    batch: Vec<u8>,
-    /// A moment and how it is written: many records have the same.
-    stamp: (Wall, String),
-    /// Records in the batch.
-    batched: u64,
     /// The last write was cut short, so that the file does not end with a line.
     torn: bool,
     failing: bool,
@@ -77,54 +70,24 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(sink: Sink, shared: Arc<Shared>) -> Self {
-        let (told, batched, torn, failing) = (0, 0, false, false);
-        let first = Wall::from_millis(0);
-        let stamp = (first, first.to_iso8601());
-        Self { sink, shared, told, batch: Vec::new(), stamp, batched, torn, failing }
+        Self { sink, shared, told: 0, torn: false, failing: false }
     }
 
     /// Writes until nobody sends any more.
     pub(super) fn run(mut self) {
-        let mut orders = Vec::new();
-        while self.shared.take(&mut orders) {
-            for order in orders.drain(..) {
-                self.take(order);
+        let mut batch = Batch::default();
+        while self.shared.take(&mut batch) {
+            if let Some(end) = batch.reopen.take() {
+                let rest = batch.lines.split_off(end.min(batch.lines.len()));
+                self.write(&mut batch.lines);
+                self.reopen();
+                batch.lines = rest;
             }
-            self.flush();
+            self.write(&mut batch.lines);
             // Room for a burst is given back.
-            orders.shrink_to(ROOM_KEPT);
+            batch.lines.shrink_to(ROOM_KEPT);
             if !self.shared.is_closed() {
                 thread::sleep(GATHER);
-            }
-        }
-    }
-
-    fn take(&mut self, order: Order) {
-        match order {
-            Order::Write(record) => self.add(&record),
-            Order::Reopen => {
-                self.flush();
-                self.reopen();
-            }
-        }
-    }
-
-    fn add(&mut self, record: &Record) {
-        if self.stamp.0 != record.time {
-            self.stamp = (record.time, record.time.to_iso8601());
-        }
-        record.write(&mut self.batch, &self.stamp.1);
-        match self.sink {
-            Sink::Log => {
-                let line = String::from_utf8_lossy(self.batch.trim_ascii_end());
-                tracing::info!(audit = %line);
-                self.batch.clear();
-            }
-            Sink::File { .. } => {
-                self.batched += 1;
-                if self.batch.len() >= BATCH_BYTES {
-                    self.flush();
-                }
             }
         }
     }
@@ -144,66 +107,76 @@ impl Writer {
         }
     }
 
-    /// Writes the batch: whole lines in one write to the end of the file, so that they stay whole
-    /// beside those of others.
-    fn flush(&mut self) {
+    /// Writes whole lines, and empties the buffer they are in.
+    fn write(&mut self, lines: &mut Vec<u8>) {
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
-        let tells = dropped > self.told;
-        if tells {
-            self.tell(dropped - self.told);
+        let lost = dropped - self.told;
+        if lost > 0 {
+            tracing::warn!(
+                count = lost,
+                "audit records were dropped: the audit log does not keep up"
+            );
         }
-        let Sink::File { path, file } = &mut self.sink else {
-            self.told = dropped;
-            return;
-        };
-        if self.batch.is_empty() {
+        match self.sink {
+            Sink::Log => {
+                for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                    tracing::info!(audit = %String::from_utf8_lossy(line));
+                }
+                self.told = dropped;
+            }
+            Sink::File { .. } => self.append(lines, lost),
+        }
+        lines.clear();
+    }
+
+    /// Writes to the end of the file, in one write, so that lines stay whole beside those of
+    /// others; before them, how many records were lost.
+    fn append(&mut self, lines: &mut Vec<u8>, lost: u64) {
+        let Sink::File { path, file } = &mut self.sink else { return };
+        let records = count(lines);
+        if lost > 0 {
+            lines.splice(0..0, word_of(lost));
+        }
+        if lines.is_empty() {
             return;
         }
         if self.torn {
-            self.batch.insert(0, b'\n');
+            lines.insert(0, b'\n');
         }
-        match write_all(file, &self.batch) {
+        match write_all(file, lines) {
             Ok(()) => {
-                self.told = dropped;
+                self.told += lost;
                 self.torn = false;
                 if std::mem::take(&mut self.failing) {
                     tracing::warn!(path = %path.display(), "the audit log can be written again");
                 }
             }
             Err((written, error)) => {
-                let whole = self.batch.get(..written).unwrap_or_default();
-                let lines = whole.iter().filter(|byte| **byte == b'\n').count() as u64;
-                let whole_before = u64::from(self.torn) + u64::from(tells);
-                let kept = lines.saturating_sub(whole_before);
-                if lines >= whole_before {
-                    self.told = dropped;
+                let whole = lines.get(..written).unwrap_or_default();
+                let whole_before = u64::from(self.torn) + u64::from(lost > 0);
+                let kept = count(whole).saturating_sub(whole_before);
+                if count(whole) >= whole_before {
+                    self.told += lost;
                 }
                 self.torn = whole.last().map_or(self.torn, |byte| *byte != b'\n');
-                let lost = self.batched.saturating_sub(kept);
-                self.shared.dropped.fetch_add(lost, Ordering::Relaxed);
+                let dropped = records.saturating_sub(kept);
+                self.shared.dropped.fetch_add(dropped, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.failing, true) {
                     let error = at(path, &error);
                     tracing::error!(%error, "records are dropped and counted until it can be written");
                 }
             }
         }
-        self.batch.clear();
-        self.batched = 0;
     }
+}
 
-    /// Puts word of lost records before those that follow.
-    fn tell(&mut self, count: u64) {
-        tracing::warn!(count, "audit records were dropped: the audit log does not keep up");
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let millis = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
-        let happening = Happening::Dropped { count };
-        let time = Wall::from_millis(millis);
-        if let Sink::File { .. } = self.sink {
-            let mut line = Vec::new();
-            Record { time, happening }.write(&mut line, &time.to_iso8601());
-            self.batch.splice(0..0, line);
-        }
-    }
+/// A record of lost records.
+fn word_of(count: u64) -> Vec<u8> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+    let mut line = Vec::new();
+    Happening::Dropped { count }.write(&mut line, &Wall::from_millis(millis).to_iso8601());
+    line
 }
 
 /// Writes everything, or says how much was written before it failed.
@@ -228,9 +201,16 @@ mod tests {
     use super::*;
     use crate::audit::Audit;
 
-    fn record(text: &str) -> Record {
-        let happening = Happening::Noted(Note::Abandoned { job: JobId::new(1), tool: text.into() });
-        Record { time: Wall::from_millis(0), happening }
+    const FIRST: Wall = Wall::from_millis(0);
+
+    fn record(text: &str) -> Happening {
+        Happening::Noted(Note::Abandoned { job: JobId::new(1), tool: text.into() })
+    }
+
+    fn line(text: &str) -> Vec<u8> {
+        let mut line = Vec::new();
+        record(text).write(&mut line, &FIRST.to_iso8601());
+        line
     }
 
     fn mode(path: &Path) -> u32 {
@@ -242,9 +222,9 @@ mod tests {
     fn a_record_is_a_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.jsonl");
-        let audit = Audit::start(Some(path.clone())).expect("it starts");
+        let mut audit = Audit::start(Some(path.clone())).expect("it starts");
         for text in ["plain", "two\nlines\r\u{1b}[31m\u{0}", "\"quoted\""] {
-            audit.record(record(text));
+            audit.record(FIRST, &record(text));
         }
         drop(audit);
         let text = std::fs::read_to_string(&path).expect("it is text");
@@ -265,13 +245,42 @@ mod tests {
         let path = dir.path().join("open");
         std::fs::write(&path, "before\n").expect("a file");
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
-        let audit = Audit::start(Some(path.clone())).expect("it starts");
-        audit.record(record("after"));
+        let mut audit = Audit::start(Some(path.clone())).expect("it starts");
+        audit.record(FIRST, &record("after"));
         drop(audit);
         assert_eq!(mode(&path), 0o600);
         assert!(std::fs::read_to_string(&path).expect("text").starts_with("before\n{"));
         let error = Audit::start(Some(dir.path().to_owned())).map(drop).expect_err("a directory");
         assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
+    }
+
+    /// A file that was moved away has what came before that; the new one has the rest.
+    #[test]
+    fn a_file_is_opened_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, moved) = (dir.path().join("audit"), dir.path().join("moved"));
+        let mut audit = Audit::start(Some(path.clone())).expect("it starts");
+        audit.record(FIRST, &record("before"));
+        std::fs::rename(&path, &moved).expect("ours");
+        audit.reopen();
+        audit.record(FIRST, &record("after"));
+        drop(audit);
+        let text = |path: &Path| std::fs::read(path).expect("a file");
+        assert_eq!((text(&moved), text(&path)), (line("before"), line("after")));
+    }
+
+    /// What waits for the disk is bounded: the rest is dropped and counted.
+    #[test]
+    fn a_slow_disk_drops_and_counts() {
+        let shared = Shared::default();
+        let (mut pushed, mut kept) = (0, Batch::default());
+        while shared.dropped.load(Ordering::Relaxed) == 0 {
+            shared.push(&mut line("waits").repeat(1000));
+            pushed += 1000;
+        }
+        assert!(shared.take(&mut kept));
+        assert_eq!(count(&kept.lines) + 1000, pushed);
+        assert!(kept.lines.len() <= crate::audit::WAITING_BYTES_MAX);
     }
 
     /// A disk that is full: records are dropped and counted, and nothing waits.
@@ -281,17 +290,13 @@ mod tests {
         let shared = Arc::new(Shared::default());
         let sink = Sink::File { path: "/dev/full".into(), file: full };
         let mut writer = Writer::new(sink, Arc::clone(&shared));
-        for _ in 0..3 {
-            writer.add(&record("lost"));
-        }
-        writer.flush();
+        writer.write(&mut line("lost").repeat(3));
         assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.failing), (3, true));
         // It comes back: what was lost is said before what follows.
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
         writer.sink = Sink::file(path.clone()).expect("it can be opened");
-        writer.add(&record("kept"));
-        writer.flush();
+        writer.write(&mut line("kept"));
         let text = std::fs::read_to_string(&path).expect("text");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("\"event\":\"dropped\",\"count\":3"), "{text}");

@@ -28,8 +28,6 @@ impl Server {
         // Room for a burst is given back.
         heard.shrink_to(HEARD_KEPT);
         self.heard = heard;
-        // Peers adopted just now count as readable.
-        self.take_bytes(now);
     }
 
     pub(super) fn hear(&mut self, now: Now, report: Report) {

@@ -1,6 +1,7 @@
 //! Peers: accepting, reading, sending, closing.
 
 use std::io;
+use std::time::Duration;
 
 use ceased_core::event::{AfterInput, Event, Identity};
 use ceased_core::frame::{Frame, Outbox};
@@ -8,10 +9,21 @@ use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
 use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Transport};
-use mio::Token;
+use memchr::memmem;
+use mio::{Events, Token};
 
-use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, READ_BUDGET, Server, Stage};
+use super::ready::{self, Work};
+use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, Server, Stage};
 
+/// Bytes read from one peer at once: what is written together is read together, so that a cancel
+/// that follows its call at once beats its start (CAN-08).
+const READ_BUDGET: usize = 256 * 1024;
+/// Connections sent to before the loop looks around.
+const SENDS: usize = 8;
+/// Bytes read ahead from one peer.
+const AHEAD_BYTES: usize = 4 * 1024;
+/// Bytes read ahead from all of them, about.
+const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// Connections whose outboxes keep their buffers for the next word; the others are taken for idle.
 const WARM_MAX: usize = 256;
 
@@ -77,10 +89,11 @@ impl Server {
         self.record_connect(now, conn, identity, link.peer());
         let greeting = Outbox::new();
         let (closing, warm, blocked) = (false, false, None);
-        let peer = Peer { link, stage, greeting, sole, closing, warm, blocked };
+        let place = self.ready.front();
+        let peer = Peer { link, stage, greeting, sole, closing, warm, blocked, place };
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
-        self.ready.insert(conn);
+        self.note_ready(conn);
         Ok(conn)
     }
 
@@ -93,50 +106,121 @@ impl Server {
         self.engine.handle(now, opened, &mut self.actions);
     }
 
+    /// There may be something to read that no event will announce.
+    pub(super) fn note_ready(&mut self, conn: ConnId) {
+        if let Some(peer) = self.links.get_mut(&conn) {
+            self.ready.insert(conn, &mut peer.place);
+        }
+    }
+
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
-            self.ready.insert(conn);
+            self.ready.insert(conn, &mut peer.place);
             if peer.blocked.is_some() || !peer.greeting.is_empty() {
                 self.unsent.push(conn);
             }
         }
     }
 
-    /// Reads what has arrived, from everybody a little.
-    pub(super) fn take_bytes(&mut self, now: Now) {
-        for conn in std::mem::take(&mut self.ready) {
-            self.take_words(now, conn);
+    /// Reads what has arrived, those first for whom least was done lately; and cancels before all.
+    pub(super) fn take_bytes(&mut self, now: Now, events: &mut Events) {
+        self.ready.skip_few();
+        self.take_cancels(now);
+        let (mut turn, mut slice) = (ready::TURN, ready::SLICE);
+        while !turn.is_none()
+            && let Some(conn) = self.ready.next()
+        {
+            let work = self.read(now, conn);
+            (turn, slice) = (turn.less(work), slice.less(work));
+            if slice.is_none() && !self.ready.is_empty() {
+                self.look_around(now, events);
+                slice = ready::SLICE;
+            }
+        }
+    }
+
+    /// In the middle of a turn: who has come meanwhile, and cancels what they want cancelled.
+    fn look_around(&mut self, now: Now, events: &mut Events) {
+        // What goes wrong here goes wrong again where the turn polls.
+        if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
+            self.note_events(now, events);
+            self.take_cancels(now);
+        }
+    }
+
+    /// Reads the cancels that wait, and raises their flags.
+    fn take_cancels(&mut self, now: Now) {
+        self.look_ahead();
+        let mut left = ready::URGENT;
+        while !left.is_none()
+            && let Some(conn) = self.ready.next_urgent()
+        {
+            left = left.less(self.read(now, conn));
+        }
+        if left != ready::URGENT {
+            self.act(now);
+        }
+    }
+
+    /// Looks for cancels in what is next from those who wait.
+    fn look_ahead(&mut self) {
+        for _ in 0..ready::LOOKS {
+            let Some(conn) = self.ready.fresh() else { break };
             let Some(peer) = self.links.get_mut(&conn) else { continue };
-            if !matches!(peer.stage, Stage::Open(_)) {
-                self.note_partial(now, conn);
+            let is_known = matches!(peer.stage, Stage::Open(_));
+            if !is_known || self.ahead_bytes > AHEAD_BYTES_MAX {
                 continue;
             }
-            let (engine, actions) = (&mut self.engine, &mut self.actions);
-            let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut |frame| {
-                let event = match frame {
-                    Frame::Line(frame) => Event::Frame { conn, frame },
-                    Frame::Overlong => Event::Overlong { conn },
-                    Frame::Alien(bytes) => Event::Alien { conn, bytes },
-                };
-                engine.handle(now, event, actions);
-            });
-            match received {
-                Ok(Flow::Drained) => {}
-                Ok(Flow::More) => {
-                    self.ready.insert(conn);
-                }
-                Ok(Flow::Finished) => self.finished(now, conn),
-                Err(lost) => {
-                    tracing::debug!(%conn, %lost, "lost");
-                    if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
-                        self.lost_stdio = Some(io::Error::other(format!("{doing} stdio: {error}")));
-                    }
-                    self.drop_peer(now, conn);
-                }
+            let room = self.scratch.get_mut(..AHEAD_BYTES).unwrap_or_default();
+            self.ahead_bytes -= peer.link.ahead_bytes();
+            let piece = peer.link.read_ahead(room);
+            self.ahead_bytes += piece.len();
+            // A part of every method that cancels something, in all dialects.
+            if memmem::find(piece, b"cancel").is_some() {
+                self.ready.expedite(conn, peer.place);
             }
-            self.note_partial(now, conn);
         }
+    }
+
+    /// Reads a little from one peer; the work that was.
+    fn read(&mut self, now: Now, conn: ConnId) -> Work {
+        let looked = Work::reading(0, 0);
+        let Some(peer) = self.links.get_mut(&conn) else { return looked };
+        if !matches!(peer.stage, Stage::Open(_)) {
+            peer.place = peer.place.plus(looked);
+            self.take_words(now, conn);
+            self.note_partial(now, conn);
+            return looked;
+        }
+        let before = (peer.link.frames_received(), peer.link.bytes_received());
+        self.ahead_bytes -= peer.link.ahead_bytes();
+        let (engine, actions) = (&mut self.engine, &mut self.actions);
+        let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut |frame| {
+            let event = match frame {
+                Frame::Line(frame) => Event::Frame { conn, frame },
+                Frame::Overlong => Event::Overlong { conn },
+                Frame::Alien(bytes) => Event::Alien { conn, bytes },
+            };
+            engine.handle(now, event, actions);
+        });
+        let frames = peer.link.frames_received() - before.0;
+        let work = Work::reading(frames, peer.link.bytes_received() - before.1);
+        peer.place = peer.place.plus(work);
+        match received {
+            Ok(Flow::Drained) => {}
+            Ok(Flow::More) => self.ready.insert(conn, &mut peer.place),
+            Ok(Flow::Finished) => self.finished(now, conn),
+            Err(lost) => {
+                tracing::debug!(%conn, %lost, "lost");
+                if let (true, Lost::Broken { doing, error }) = (peer.sole, lost) {
+                    self.lost_stdio = Some(io::Error::other(format!("{doing} stdio: {error}")));
+                }
+                self.drop_peer(now, conn);
+            }
+        }
+        self.note_partial(now, conn);
+        work
     }
 
     /// A peer has closed its side.
@@ -152,9 +236,12 @@ impl Server {
     }
 
     /// Sends what the engine wants said, after the store has what the engine wants kept.
-    pub(super) fn send(&mut self, now: Now) {
+    pub(super) fn send(&mut self, now: Now, events: &mut Events) {
         self.hand_over_to_store();
-        for conn in std::mem::take(&mut self.unsent) {
+        for (position, conn) in std::mem::take(&mut self.unsent).into_iter().enumerate() {
+            if position % SENDS == SENDS - 1 {
+                self.look_around(now, events);
+            }
             if !self.send_greeting(conn) {
                 continue;
             }
@@ -178,9 +265,7 @@ impl Server {
                     }
                 }
                 // Reading tells how it was lost, after what the peer said before.
-                Sent::Lost => {
-                    self.ready.insert(conn);
-                }
+                Sent::Lost => self.note_ready(conn),
             }
         }
         self.cool_down();
@@ -211,7 +296,8 @@ impl Server {
         let Some(mut peer) = self.links.remove(&conn) else { return };
         // Fails for a descriptor the system has forgotten already, which is as good.
         let _ = peer.link.deregister(self.poll.registry());
-        self.ready.remove(&conn);
+        self.ready.remove(conn, peer.place);
+        self.ahead_bytes -= peer.link.ahead_bytes();
         self.unended.forget(conn);
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
         self.record_close(now, conn, &peer.link);

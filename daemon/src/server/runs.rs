@@ -115,7 +115,8 @@ impl Server {
         let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
         let started = match payload.map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) if run.inline => {
-                let call = Call { id: job, task, arguments, token: CancelToken::default() };
+                let token = self.uncancelled.clone();
+                let call = Call { id: job, task, arguments, token };
                 return self.run_here(now, run, call);
             }
             Some(PayloadRun::Handler(run)) => {

@@ -141,9 +141,7 @@ impl Server {
             self.links.get(&conn).is_some_and(|peer| matches!(peer.stage, Stage::Open(_)));
         match received {
             Ok(Flow::Drained) => {}
-            Ok(Flow::More) => {
-                self.ready.insert(conn);
-            }
+            Ok(Flow::More) => self.note_ready(conn),
             Ok(Flow::Finished) if is_known => self.finished(now, conn),
             Ok(Flow::Finished) | Err(_) => self.drop_peer(now, conn),
         }
@@ -208,7 +206,7 @@ impl Server {
             Sent::Everything => {}
             Sent::Blocked => return false,
             Sent::Lost => {
-                self.ready.insert(conn);
+                self.note_ready(conn);
                 return false;
             }
         }

@@ -14,7 +14,7 @@ use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
 
 use super::Server;
-use crate::audit::{Audit, CancelRecord, Happening, Record};
+use crate::audit::{Audit, CancelRecord, Happening};
 use crate::daemon::say;
 use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
 use crate::process::{Ending, Order, Process, Stopped};
@@ -100,8 +100,8 @@ pub(super) fn serve_metrics(
 }
 
 impl Server {
-    fn audit(&self, now: Now, happening: Happening) {
-        self.trail.audit.record(Record { time: now.wall, happening });
+    fn audit(&mut self, now: Now, happening: &Happening) {
+        self.trail.audit.record(now.wall, happening);
     }
 
     pub(super) fn record_connect(
@@ -117,14 +117,14 @@ impl Server {
 
     /// Who a connection is: when it comes in, and again once it has said so.
     pub(super) fn record_identity(
-        &self,
+        &mut self,
         now: Now,
         conn: ConnId,
         identity: &Identity,
         peer: &Origin,
     ) {
         let (identity, peer) = (identity.clone(), peer.to_string());
-        self.audit(now, Happening::Connect { identity, conn, peer });
+        self.audit(now, &Happening::Connect { identity, conn, peer });
     }
 
     /// To be called before the engine forgets who it was.
@@ -133,7 +133,8 @@ impl Server {
         self.trail.metrics.note_close(received_bytes, sent_bytes);
         let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
-        self.audit(now, Happening::Disconnect { identity, conn, received_bytes, sent_bytes });
+        let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
+        self.audit(now, &gone);
     }
 
     pub(super) fn record_note(&mut self, now: Now, note: Note) {
@@ -158,7 +159,7 @@ impl Server {
             | Note::Suspicious { .. } => {}
         }
         if let Some(happening) = Happening::of(note) {
-            self.audit(now, happening);
+            self.audit(now, &happening);
         }
     }
 
@@ -193,7 +194,7 @@ impl Server {
         trail.alerts.look_at_end(&record);
         let record = Arc::new(record);
         trail.metrics.note_end(Arc::clone(&record));
-        self.audit(now, Happening::Cancel(record));
+        self.audit(now, &Happening::Cancel(record));
     }
 
     /// Warns of what is nearly full (TSK-38).

@@ -1,0 +1,193 @@
+//! Whose turn it is to be read: cancels first, then those for whom least was done lately.
+//!
+//! A turn of the loop may have much to read and to answer. So after each slice of it the loop looks
+//! who else has come; what is next from each is read ahead, at little cost, and what has to do with
+//! a cancel is handled before the rest. It waits for one slice, however busy all others are. Nobody
+//! waits for ever: cancels get half as much as a slice at a time, work done for a peer moves it
+//! back, and who has been quiet is ahead by a little, not by all it did not use.
+
+use std::collections::BTreeSet;
+
+use ceased_core::id::ConnId;
+
+/// What is read in one turn of the loop.
+pub(super) const TURN: Work = Work(1024);
+/// What is read before the loop looks around.
+pub(super) const SLICE: Work = Work(32);
+/// What may be read each time of those who come first because of what they say.
+pub(super) const URGENT: Work = Work(SLICE.0 / 2);
+/// While no more than these wait, nobody waits long.
+const FEW: usize = 4;
+/// Connections looked at ahead of their turn at a time.
+pub(super) const LOOKS: usize = 64;
+/// How far ahead of the others a peer is that has been quiet.
+const AHEAD: Work = Work(64);
+/// What looking at a peer costs, whatever it has said: the system takes as much for reading it and
+/// for its answer.
+const LOOK: u64 = 4;
+/// Bytes that cost as much as a frame.
+const BYTES: u64 = 2048;
+
+/// Work, in units of a small frame; and a place in the order, which is the work that led there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Work(u64);
+
+impl Work {
+    /// What it takes to read this from a peer.
+    pub(super) const fn reading(frames: u64, bytes: u64) -> Self {
+        Self(LOOK + frames + bytes / BYTES)
+    }
+
+    pub(super) const fn plus(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+
+    pub(super) const fn less(self, done: Self) -> Self {
+        Self(self.0.saturating_sub(done.0))
+    }
+
+    pub(super) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Connections with something left to read that no event will announce.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    waiting: BTreeSet<(Work, ConnId)>,
+    /// Those of them that come first because of what they say.
+    urgent: BTreeSet<(Work, ConnId)>,
+    /// Those of them that nobody has looked at.
+    fresh: Vec<ConnId>,
+    /// Nobody waits who stands further than [`AHEAD`] before this.
+    front: Work,
+}
+
+impl Ready {
+    /// Where a new connection stands.
+    pub(super) const fn front(&self) -> Work {
+        self.front
+    }
+
+    /// Puts a connection in, unless it is there. `place` is where it stood, moved back by the work
+    /// done for it since.
+    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Work) {
+        // Changes nothing for one that is there.
+        *place = (*place).max(self.front.less(AHEAD));
+        if self.waiting.insert((*place, conn)) {
+            self.fresh.push(conn);
+        }
+    }
+
+    /// A connection to look at before its turn.
+    pub(super) fn fresh(&mut self) -> Option<ConnId> {
+        self.fresh.pop()
+    }
+
+    /// When few wait, and are read now, none needs a look before.
+    pub(super) fn skip_few(&mut self) {
+        if self.waiting.len() <= FEW {
+            self.fresh.clear();
+        }
+    }
+
+    /// A connection that waits comes first.
+    pub(super) fn expedite(&mut self, conn: ConnId, place: Work) {
+        if self.waiting.contains(&(place, conn)) {
+            self.urgent.insert((place, conn));
+        }
+    }
+
+    pub(super) fn remove(&mut self, conn: ConnId, place: Work) {
+        self.waiting.remove(&(place, conn));
+        self.urgent.remove(&(place, conn));
+    }
+
+    /// Takes out one that comes first because of what it says.
+    pub(super) fn next_urgent(&mut self) -> Option<ConnId> {
+        let next = self.urgent.pop_first()?;
+        self.waiting.remove(&next);
+        Some(next.1)
+    }
+
+    /// Takes out the one whose turn it is.
+    pub(super) fn next(&mut self) -> Option<ConnId> {
+        let next = self.waiting.pop_first()?;
+        self.urgent.remove(&next);
+        self.front = self.front.max(next.0);
+        Some(next.1)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads so many frames of whoever comes first, and puts it back in.
+    fn read_on(ready: &mut Ready, places: &mut [Work], frames: u64) -> usize {
+        let conn = ready.next().expect("somebody waits");
+        let number = usize::try_from(conn.get()).expect("it is small");
+        places[number] = places[number].plus(Work::reading(frames, 0));
+        ready.insert(conn, &mut places[number]);
+        number
+    }
+
+    fn busy(count: usize) -> (Ready, Vec<Work>) {
+        let (mut ready, mut places) = (Ready::default(), vec![Work::default(); count + 1]);
+        for (number, place) in (0..).zip(places.iter_mut().take(count)) {
+            ready.insert(ConnId::new(number), place);
+        }
+        (ready, places)
+    }
+
+    /// Whoever was quiet comes next, and once it has used what it was ahead it waits like others.
+    #[test]
+    fn the_quiet_come_first() {
+        let (mut ready, mut places) = busy(64);
+        for _ in 0..1000 {
+            read_on(&mut ready, &mut places, 1);
+        }
+        ready.insert(ConnId::new(64), &mut places[64]);
+        let first: Vec<usize> = (0..20).map(|_| read_on(&mut ready, &mut places, 1)).collect();
+        let ahead = first.iter().take_while(|number| **number == 64).count();
+        assert!((1..20).contains(&ahead), "{first:?}");
+        assert!(!first[ahead..].contains(&64), "{first:?}");
+    }
+
+    /// Nobody starves: each gets the same work done, whatever its frames cost.
+    #[test]
+    fn all_get_the_same() {
+        let (mut ready, mut places) = busy(8);
+        let mut reads = [0_u64; 8];
+        for _ in 0..10_000 {
+            let costs = |number: u64| 1 + number * 20;
+            let next = ready.waiting.first().expect("somebody waits").1.get();
+            reads[read_on(&mut ready, &mut places, costs(next))] += LOOK + costs(next);
+        }
+        let (least, most) = (reads.iter().min(), reads.iter().max());
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 300), "{reads:?}");
+    }
+
+    /// One that is in is not put in again, however late it says more, and can be taken out.
+    #[test]
+    fn a_connection_is_in_once() {
+        let (mut ready, mut places) = busy(3);
+        for _ in 0..100 {
+            read_on(&mut ready, &mut places, 7);
+            for (number, place) in (0..).zip(places.iter_mut().take(3)) {
+                ready.insert(ConnId::new(number), place);
+            }
+            assert_eq!(ready.waiting.len(), 3);
+        }
+        ready.remove(ConnId::new(1), places[1]);
+        assert_eq!(ready.waiting.len(), 2);
+        ready.next();
+        assert!(!ready.is_empty());
+        ready.next();
+        assert_eq!(ready.next(), None);
+    }
+}
