@@ -58,14 +58,14 @@ fn token(text: &str) -> Option<(WireId<'_>, &str)> {
         let token = text.get(..inner.len() + 2)?;
         return Some((WireId { id: RequestId::Text(inner.into()), token }, after));
     }
-    let mut number = 0_i64;
-    let mut digits = 0;
+    let (mut number, mut digits) = (0, 0);
     for byte in text.bytes().take_while(u8::is_ascii_digit) {
-        number = number.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+        number = i64::wrapping_add(i64::wrapping_mul(number, 10), i64::from(byte - b'0'));
         digits += 1;
     }
     let (token, after) = text.split_at_checked(digits)?;
-    let once = digits == 1 || digits > 1 && !token.starts_with('0');
+    // So few digits are in range.
+    let once = digits == 1 || (2..=18).contains(&digits) && !token.starts_with('0');
     once.then_some((WireId { id: RequestId::Number(number), token }, after))
 }
 

@@ -83,7 +83,8 @@ impl Wall {
         // Days to a civil date by Howard Hinnant's algorithm; years past 9999 are clamped, since
         // ISO 8601 has no agreed form for them.
         let millis = self.0.min(253_402_300_799_999);
-        let (days, ms) = (millis / 86_400_000, millis % 86_400_000);
+        // Both are far below what 32 bits hold, which divide in half the time.
+        let (days, ms) = ((millis / 86_400_000) as u32, (millis % 86_400_000) as u32);
         let z = days + 719_468;
         let (era, doe) = (z / 146_097, z % 146_097);
         let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
@@ -91,25 +92,36 @@ impl Wall {
         let mp = (5 * doy + 2) / 153;
         let day = doy - (153 * mp + 2) / 5 + 1;
         let month = if mp < 10 { mp + 3 } else { mp - 9 };
-        let year = yoe + era * 400 + u64::from(month <= 2);
+        let year = yoe + era * 400 + u32::from(month <= 2);
         let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
         let (second, milli) = (ms / 1_000 % 60, ms % 1_000);
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        let mut put = |at: usize, digit: u64| text[at] = b'0' + (digit % 10) as u8;
-        put(0, year / 1_000);
-        put(1, year / 100);
-        for (at, number) in
-            [(2, year), (5, month), (8, day), (11, hour), (14, minute), (17, second)]
-        {
-            put(at, number / 10);
-            put(at + 1, number);
-        }
-        put(20, milli / 100);
-        put(21, milli / 10);
-        put(22, milli);
+        let mut put = |at: usize, number: u32| {
+            text[at..at + 2].copy_from_slice(&PAIRS[number as usize % PAIRS.len()]);
+        };
+        put(0, year / 100);
+        put(2, year % 100);
+        put(5, month);
+        put(8, day);
+        put(11, hour);
+        put(14, minute);
+        put(17, second);
+        put(21, milli % 100);
+        text[20] = b'0' + (milli / 100) as u8;
         text
     }
 }
+
+/// The numbers below a hundred, as two digits each.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < pairs.len() {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 impl Wall {
     /// The time since `earlier`; zero when `earlier` is later.
