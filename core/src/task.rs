@@ -220,7 +220,7 @@ impl Tasks {
     /// one of theirs. What is only being created nobody may know of (DUR-01).
     pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
         let exists = |task: &&Task| !task.is_being_created();
-        let Some(task) = self.by_id.get(&id) else {
+        let Some(task) = self.by_id.get_evenly(&id) else {
             self.look_at_a_neighbour(id, viewer);
             return None;
         };
