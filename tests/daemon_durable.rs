@@ -29,6 +29,17 @@ pub(crate) fn get(peer: &mut Peer, task: &str) -> Value {
     peer.result("tasks/get", &of_task(task))
 }
 
+/// Asks for tasks until one is refused because the disk is full.
+fn until_full(peer: &mut Peer) {
+    let mut refused = Value::Null;
+    wait_until("a task is refused", || {
+        let id = peer.request("tools/call", r#"{"name":"large","arguments":{},"task":{}}"#);
+        refused = peer.answer(id);
+        refused["error"].is_object()
+    });
+    assert_eq!(refused["error"]["data"]["store"], "full", "{refused}");
+}
+
 pub(crate) fn answer_of(peer: &mut Peer, task: &str) -> Value {
     let id = peer.request("tasks/result", &of_task(task));
     let mut answer = peer.answer(id);
@@ -264,13 +275,7 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
     let filler = disk.path().join("filler");
     fs::write(&filler, vec![1; 24 << 20]).unwrap_err();
 
-    let mut refused = Value::Null;
-    wait_until("a task is refused", || {
-        let id = peer.request("tools/call", r#"{"name":"large","arguments":{},"task":{}}"#);
-        refused = peer.answer(id);
-        refused["error"].is_object()
-    });
-    assert_eq!(refused["error"]["data"]["store"], "full", "{refused}");
+    until_full(&mut peer);
     let plain = peer.call("count", "{}");
     assert!(peer.answer(plain)["result"].is_object());
     let done = answer_of(&mut peer, &begun);

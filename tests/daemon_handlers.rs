@@ -38,23 +38,12 @@ fn daemon() -> (Running, Sender<()>) {
     (daemon.start().expect("it starts"), release)
 }
 
-fn peer(daemon: &Running) -> Peer {
-    let mut peer = Peer::of_socket(daemon.connect().expect("it takes peers").into());
-    peer.initialize();
-    peer
-}
-
-fn text(peer: &mut Peer, id: u64) -> String {
-    let answer = peer.answer(id);
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
-}
-
 /// Results are told together, but never behind a call that goes on: a thread that does not know
 /// yet that the next call blocks has told what it had, or the loop looks by itself.
 #[test]
 fn a_call_that_blocks_keeps_no_result_back() {
     let (daemon, release) = daemon();
-    let mut peer = peer(&daemon);
+    let mut peer = Peer::of(&daemon);
     for round in 0..3 {
         let first = 1000 + round * 10;
         let line = |id, tool| call(id, tool, "{}", "") + "\n";
@@ -67,29 +56,29 @@ fn a_call_that_blocks_keeps_no_result_back() {
         ];
         peer.try_send(all.concat().as_bytes()).expect("it reads");
         for quick in [0, 2, 4] {
-            assert_eq!(text(&mut peer, first + quick), "done");
+            assert_eq!(peer.text(first + quick), "done");
         }
         for gate in [1, 3] {
             assert!(!peer.has_answer(first + gate), "nobody has opened it");
         }
         release.send(()).expect("it waits");
         release.send(()).expect("it waits");
-        assert_eq!(text(&mut peer, first + 1), "open");
-        assert_eq!(text(&mut peer, first + 3), "open");
+        assert_eq!(peer.text(first + 1), "open");
+        assert_eq!(peer.text(first + 3), "open");
     }
 }
 
 #[test]
 fn a_panic_is_one_answer() {
     let (daemon, _release) = daemon();
-    let mut peer = peer(&daemon);
+    let mut peer = Peer::of(&daemon);
     let ids: Vec<u64> =
         (0..100).map(|n| peer.call(if n % 10 == 0 { "panics" } else { "quick" }, "{}")).collect();
     for (n, id) in ids.into_iter().enumerate() {
         if n % 10 == 0 {
             assert_eq!(peer.answer(id)["error"]["code"], -32603);
         } else {
-            assert_eq!(text(&mut peer, id), "done");
+            assert_eq!(peer.text(id), "done");
         }
     }
 }
@@ -98,11 +87,11 @@ fn a_panic_is_one_answer() {
 #[test]
 fn inline_calls_all_run() {
     let (daemon, _release) = daemon();
-    let mut peer = peer(&daemon);
+    let mut peer = Peer::of(&daemon);
     let lines: String = (1000..1200).map(|id| call(id, "inline", "{}", "") + "\n").collect();
     peer.try_send(lines.as_bytes()).expect("it reads");
     for id in 1000..1200 {
-        assert_eq!(text(&mut peer, id), "here");
+        assert_eq!(peer.text(id), "here");
     }
     // TSK-33: progress comes before its answer, so it has come.
     for id in 1000..1200 {
@@ -115,9 +104,9 @@ fn inline_calls_all_run() {
 #[test]
 fn an_inline_tool_does_not_wait() {
     let (daemon, _release) = daemon();
-    let mut peer = peer(&daemon);
+    let mut peer = Peer::of(&daemon);
     let id = peer.call("asks inline", "{}");
-    assert_eq!(text(&mut peer, id), "not asked");
+    assert_eq!(peer.text(id), "not asked");
 }
 
 /// Connections that have something to say when the loop looks again.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ceased_core::call::{Answer, Ask, Caller, Patience, Refusal};
+use ceased_core::call::{Ask, Caller, Patience, Refusal};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
@@ -45,20 +45,6 @@ fn answers(world: &mut World, conn: ConnId, id: &Value, action: &str) {
     world.send(conn, &answer.to_string());
 }
 
-/// What the callers were told, as words.
-fn told(world: &World) -> Vec<(Caller, String)> {
-    let word = |answer: &Answer| match answer {
-        Answer::Result(result) => format!("result {}", result.get()),
-        Answer::Error(error) => format!("error {}", error.get()),
-        Answer::Refused(refusal) => format!("refused {refusal:?}"),
-        Answer::TimedOut => "timed out".into(),
-        Answer::Cancelled => "cancelled".into(),
-        Answer::Lost => "lost".into(),
-        Answer::Unusable(what) => format!("unusable: {what}"),
-    };
-    world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
-}
-
 /// TSK-29, CAN-01: a plain call's question goes to whoever made the call, and its answer back.
 #[test]
 fn a_plain_call_asks_its_own_peer() {
@@ -73,7 +59,7 @@ fn a_plain_call_asks_its_own_peer() {
     assert_eq!(question["id"], 1, "ids of ours are numbers from 1");
     w.silent(other);
     answers(&mut w, c, &question["id"], "accept");
-    assert_eq!(told(&w), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
+    assert_eq!(w.told_words(), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
     // CAN-10: a second answer to the same question is late.
     answers(&mut w, c, &question["id"], "decline");
     assert_eq!((w.told.len(), w.counters().late_responses), (1, 1));
@@ -91,10 +77,10 @@ fn nothing_undeclared_is_asked() {
     let c = w.open_with(Identity::User(1), "2025-11-25", json!({"elicitation": {"url": {}}}));
     let job = w.call(c, json!(1), "build");
     let caller = asks(&mut w, job, 1, elicitation("really?"));
-    assert_eq!(told(&w), [(caller, "refused NotDeclared".to_owned())]);
+    assert_eq!(w.told_words(), [(caller, "refused NotDeclared".to_owned())]);
     w.silent(c);
     let caller = asks(&mut w, JobId::new(77), 1, elicitation("who?"));
-    assert_eq!(told(&w)[1], (caller, "refused NoJob".to_owned()));
+    assert_eq!(w.told_words()[1], (caller, "refused NoJob".to_owned()));
 }
 
 /// CAN-06: cancelling a call cancels what it asked, once, with the ids of that direction.
@@ -111,13 +97,13 @@ fn cancelling_a_call_cancels_its_questions() {
     let cancel = w.next(c);
     assert_eq!(cancel["method"], "notifications/cancelled");
     assert_eq!(cancel["params"]["requestId"], 1);
-    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    assert_eq!(w.told_words(), [(caller, "cancelled".to_owned())]);
     // CAN-10
     answers(&mut w, c, &json!(1), "accept");
     assert_eq!((w.told.len(), w.counters().late_responses), (1, 1));
     // A job that is being stopped asks nothing any more.
     let late = asks(&mut w, job, 2, elicitation("two"));
-    assert_eq!(told(&w)[1], (late, "refused NoJob".to_owned()));
+    assert_eq!(w.told_words()[1], (late, "refused NoJob".to_owned()));
     w.stopped(job);
     w.silent(c);
 }
@@ -131,13 +117,13 @@ fn questions_end_with_their_job_and_their_connection() {
     let caller = asks(&mut w, job, 1, elicitation("one"));
     let question = w.next(c);
     w.done(job, "without waiting");
-    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    assert_eq!(w.told_words(), [(caller, "cancelled".to_owned())]);
     assert_eq!(w.next(c)["params"]["requestId"], question["id"]);
     assert_eq!(w.next(c)["result"]["content"][0]["text"], "without waiting");
     let job = w.call(d, json!(1), "build");
     let caller = asks(&mut w, job, 1, elicitation("two"));
     w.lose(d);
-    assert_eq!(told(&w)[1..], [(caller, "cancelled".to_owned())], "told once");
+    assert_eq!(w.told_words()[1..], [(caller, "cancelled".to_owned())], "told once");
     w.stopped(job);
     assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 0));
 }
@@ -175,7 +161,10 @@ fn a_task_asks_whoever_waits_for_it() {
         "result": {"action": "accept", "_meta": {RELATED_TASK: {"taskId": task}}}});
     w.send(c, &answer.to_string());
     assert_eq!(w.next(c)["params"]["status"], "working");
-    assert_eq!(told(&w).iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), [second, first]);
+    assert_eq!(
+        w.told_words().iter().map(|(caller, _)| *caller).collect::<Vec<_>>(),
+        [second, first]
+    );
     w.done(job, "done");
     assert_eq!(w.next(c)["params"]["status"], "completed");
     assert_eq!(w.next(c)["id"], "wait");
@@ -205,7 +194,7 @@ fn a_question_is_offered_again() {
     let question = w.next(third);
     assert_eq!(question["params"]["message"], "still there?");
     answers(&mut w, third, &question["id"], "accept");
-    assert_eq!(told(&w), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
+    assert_eq!(w.told_words(), [(caller, r#"result {"action":"accept"}"#.to_owned())]);
     assert_eq!(w.status(third, &task).unwrap(), "working");
     w.done(job, "done");
     assert_eq!((w.rest(third).len(), w.rest(mute).len()), (1, 1));
@@ -227,7 +216,7 @@ fn cancelling_a_task_cancels_its_questions() {
     let request =
         json!({"jsonrpc": "2.0", "id": 6, "method": "tasks/cancel", "params": {"taskId": task}});
     w.send(c, &request.to_string());
-    assert_eq!(told(&w), [(sent, "cancelled".to_owned()), (unsent, "cancelled".to_owned())]);
+    assert_eq!(w.told_words(), [(sent, "cancelled".to_owned()), (unsent, "cancelled".to_owned())]);
     let said = w.rest(c);
     let cancels = said.iter().filter(|line| line["method"] == "notifications/cancelled").count();
     assert_eq!(cancels, 1, "only what was asked is taken back: {said:?}");
@@ -254,7 +243,7 @@ fn an_answer_is_waited_for_with_a_bound() {
     }
     assert_eq!((w.told.len(), w.told_progress.len()), (0, 3), "4.5 s, kept alive by progress");
     w.advance(SECOND / 2);
-    assert_eq!(told(&w), [(Caller::Host(ask), "timed out".to_owned())], "5 s are the end");
+    assert_eq!(w.told_words(), [(Caller::Host(ask), "timed out".to_owned())], "5 s are the end");
     let cancel = w.next(c);
     assert_eq!(cancel["params"], json!({"requestId": question["id"], "reason": "timed out"}));
     assert_eq!(w.sizes().timers, 0);
@@ -274,7 +263,7 @@ fn only_what_is_in_progress_is_cancelled() {
     w.feed(Input::CancelCall(caller, Some("no\nlonger".into())));
     let cancel = w.next(c);
     assert_eq!(cancel["params"], json!({"requestId": question["id"], "reason": "no longer"}));
-    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    assert_eq!(w.told_words(), [(caller, "cancelled".to_owned())]);
     w.feed(Input::CancelCall(caller, None));
     assert_eq!(w.refused_cancels.len(), 2, "cancelled already");
     w.feed(Input::Call(c, AskId::new(2), elicitation("b")));
@@ -295,7 +284,7 @@ fn calls_need_a_connection() {
     let c = open(&mut w);
     w.feed(Input::Call(c, AskId::new(3), elicitation("c")));
     w.lose(c);
-    let words: Vec<String> = told(&w).into_iter().map(|(_, word)| word).collect();
+    let words: Vec<String> = w.told_words().into_iter().map(|(_, word)| word).collect();
     assert_eq!(words, ["refused NotInitialized", "refused NoConnection", "lost"]);
 }
 
@@ -323,7 +312,7 @@ fn calls_end_with_the_side_that_answers_them() {
     w.feed(Input::Finished(c, AfterInput::Answer));
     let lost = "lost".to_owned();
     let host = Caller::Host(AskId::new(7));
-    let mut heard = told(&w);
+    let mut heard = w.told_words();
     heard.sort_by_key(|(caller, _)| *caller == host);
     assert_eq!(heard, [(of_job, lost.clone()), (host, lost)]);
     assert_eq!(w.sizes().timers, timers, "nothing is waited for any more");
@@ -331,7 +320,7 @@ fn calls_end_with_the_side_that_answers_them() {
     let question = w.next(other);
     assert_eq!(question["params"]["message"], "task?");
     answers(&mut w, other, &question["id"], "accept");
-    assert_eq!(told(&w)[2], (of_task, r#"result {"action":"accept"}"#.to_owned()));
+    assert_eq!(w.told_words()[2], (of_task, r#"result {"action":"accept"}"#.to_owned()));
     // Nothing was taken back on the half that still listens, and what it asked is answered.
     w.silent(c);
     w.done(job, "built");

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ceased_core::action::Why;
-use ceased_core::call::{Answer, Ask, Caller, Refusal};
+use ceased_core::call::{Answer, Refusal};
 use ceased_core::event::{Identity, LogLevel};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::tool::Step;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
 use ceased_tests::trace::Input;
-use ceased_tests::world::{NEWEST, World, raw_json, result_of};
+use ceased_tests::world::{NEWEST, World, result_of};
 use serde_json::{Value, json};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -292,23 +292,6 @@ fn one_table() {
     w.silent(legacy);
 }
 
-fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
-    let params = match method {
-        "elicitation/create" => json!({
-            "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
-        }),
-        _ => json!({}),
-    };
-    let params = Some(raw_json(&params.to_string()));
-    let ask = AskId::new(number);
-    world.feed(Input::Asked(
-        job,
-        ask,
-        Ask { method: method.into(), params, patience: None, task: None },
-    ));
-    Caller::Job { job, ask }
-}
-
 /// EXT-05: known open keys are taken, others ignored, a part of the answers is enough to be told
 /// of that part, and a key is never used twice.
 #[test]
@@ -323,8 +306,8 @@ fn input_of_a_task() {
     };
     let look = |w: &mut World| w.result(c, "tasks/get", able(&capable, json!({"taskId": id})));
     assert_eq!(update(&mut w, json!({"1": {}}))["resultType"], "complete", "nothing was asked yet");
-    let one = asks(&mut w, job, 1, "elicitation/create");
-    let two = asks(&mut w, job, 2, "roots/list");
+    let one = w.asked(job, 1, "elicitation/create");
+    let two = w.asked(job, 2, "roots/list");
     let task = look(&mut w);
     assert_eq!(task["status"], "input_required");
     assert_eq!(task["inputRequests"]["1"]["params"]["message"], "name?");
@@ -364,7 +347,7 @@ fn the_first_answer_counts() {
     let s = w.open_with(Identity::User(1000), NEWEST, json!({"elicitation": {}}));
     let (id, job) = w.task(s, "sleep");
     w.send(s, &request(json!("wait"), "tasks/result", json!({"taskId": id})));
-    let caller = asks(&mut w, job, 1, "elicitation/create");
+    let caller = w.asked(job, 1, "elicitation/create");
     let told = w.rest(s);
     let question = told.iter().find(|m| m["method"] == "elicitation/create").expect("it is asked");
     let params = json!({"taskId": id, "inputResponses": {"1": {"action": "accept"}}});
@@ -384,11 +367,11 @@ fn a_cancelled_task_asks_nothing() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (id, job) = create(&mut w, c, "sleep");
-    let caller = asks(&mut w, job, 1, "elicitation/create");
+    let caller = w.asked(job, 1, "elicitation/create");
     w.result(c, "tasks/cancel", tasks(json!({"taskId": id})));
     let [(told, Answer::Cancelled)] = &w.told[..] else { panic!("{:?}", w.told) };
     assert_eq!(*told, caller);
-    let late = asks(&mut w, job, 2, "elicitation/create");
+    let late = w.asked(job, 2, "elicitation/create");
     let [_, (told, Answer::Refused(Refusal::NoJob))] = &w.told[..] else { panic!("{:?}", w.told) };
     assert_eq!(*told, late);
     w.stopped(job);

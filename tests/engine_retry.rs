@@ -10,7 +10,7 @@ use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::Step;
 use ceased_tests::modern::{able, cancel, request};
 use ceased_tests::trace::Input;
-use ceased_tests::world::{World, raw_json};
+use ceased_tests::world::World;
 use serde_json::{Value, json};
 
 fn connect(world: &mut World) -> ConnId {
@@ -27,26 +27,8 @@ fn call(world: &mut World, conn: ConnId, id: &Value, tool: &str) -> JobId {
     world.last_started()
 }
 
-/// A job asks, and its turn is not over.
-fn asks_in_passing(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
-    let params = match method {
-        "elicitation/create" => json!({
-            "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
-        }),
-        _ => json!({}),
-    };
-    let params = Some(raw_json(&params.to_string()));
-    let ask = AskId::new(number);
-    world.feed(Input::Asked(
-        job,
-        ask,
-        Ask { method: method.into(), params, patience: None, task: None },
-    ));
-    Caller::Job { job, ask }
-}
-
 fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
-    let caller = asks_in_passing(world, job, number, method);
+    let caller = world.asked(job, number, method);
     world.feed(Input::Turn);
     caller
 }
@@ -84,8 +66,8 @@ fn a_call_is_made_again() {
     let mut w = World::new();
     let (c, d) = (connect(&mut w), connect(&mut w));
     let job = call(&mut w, c, &json!(1), "build");
-    let name = asks_in_passing(&mut w, job, 1, "elicitation/create");
-    let roots = asks_in_passing(&mut w, job, 2, "roots/list");
+    let name = w.asked(job, 1, "elicitation/create");
+    let roots = w.asked(job, 2, "roots/list");
     w.silent(c);
     w.feed(Input::Turn);
     let (requests, state) = asked(&mut w, c, &json!(1));
@@ -150,7 +132,7 @@ fn rounds() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
-    asks_in_passing(&mut w, job, 1, "roots/list");
+    w.asked(job, 1, "roots/list");
     asks(&mut w, job, 2, "roots/list");
     let (_, first) = asked(&mut w, c, &json!(1));
     // Asked while nobody waits: it goes out with the next answer.
@@ -285,13 +267,13 @@ fn a_cancel_in_the_same_turn_wins() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
-    let caller = asks_in_passing(&mut w, job, 1, "roots/list");
+    let caller = w.asked(job, 1, "roots/list");
     w.send(c, &cancel(json!(1)));
     assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
     w.silent(c);
     // So does a question that is withdrawn.
     let job = call(&mut w, c, &json!(2), "build");
-    let caller = asks_in_passing(&mut w, job, 1, "roots/list");
+    let caller = w.asked(job, 1, "roots/list");
     w.feed(Input::CancelCall(caller, None));
     w.feed(Input::Turn);
     w.silent(c);
@@ -307,8 +289,8 @@ fn parked_calls_are_bounded() {
     let (c, other) = (connect(&mut w), w.connect(Identity::User(1)));
     for id in 0..2 {
         let job = call(&mut w, c, &json!(id), "build");
-        asks_in_passing(&mut w, job, 1, "roots/list");
-        asks_in_passing(&mut w, job, 2, "roots/list");
+        w.asked(job, 1, "roots/list");
+        w.asked(job, 2, "roots/list");
     }
     let job = call(&mut w, c, &json!(9), "build");
     let caller = asks(&mut w, job, 1, "roots/list");

@@ -11,7 +11,7 @@ use ceased_tests::daemon::{Config, Daemon, Home, wait_until};
 use ceased_tests::disk::SmallDisk;
 use serde_json::Value;
 
-use super::{LARGE, answer_of, get, of_task, status};
+use super::{LARGE, answer_of, get, of_task, status, until_full};
 
 /// DUR-01: the disk is full when the daemon starts. What was promised is told nevertheless, also
 /// what only becomes known at the start, and it recovers by itself.
@@ -38,13 +38,7 @@ fn it_starts_on_a_full_disk() {
         let daemon = Daemon::start_in(home);
         let mut peer = daemon.peer();
         assert_eq!(answer_of(&mut peer, &done), answer, "reserve {reserve}");
-        let mut refused = Value::Null;
-        wait_until("a task is refused", || {
-            let id = peer.request("tools/call", r#"{"name":"large","arguments":{},"task":{}}"#);
-            refused = peer.answer(id);
-            refused["error"].is_object()
-        });
-        assert_eq!(refused["error"]["data"]["store"], "full", "{refused}");
+        until_full(&mut peer);
         let said = status(&mut peer);
         assert_eq!((&said["state"], &said["kept"]), (&"full".into(), &"disk".into()), "{said}");
         assert!(said["since"].is_string() && said["lastError"].is_string(), "{said}");

@@ -102,16 +102,7 @@ pub fn cancelled(form: Form, id: &Value, source: Option<&str>) -> Value {
 /// What the callers were told, as words.
 #[must_use]
 pub fn told(w: &World) -> Vec<String> {
-    let word = |answer: &Answer| match answer {
-        Answer::Result(result) => format!("result {}", result.get()),
-        Answer::Error(error) => format!("error {}", error.get()),
-        Answer::Refused(refusal) => format!("refused {refusal:?}"),
-        Answer::TimedOut => "timed out".into(),
-        Answer::Cancelled => "cancelled".into(),
-        Answer::Lost => "lost".into(),
-        Answer::Unusable(what) => format!("unusable {what}"),
-    };
-    w.told.iter().map(|(_, answer)| word(answer)).collect()
+    w.told_words().into_iter().map(|(_, word)| word).collect()
 }
 
 /// Every table is empty but for the connections.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use ceased::Running;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
 use rustix::net::{Shutdown, shutdown};
@@ -27,6 +28,18 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// To a daemon within this program, with its session ready.
+    ///
+    /// # Panics
+    ///
+    /// When it takes no peers.
+    #[must_use]
+    pub fn of(daemon: &Running) -> Self {
+        let mut peer = Self::of_socket(daemon.connect().expect("it takes peers").into());
+        peer.initialize();
+        peer
+    }
+
     /// Over a connected socket.
     #[must_use]
     pub fn of_socket(socket: OwnedFd) -> Self {
@@ -97,6 +110,17 @@ impl Peer {
         let id = self.next_id();
         self.send(&call(id, tool, arguments, ""));
         id
+    }
+
+    /// The text of a call's result.
+    ///
+    /// # Panics
+    ///
+    /// When the answer has none.
+    pub fn text(&mut self, id: u64) -> String {
+        let answer = self.answer(id);
+        let text = answer["result"]["content"][0]["text"].as_str();
+        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
     /// Calls a tool as a task and returns the task's id.

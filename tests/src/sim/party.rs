@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 
 use super::answers::{UNASKED, response};
-use super::fault::Fault;
 use super::peer::{Peer, Scene};
 use super::swarm::Say;
 
@@ -60,17 +59,7 @@ impl Peer {
 
     /// ACP-01: in any of the three spellings.
     fn cancel_party(scene: &mut Scene<'_>) -> String {
-        let oracle = scene.judge.oracle.as_ref();
-        let pending = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
-        let ids: Vec<String> = pending
-            .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
-            .unwrap_or_default();
-        let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
-        let id = if ids.is_empty() || foreign {
-            (*scene.rng.pick(&["1", "\"1\"", "null", "1.5", "{}"])).to_owned()
-        } else {
-            scene.rng.pick(&ids).clone()
-        };
+        let (id, _) = scene.token_to_cancel(&["1", "\"1\"", "null", "1.5", "{}"]);
         let spellings = [
             ("$/cancel_request", "requestId"),
             ("$/cancelRequest", "requestId"),

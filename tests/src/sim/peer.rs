@@ -65,6 +65,23 @@ impl Scene<'_> {
         let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
         self.swarm.settings.iter().all(wide)
     }
+
+    /// The id of a request in flight, as it stands on the wire; one that never was where there is
+    /// none, or where this world's faults want it, which is said as well.
+    pub(super) fn token_to_cancel(&mut self, strangers: &[&'static str]) -> (String, bool) {
+        let oracle = self.judge.oracle.as_ref();
+        let pending = oracle.and_then(|oracle| oracle.conns.get(&self.conn));
+        let ids: Vec<String> = pending
+            .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
+            .unwrap_or_default();
+        let foreign = self.swarm.faults.has(Fault::Foreign) && self.rng.once_in(4);
+        let id = if ids.is_empty() || foreign {
+            (*self.rng.pick(strangers)).to_owned()
+        } else {
+            self.rng.pick(&ids).clone()
+        };
+        (id, foreign)
+    }
 }
 
 impl Peer {
@@ -367,17 +384,8 @@ impl Peer {
 
     /// A request in flight, most often; the peer cannot know that it still is.
     fn cancel(scene: &mut Scene<'_>) -> String {
-        let oracle = scene.judge.oracle.as_ref();
-        let pending = oracle.and_then(|oracle| oracle.conns.get(&scene.conn));
-        let ids: Vec<String> = pending
-            .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
-            .unwrap_or_default();
-        let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(4);
-        let id = if ids.is_empty() || foreign {
-            scene.rng.pick(&["1", "2", "\"1\"", "\"2\"", "null", "1.5", "{}"]).to_string()
-        } else {
-            scene.rng.pick(&ids).clone()
-        };
+        let (id, foreign) =
+            scene.token_to_cancel(&["1", "2", "\"1\"", "\"2\"", "null", "1.5", "{}"]);
         let reason = match scene.rng.below(8) {
             0 => r#","reason":"no more need""#,
             1 if foreign => r#","reason":7"#,

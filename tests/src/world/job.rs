@@ -1,7 +1,8 @@
 //! The jobs of a world: they do and end as a test says.
 
+use ceased_core::call::{Answer, Ask, Caller};
 use ceased_core::event::{LogLevel, Outcome};
-use ceased_core::id::JobId;
+use ceased_core::id::{AskId, JobId};
 use ceased_core::message::ErrorObject;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -41,6 +42,36 @@ impl World {
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn log(&mut self, job: JobId, level: LogLevel, data: Value) {
         self.feed(Input::Log(job, level, raw_json(&data.to_string())));
+    }
+
+    /// A job asks its peer for something; its turn is not over.
+    pub fn asked(&mut self, job: JobId, number: u64, method: &str) -> Caller {
+        let params = match method {
+            "elicitation/create" => json!({
+                "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
+            }),
+            _ => json!({}),
+        };
+        let params = Some(raw_json(&params.to_string()));
+        let ask = AskId::new(number);
+        let request = Ask { method: method.into(), params, patience: None, task: None };
+        self.feed(Input::Asked(job, ask, request));
+        Caller::Job { job, ask }
+    }
+
+    /// What the callers were told, as words.
+    #[must_use]
+    pub fn told_words(&self) -> Vec<(Caller, String)> {
+        let word = |answer: &Answer| match answer {
+            Answer::Result(result) => format!("result {}", result.get()),
+            Answer::Error(error) => format!("error {}", error.get()),
+            Answer::Refused(refusal) => format!("refused {refusal:?}"),
+            Answer::TimedOut => "timed out".into(),
+            Answer::Cancelled => "cancelled".into(),
+            Answer::Lost => "lost".into(),
+            Answer::Unusable(what) => format!("unusable: {what}"),
+        };
+        self.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
     }
 }
 
