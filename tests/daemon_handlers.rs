@@ -156,8 +156,8 @@ impl Held {
             .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
             .start()
             .expect("it starts");
-        let crowd = (0..CROWD).map(|_| peer(&daemon)).collect();
-        let (mut waiter, mut hold) = (peer(&daemon), peer(&daemon));
+        let crowd = (0..CROWD).map(|_| Peer::of(&daemon)).collect();
+        let (mut waiter, mut hold) = (Peer::of(&daemon), Peer::of(&daemon));
         waiter.send(&call(7000, "waits", "{}", ""));
         let given = tokens.recv().expect("it runs");
         *token.lock().expect("nobody panics with it") = Some(given.clone());
@@ -169,7 +169,7 @@ impl Held {
     /// Lets the loop go on.
     fn release(&mut self) {
         self.release.send(()).expect("it waits");
-        assert_eq!(text(&mut self.hold, 7001), "goes on");
+        assert_eq!(self.hold.text(7001), "goes on");
     }
 }
 
