@@ -60,3 +60,26 @@ fn the_log_stays_short_under_load() {
     // 300 writes of 100 KB are 30 MB.
     assert!(longest < 12 << 20, "{longest}");
 }
+
+/// A long log is cut once it rests and not while it is in use; a short one stays, to be written over.
+#[test]
+fn a_long_log_is_cut_once_it_rests() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let log = || fs::metadata(dir.path().join("tasks.db-wal")).map_or(0, |found| found.len());
+    store.commit(&[put(completed(0, 2_000_000))], Due::New).unwrap();
+    let long = log();
+    assert!(long > 2_000_000, "{long}");
+    assert!(store.tidy().unwrap(), "there is more to do");
+    assert_eq!(log(), long);
+    assert!(!store.tidy().unwrap());
+    assert_eq!(log(), 0);
+
+    store.commit(&[put(completed(1, 20_000))], Due::New).unwrap();
+    let short = log();
+    for n in 10..30 {
+        assert!(!store.tidy().unwrap(), "there is nothing more to do");
+        assert_eq!(log(), short, "it has grown or was cut");
+        store.commit(&[put(completed(n, 100))], Due::New).unwrap();
+    }
+}

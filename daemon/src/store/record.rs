@@ -1,6 +1,7 @@
 //! A record as plain values, for a file: texts and numbers that mean the same for ever, and sums
 //! over them, so that a flipped bit is found before it is believed.
 
+use std::borrow::Cow;
 use std::hash::Hasher as _;
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use super::durable::TaskOutcome;
 
 /// An outcome as it is kept: its kind, and its JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KeptOutcome {
+pub(super) struct KeptOutcome<'a> {
     /// Whether it is a result or an error.
     pub(super) kind: Kind,
     /// Its JSON text.
-    pub(super) json: Box<str>,
+    pub(super) json: Cow<'a, str>,
 }
 
 /// What an outcome is.
@@ -59,9 +60,9 @@ struct KeptError {
     data: Option<Box<RawValue>>,
 }
 
-impl KeptOutcome {
+impl<'a> KeptOutcome<'a> {
     /// An outcome as it is kept; an error message when it cannot be.
-    pub(super) fn of(outcome: &TaskOutcome) -> Result<Self, String> {
+    pub(super) fn of(outcome: &'a TaskOutcome) -> Result<Self, String> {
         match outcome {
             Ok(result) => Ok(Self { kind: Kind::Result, json: result.get().into() }),
             Err(error) => {
@@ -81,7 +82,7 @@ impl KeptOutcome {
     pub(super) fn outcome(self) -> Result<TaskOutcome, String> {
         match self.kind {
             Kind::Result => {
-                let raw = RawValue::from_string(self.json.into());
+                let raw = RawValue::from_string(self.json.into_owned());
                 raw.map(Ok).map_err(|error| error.to_string())
             }
             Kind::Error => {

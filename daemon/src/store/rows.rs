@@ -1,9 +1,11 @@
 //! Records as rows: written, read back, and not believed unless their sums are right.
 
+use std::borrow::Cow;
+
 use ceased_core::id::TaskId;
 use ceased_core::time::Wall;
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{CachedStatement, Connection, Row, params};
 use uuid::Uuid;
 
 use super::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
@@ -45,6 +47,8 @@ const PUT: &str = "
         status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
         sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
 
+const DELETE: &str = "DELETE FROM task WHERE id = ?1";
+
 const ALL: &str = "
     SELECT id, owner, position, tool, status, status_message, created_ms, updated_ms, expires_ms,
         ttl_ns, sum, outcome_kind, outcome_sum, octet_length(outcome),
@@ -54,28 +58,28 @@ const ALL: &str = "
 const OUTCOME: &str = "SELECT outcome_kind, outcome_sum, outcome FROM task WHERE id = ?1";
 
 /// Everything of a record but its outcome, as it is kept.
-struct Head {
+struct Head<'a> {
     id: [u8; 16],
     owner: String,
     position: i64,
-    tool: String,
-    status: String,
-    status_message: Option<String>,
+    tool: Cow<'a, str>,
+    status: Cow<'a, str>,
+    status_message: Option<Cow<'a, str>>,
     created: i64,
     updated: i64,
     expires: i64,
     ttl: i64,
 }
 
-impl Head {
-    fn of(record: &TaskRecord) -> Self {
+impl<'a> Head<'a> {
+    fn of(record: &'a TaskRecord) -> Self {
         Self {
             id: *record.id.uuid().as_bytes(),
             owner: record.owner.to_string(),
             position: record.position.cast_signed(),
-            tool: record.tool.to_string(),
-            status: record.status.as_str().to_owned(),
-            status_message: record.status_message.as_deref().map(str::to_owned),
+            tool: (&*record.tool).into(),
+            status: record.status.as_str().into(),
+            status_message: record.status_message.as_deref().map(Cow::from),
             created: record.created.as_millis().cast_signed(),
             updated: record.updated.as_millis().cast_signed(),
             expires: record.expires.as_millis().cast_signed(),
@@ -88,9 +92,9 @@ impl Head {
             id: row.get(0)?,
             owner: row.get(1)?,
             position: row.get(2)?,
-            tool: row.get(3)?,
-            status: row.get(4)?,
-            status_message: row.get(5)?,
+            tool: row.get::<_, String>(3)?.into(),
+            status: row.get::<_, String>(4)?.into(),
+            status_message: row.get::<_, Option<String>>(5)?.map(Cow::from),
             created: row.get(6)?,
             updated: row.get(7)?,
             expires: row.get(8)?,
@@ -101,7 +105,7 @@ impl Head {
     fn sum(&self) -> i64 {
         let mut sum = Sum::default();
         sum.bytes(&self.id);
-        for text in [&self.owner, &self.tool, &self.status] {
+        for text in [&*self.owner, &*self.tool, &*self.status] {
             sum.text(text);
         }
         sum.number(self.status_message.is_some().into());
@@ -119,9 +123,9 @@ impl Head {
             id: TaskId::new(Uuid::from_bytes(self.id)),
             owner: record::identity(&self.owner)?,
             position: self.position.cast_unsigned(),
-            tool: self.tool.into(),
+            tool: (&*self.tool).into(),
             status: record::status(&self.status)?,
-            status_message: self.status_message.map(Into::into),
+            status_message: self.status_message.map(|text| text.into_owned().into()),
             created: wall(self.created),
             updated: wall(self.updated),
             ttl: record::duration(self.ttl)?,
@@ -131,44 +135,55 @@ impl Head {
     }
 }
 
-/// Writes a record in the place of the one with its id; the bytes of it.
-pub(super) fn put(connection: &Connection, record: &TaskRecord) -> Result<usize, Unwritten> {
-    let outcome = match &record.outcome {
-        RecordedOutcome::Open => None,
-        RecordedOutcome::Here(outcome) => {
-            Some(KeptOutcome::of(outcome).map_err(Unwritten::Refused)?)
-        }
-        RecordedOutcome::Stored { .. } => {
-            return Err(Unwritten::Refused("its outcome is not in the write".into()));
-        }
-    };
-    let head = Head::of(record);
-    let json = outcome.as_ref().map(|outcome| &*outcome.json);
-    connection.prepare_cached(PUT)?.execute(params![
-        head.id,
-        head.owner,
-        head.position,
-        head.tool,
-        head.status,
-        head.status_message,
-        head.created,
-        head.updated,
-        head.expires,
-        head.ttl,
-        head.sum(),
-        outcome.as_ref().map(|outcome| outcome.kind.number()),
-        outcome.as_ref().map(KeptOutcome::sum),
-        json,
-    ])?;
-    Ok(json.map_or(0, str::len))
+/// What writes rows, for one transaction.
+pub(super) struct Writer<'c> {
+    put: CachedStatement<'c>,
+    delete: CachedStatement<'c>,
 }
 
-/// Removes a record, if it is there.
-pub(super) fn delete(connection: &Connection, task: TaskId) -> Result<usize, Unwritten> {
-    connection
-        .prepare_cached("DELETE FROM task WHERE id = ?1")?
-        .execute([task.uuid().as_bytes()])?;
-    Ok(0)
+impl<'c> Writer<'c> {
+    /// On a connection with a transaction that has begun.
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+        let (put, delete) = (connection.prepare_cached(PUT)?, connection.prepare_cached(DELETE)?);
+        Ok(Self { put, delete })
+    }
+
+    /// Writes a record in the place of the one with its id.
+    pub(super) fn put(&mut self, record: &TaskRecord) -> Result<(), Unwritten> {
+        let outcome = match &record.outcome {
+            RecordedOutcome::Open => None,
+            RecordedOutcome::Here(outcome) => {
+                Some(KeptOutcome::of(outcome).map_err(Unwritten::Refused)?)
+            }
+            RecordedOutcome::Stored { .. } => {
+                return Err(Unwritten::Refused("its outcome is not in the write".into()));
+            }
+        };
+        let head = Head::of(record);
+        self.put.execute(params![
+            head.id,
+            head.owner,
+            head.position,
+            head.tool,
+            head.status,
+            head.status_message,
+            head.created,
+            head.updated,
+            head.expires,
+            head.ttl,
+            head.sum(),
+            outcome.as_ref().map(|outcome| outcome.kind.number()),
+            outcome.as_ref().map(KeptOutcome::sum),
+            outcome.as_ref().map(|outcome| &*outcome.json),
+        ])?;
+        Ok(())
+    }
+
+    /// Removes a record, if it is there.
+    pub(super) fn delete(&mut self, task: TaskId) -> Result<(), Unwritten> {
+        self.delete.execute([task.uuid().as_bytes()])?;
+        Ok(())
+    }
 }
 
 /// Hands every record to `each`; outcomes of more than `resident` bytes stay where they are.

@@ -4,13 +4,18 @@
 //! `tasks.db` and `tasks.db-wal` belong together; `reserve` is room kept for a full disk. A file
 //! that is there and cannot be read is never replaced: opening it fails.
 
+use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ceased_core::id::TaskId;
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
 use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
@@ -32,10 +37,11 @@ const PROBE_FILE: &str = "probe";
 const LOG_PAGES: usize = 1000;
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// What a write changes besides its own bytes: the table, the index, a list of free pages.
-const PAGES_A_WRITE: usize = 4;
 /// Bytes the log's file is cut back to when it is begun anew.
 const LOG_BYTES_KEPT: i64 = 8 * 1024 * 1024;
+/// A log that is longer is cut when nobody uses it. A shorter one is left to be written over: a sync
+/// takes twice as long where the file has become longer.
+const LOG_BYTES_AT_REST: u64 = 1024 * 1024;
 /// Free pages that are not worth giving back to the file system.
 const FREE_PAGES_KEPT: i64 = 256;
 /// Pages given back in one step.
@@ -50,8 +56,10 @@ pub struct Sqlite {
     dir: PathBuf,
     connection: Option<Connection>,
     reserve: Reserve,
-    /// About how long the log is.
-    log_pages: usize,
+    /// How long the log is, as SQLite tells it at each commit.
+    log_pages: Arc<AtomicUsize>,
+    /// Something was written since it was last tidied.
+    is_used: bool,
 }
 
 impl Sqlite {
@@ -63,19 +71,20 @@ impl Sqlite {
     /// [`StoreError`]; with [`StoreError::Unusable`] the files are as they were.
     pub fn open(dir: &Path, reserve_bytes: u64) -> Result<Self, StoreError> {
         let reserve_path = dir.join(RESERVE_FILE);
-        let connection = connect(dir)?;
+        let log_pages = Arc::default();
+        let connection = connect(dir, &log_pages)?;
         let reserve = Reserve::open(&reserve_path, reserve_bytes)
             .map_err(|error| failed(&reserve_path, &error))?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            connection: Some(connection),
-            reserve,
-            log_pages: LOG_PAGES,
-        })
+        let (dir, connection) = (dir.to_owned(), Some(connection));
+        Ok(Self { dir, connection, reserve, log_pages, is_used: false })
     }
 
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
         self.connection.as_mut().ok_or_else(|| StoreError::Broken("it is not open".into()))
+    }
+
+    fn file_bytes(&self, name: &str) -> Option<u64> {
+        fs::metadata(self.dir.join(name)).map(|found| found.len()).ok()
     }
 
     /// What an error means; a handle that cannot be trusted any more is closed.
@@ -91,26 +100,26 @@ impl Sqlite {
     }
 
     fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
-        let transact = |connection: &mut Connection| -> Result<usize, rows::Unwritten> {
+        let transact = |connection: &mut Connection| -> Result<(), rows::Unwritten> {
             let transaction =
                 connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let mut pages = 0;
+            let mut rows = rows::Writer::new(&transaction)?;
             for write in writes {
-                let bytes = match write {
-                    StoreWrite::Put(record) => rows::put(&transaction, record)?,
-                    StoreWrite::Delete(task) => rows::delete(&transaction, *task)?,
-                };
-                pages += bytes / PAGE_BYTES + PAGES_A_WRITE;
+                match write {
+                    StoreWrite::Put(record) => rows.put(record)?,
+                    StoreWrite::Delete(task) => rows.delete(*task)?,
+                }
             }
-            transaction.commit()?;
-            Ok(pages)
+            drop(rows);
+            Ok(transaction.commit()?)
         };
+        self.is_used = true;
         match transact(self.connection()?) {
-            Ok(pages) => self.log_pages += pages,
+            Ok(()) => {}
             Err(rows::Unwritten::Refused(why)) => return Err(StoreError::Refused(why)),
             Err(rows::Unwritten::Sqlite(error)) => return Err(self.judged(&error)),
         }
-        if self.log_pages >= LOG_PAGES {
+        if self.log_pages.load(Ordering::Relaxed) >= LOG_PAGES {
             self.shorten_log("PASSIVE")?;
         }
         Ok(())
@@ -121,7 +130,7 @@ impl Sqlite {
         let sql = format!("PRAGMA wal_checkpoint({mode})");
         match self.connection()?.query_row(&sql, [], |row| row.get::<_, i64>(0)) {
             Ok(_) => {
-                self.log_pages = 0;
+                self.log_pages.store(0, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) => {
@@ -204,20 +213,21 @@ impl Store for Sqlite {
             Err(StoreError::Full) => false,
             other => other?,
         };
-        let mode = if self.reserve.hold() { "TRUNCATE" } else { "PASSIVE" };
-        self.shorten_log(mode)?;
-        Ok(is_more)
+        let has_room = self.reserve.hold();
+        let rests = !mem::take(&mut self.is_used);
+        let is_long = self.file_bytes(LOG_FILE).is_some_and(|bytes| bytes > LOG_BYTES_AT_REST);
+        self.shorten_log(if rests && is_long && has_room { "TRUNCATE" } else { "PASSIVE" })?;
+        Ok(is_more || !rests && is_long)
     }
 
     fn bytes(&self) -> Option<u64> {
-        let size = |name| fs::metadata(self.dir.join(name)).map(|found| found.len()).ok();
-        size(FILE).map(|database| database + size(LOG_FILE).unwrap_or(0))
+        let log = self.file_bytes(LOG_FILE).unwrap_or(0);
+        self.file_bytes(FILE).map(|database| database + log)
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.connection = None;
-        self.connection = Some(connect(&self.dir)?);
-        self.log_pages = LOG_PAGES;
+        self.connection = Some(connect(&self.dir, &self.log_pages)?);
         Ok(())
     }
 }
@@ -229,8 +239,9 @@ impl Drop for Sqlite {
     }
 }
 
-/// A connection to the database in `dir`, which is made if there is none.
-fn connect(dir: &Path) -> Result<Connection, StoreError> {
+/// A connection to the database in `dir`, which is made if there is none; it notes how long its log
+/// is.
+fn connect(dir: &Path, log_pages: &Arc<AtomicUsize>) -> Result<Connection, StoreError> {
     let path = dir.join(FILE);
     let shown = path.display().to_string();
     match fs::metadata(&path) {
@@ -247,8 +258,7 @@ fn connect(dir: &Path) -> Result<Connection, StoreError> {
         }
         Err(error) => return Err(failed(&path, &error)),
     }
-    let opened = open(&path).map_err(|error| judge(dir, &error))?;
-    let mut connection = opened;
+    let mut connection = open(&path).map_err(|error| judge(dir, &error))?;
     let format = schema::format(&connection).map_err(|error| judge(dir, &error))?;
     let version = schema::readable(&format, &shown)?;
     let length = fs::metadata(&path).map_or(0, |found| found.len());
@@ -261,6 +271,11 @@ fn connect(dir: &Path) -> Result<Connection, StoreError> {
         if verdict == "ok" {
             schema::migrate(connection, version)?;
         }
+        let noted = Arc::clone(log_pages);
+        connection.wal_hook(Some(move |_: &mut Wal, pages: c_int| {
+            noted.store(usize::try_from(pages).unwrap_or(usize::MAX), Ordering::Relaxed);
+            Ok(())
+        }))?;
         Ok(verdict)
     };
     match prepare(&mut connection) {

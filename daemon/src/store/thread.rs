@@ -26,10 +26,10 @@ use super::durable::RecordedOutcome;
 use super::health::Health;
 use super::{Due, Store, StoreError};
 
-/// Writes that go into one batch.
-const BATCH_WRITES: usize = 4096;
-/// Bytes of results at which a batch is long enough.
-const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Writes that go into one batch: so many take some milliseconds, for which the first waits.
+const BATCH_WRITES: usize = 1024;
+/// Bytes of results at which a batch is long enough, for the same reason.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// How often the store is tidied while there is something to tidy.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// How long a store that broke is left alone before it is opened again.
