@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p ceased --bench commands`
 //!
-//! Beside other work on the machine, run it with a priority of its own (`chrt -f 10`).
+//! Beside other work on the machine, run it with a raised priority (`nice -n -15`), which the commands
+//! have, too.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
