@@ -1,10 +1,11 @@
 //! Command tools through the whole daemon: what one costs beside the least that starting a process
-//! costs, how many threads a thousand take, whether pings notice, and how long a cancelled one lives.
+//! costs, how many threads a thousand take, whether pings notice, and how long a cancelled one
+//! lives.
 //!
 //! `cargo bench -p ceased --bench commands`
 //!
-//! Beside other work on the machine, run it with a raised priority (`nice -n -15`), which the commands
-//! have, too.
+//! Beside other work on the machine, run it with a raised priority (`nice -n -15`), which the
+//! commands have, too.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 

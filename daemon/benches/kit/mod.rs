@@ -72,6 +72,10 @@ impl Daemon {
     }
 
     fn end(&mut self) {
+        // Its number may be another's by now.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").arg(pid).status();
         let _ = self.child.wait();
