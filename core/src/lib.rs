@@ -90,6 +90,7 @@ mod status;
 pub mod suspicion;
 mod table;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod timer;
 pub mod tool;

@@ -189,15 +189,14 @@ pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
 
 /// As [`special`], where it is further away or near the end of the text.
 #[inline(never)]
-fn far_special(text: &[u8], mut at: usize) -> usize {
-    let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');
-    // Pieces of the width of vectors are looked at as a whole.
-    let plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(*byte));
-    while text.get(at..).and_then(<[u8]>::first_chunk).is_some_and(plain) {
-        at += 32;
-    }
+fn far_special(text: &[u8], at: usize) -> usize {
+    let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    // Without a way out of the inner loop, so that it becomes a few vector instructions.
+    let is_plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(byte));
     let rest = text.get(at..).unwrap_or_default();
-    at + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+    let plain = rest.as_chunks::<32>().0.iter().take_while(|piece| is_plain(piece)).count() * 32;
+    let last = rest.get(plain..).unwrap_or_default();
+    at + plain + last.iter().take_while(|byte| !is_special(byte)).count()
 }
 
 /// The highest bit of the first byte that is special; above it, any.

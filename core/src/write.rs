@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::id::RequestId;
 use crate::message::ErrorObject;
+use crate::text::{write_number, write_string};
 use crate::time::Wall;
 
 /// Appends JSON text to a buffer. Members and commas are the caller's business.
@@ -47,19 +48,8 @@ impl<'a> Writer<'a> {
         self.digits(number.unsigned_abs())
     }
 
-    fn digits(&mut self, mut number: u64) -> &mut Self {
-        // A u64 has twenty digits at most.
-        let mut text = [b'0'; 20];
-        let mut start = text.len();
-        for digit in text.iter_mut().rev() {
-            *digit += (number % 10) as u8;
-            number /= 10;
-            start -= 1;
-            if number == 0 {
-                break;
-            }
-        }
-        self.bytes.extend_from_slice(text.get(start..).unwrap_or_default());
+    fn digits(&mut self, number: u64) -> &mut Self {
+        write_number(self.bytes, number);
         self
     }
 
@@ -75,34 +65,7 @@ impl<'a> Writer<'a> {
 
     /// A string, quoted and escaped.
     pub(crate) fn string(&mut self, text: &str) -> &mut Self {
-        self.bytes.push(b'"');
-        let bytes = text.as_bytes();
-        if is_plain(bytes) {
-            self.bytes.extend_from_slice(bytes);
-            self.bytes.push(b'"');
-            return self;
-        }
-        let mut start = 0;
-        for (at, byte) in bytes.iter().enumerate() {
-            let escape: &[u8] = match byte {
-                b'"' => b"\\\"",
-                b'\\' => b"\\\\",
-                b'\n' => b"\\n",
-                b'\r' => b"\\r",
-                b'\t' => b"\\t",
-                0..=0x1f => b"",
-                _ => continue,
-            };
-            self.bytes.extend_from_slice(bytes.get(start..at).unwrap_or_default());
-            start = at + 1;
-            if escape.is_empty() {
-                let _ = write!(Sink(self.bytes), "\\u{byte:04x}");
-            } else {
-                self.bytes.extend_from_slice(escape);
-            }
-        }
-        self.bytes.extend_from_slice(bytes.get(start..).unwrap_or_default());
-        self.bytes.push(b'"');
+        write_string(self.bytes, text);
         self
     }
 
@@ -147,15 +110,6 @@ impl<'a> Writer<'a> {
         }
         self.raw("}")
     }
-}
-
-/// Whether nothing in a text needs an escape.
-fn is_plain(bytes: &[u8]) -> bool {
-    let needs_escape = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-    // Pieces of a vector's width are looked at as a whole.
-    let mut pieces = bytes.chunks_exact(16);
-    let plain = |piece: &[u8]| !piece.iter().fold(false, |any, byte| any | needs_escape(byte));
-    pieces.all(plain) && !pieces.remainder().iter().any(needs_escape)
 }
 
 struct Sink<'a>(&'a mut Vec<u8>);

@@ -9,13 +9,13 @@ use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::json::Json;
 use ceased_core::message::{ErrorObject, code};
+use ceased_core::text::write_string;
 use crossbeam_channel::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 use crate::reports::{Report, Reports};
-use crate::text::write_string;
 use crate::token::{CancelToken, Cancelled};
 
 /// A tool that runs in this process, on a thread of its own while it runs. One that has returned

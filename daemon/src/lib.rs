@@ -32,7 +32,6 @@ mod service;
 mod signals;
 pub mod store;
 mod sys;
-mod text;
 mod token;
 mod tokens;
 mod tools;

@@ -4,13 +4,12 @@
 //! values and without a general validator. What is not plainly valid is left to these: only they
 //! refuse anything, so that there is one wording of every refusal.
 
+use ceased_core::text::plain_bytes;
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
-
-use crate::text::plain_bytes;
 
 /// The schema of a plain object.
 #[derive(Debug, Clone)]

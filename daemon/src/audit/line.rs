@@ -5,8 +5,7 @@ use std::io::Write as _;
 
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
-
-use crate::text::{write_number, write_string};
+use ceased_core::text::{write_number, write_string};
 
 /// A JSON object that is being written. Names are ours and need no escaping.
 pub(super) struct Line<'a> {

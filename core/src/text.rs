@@ -1,22 +1,18 @@
-//! JSON strings, many bytes at a time: most texts stand in them as they are.
+//! JSON strings and numbers as text, many bytes at a time: most texts stand in a string as they are.
 
-/// True for bytes that a JSON string holds in escaped form only, and for its end.
-const fn is_special(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
-}
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::scan;
 
 /// How many bytes at the start of `text` stand in a JSON string as they are.
-pub(crate) fn plain_bytes(text: &[u8]) -> usize {
-    // Without a way out of the inner loop, so that it becomes a few vector instructions.
-    let is_plain =
-        |piece: &[u8; 32]| !piece.iter().fold(false, |found, byte| found | is_special(*byte));
-    let plain = text.as_chunks::<32>().0.iter().take_while(|piece| is_plain(piece)).count() * 32;
-    let rest = text.get(plain..).unwrap_or_default();
-    plain + rest.iter().take_while(|byte| !is_special(**byte)).count()
+#[must_use]
+pub fn plain_bytes(text: &[u8]) -> usize {
+    scan::special(text, 0)
 }
 
 /// What JSON is written to.
-pub(crate) trait Out {
+pub trait Out {
     /// Appends a piece as it is.
     fn push_piece(&mut self, piece: &str);
 }
@@ -34,7 +30,7 @@ impl Out for Vec<u8> {
 }
 
 /// Appends a whole number.
-pub(crate) fn write_number(out: &mut impl Out, mut number: u64) {
+pub fn write_number(out: &mut impl Out, mut number: u64) {
     // A u64 has twenty digits at most.
     let mut digits = [b'0'; 20];
     let mut start = digits.len();
@@ -47,11 +43,11 @@ pub(crate) fn write_number(out: &mut impl Out, mut number: u64) {
         }
     }
     let digits = digits.get(start..).unwrap_or_default();
-    out.push_piece(std::str::from_utf8(digits).unwrap_or_default());
+    out.push_piece(core::str::from_utf8(digits).unwrap_or_default());
 }
 
 /// Appends `text` as a JSON string.
-pub(crate) fn write_string(out: &mut impl Out, text: &str) {
+pub fn write_string(out: &mut impl Out, text: &str) {
     out.push_piece("\"");
     let mut rest = text;
     loop {
@@ -72,7 +68,7 @@ pub(crate) fn write_string(out: &mut impl Out, text: &str) {
                 let mut escape = *b"\\u0000";
                 escape[4] = digit(control >> 4) as u8;
                 escape[5] = digit(control & 0xf) as u8;
-                out.push_piece(std::str::from_utf8(&escape).unwrap_or_default());
+                out.push_piece(core::str::from_utf8(&escape).unwrap_or_default());
             }
         }
         rest = special.get(1..).unwrap_or_default();
@@ -83,6 +79,7 @@ pub(crate) fn write_string(out: &mut impl Out, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString as _;
 
     #[test]
     fn numbers_are_written_as_json() {
