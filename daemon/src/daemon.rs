@@ -16,10 +16,10 @@ use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, Tool};
 use ceased_transports::{Address, ListenError, Transport};
 
+#[cfg(feature = "sqlite")]
+use self::configured::on_disk;
 pub(crate) use self::configured::reload;
-use self::configured::{
-    entrance, guards, keep, limits, on_disk, operators, task_policy, thresholds,
-};
+use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
@@ -28,7 +28,9 @@ use crate::process::{Containment, Orphans};
 use crate::record;
 use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
 use crate::service::InheritedSockets;
-use crate::store::kept::{Keep, OnDisk};
+use crate::store::kept::Keep;
+#[cfg(feature = "sqlite")]
+use crate::store::kept::OnDisk;
 use crate::store::{StateDirError, Store, StoreError};
 use crate::tokens::TokenFileError;
 use crate::tools;
