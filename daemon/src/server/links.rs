@@ -152,13 +152,14 @@ impl Server {
     /// Reads the cancels that wait, and raises their flags.
     fn take_cancels(&mut self, now: Now) {
         self.look_ahead();
-        let mut left = ready::URGENT;
-        while !left.is_none()
+        let (allowed, mut done) = (self.ready.allowance(), Work::default());
+        while done < allowed
             && let Some(conn) = self.ready.next_urgent()
         {
-            left = left.less(self.read(now, conn));
+            done = done.plus(self.read(now, conn));
         }
-        if left != ready::URGENT {
+        self.ready.overdraw(done.less(allowed));
+        if !done.is_none() {
             self.act(now);
         }
     }

@@ -15,7 +15,7 @@ pub(super) const TURN: Work = Work(1024);
 /// What is read before the loop looks around.
 pub(super) const SLICE: Work = Work(32);
 /// What may be read each time of those who come first because of what they say.
-pub(super) const URGENT: Work = Work(SLICE.0 / 2);
+const URGENT: Work = Work(SLICE.0 / 2);
 /// While no more than these wait, nobody waits long.
 const FEW: usize = 4;
 /// Connections looked at ahead of their turn at a time.
@@ -61,6 +61,8 @@ pub(super) struct Ready {
     fresh: Vec<ConnId>,
     /// Nobody waits who stands further than [`AHEAD`] before this.
     front: Work,
+    /// What the urgent have had beyond what they may: one read may be longer than that.
+    debt: Work,
 }
 
 impl Ready {
@@ -101,6 +103,18 @@ impl Ready {
     pub(super) fn remove(&mut self, conn: ConnId, place: Work) {
         self.waiting.remove(&(place, conn));
         self.urgent.remove(&(place, conn));
+    }
+
+    /// What the urgent may have this time.
+    pub(super) fn allowance(&mut self) -> Work {
+        let allowance = URGENT.less(self.debt);
+        self.debt = self.debt.less(URGENT);
+        allowance
+    }
+
+    /// The urgent have had more than that, and wait for it the next times.
+    pub(super) fn overdraw(&mut self, by: Work) {
+        self.debt = self.debt.plus(by);
     }
 
     /// Takes out one that comes first because of what it says.
@@ -170,6 +184,30 @@ mod tests {
         }
         let (least, most) = (reads.iter().min(), reads.iter().max());
         assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 300), "{reads:?}");
+    }
+
+    /// However much the urgent have to say at once, they come first with a share of the work only.
+    #[test]
+    fn the_urgent_have_their_share() {
+        let (mut ready, mut places) = busy(1);
+        let flood = Work::reading(3000, 256 * 1024);
+        let (mut urgent, rounds) = (Work::default(), 10_000);
+        for _ in 0..rounds {
+            ready.expedite(ConnId::new(0), places[0]);
+            let (allowed, mut done) = (ready.allowance(), Work::default());
+            while done < allowed
+                && let Some(conn) = ready.next_urgent()
+            {
+                done = done.plus(flood);
+                places[0] = places[0].plus(flood);
+                ready.insert(conn, &mut places[0]);
+                ready.expedite(conn, places[0]);
+            }
+            ready.overdraw(done.less(allowed));
+            urgent = urgent.plus(done);
+        }
+        let share = rounds * URGENT.0;
+        assert!((share..=share + flood.0).contains(&urgent.0), "{urgent:?} of {share}");
     }
 
     /// One that is in is not put in again, however late it says more, and can be taken out.
