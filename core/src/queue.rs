@@ -3,18 +3,19 @@
 //! Whoever asks for much waits for the own jobs, not for those of others: after a job of one
 //! identity the next one is of the next identity that has any, round and round.
 
-use alloc::collections::VecDeque;
+mod lane;
+
 use alloc::vec::Vec;
 
+use self::lane::Lane;
 use crate::event::Identity;
 use crate::id::JobId;
 
 /// Jobs that wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Sorted, and each lane as well: ids grow, so that is the order of arrival. No lane is empty
-    /// but the last one there was, which is kept for whoever comes next.
-    lanes: Vec<(Identity, VecDeque<JobId>)>,
+    /// Sorted. No lane is empty but the last one there was, which is kept for whoever comes next.
+    lanes: Vec<(Identity, Lane)>,
     len: usize,
     /// Whose turn was last.
     last: Option<Identity>,
@@ -30,35 +31,27 @@ impl Queue {
                 0
             }
             (Err(at), _) => {
-                self.lanes.insert(at, (owner.clone(), VecDeque::new()));
+                self.lanes.insert(at, (owner.clone(), Lane::default()));
                 at
             }
         };
-        let (_, lane) = &mut self.lanes[at];
-        if lane.back().is_none_or(|last| *last < job) {
-            lane.push_back(job);
-            self.len += 1;
-        } else if let Err(place) = lane.binary_search(&job) {
-            // What was held back may come after what was asked for later.
-            lane.insert(place, job);
-            self.len += 1;
-        }
+        self.len += usize::from(self.lanes[at].1.push(job));
     }
 
     /// Takes a job out of it; false when it is not in it.
     pub(crate) fn remove(&mut self, owner: &Identity, job: JobId) -> bool {
         let Ok(at) = self.find(owner) else { return false };
-        let (_, lane) = &mut self.lanes[at];
-        let Ok(place) = lane.binary_search(&job) else { return false };
-        lane.remove(place);
-        self.taken_from(at);
-        true
+        let found = self.lanes[at].1.remove(job);
+        if found {
+            self.taken_from(at);
+        }
+        found
     }
 
     /// A job was taken out of this lane.
     fn taken_from(&mut self, at: usize) {
         self.len -= 1;
-        if self.lanes[at].1.is_empty() && self.lanes.len() > 1 {
+        if self.lanes[at].1.len() == 0 && self.lanes.len() > 1 {
             self.lanes.remove(at);
         }
     }
@@ -79,7 +72,7 @@ impl Queue {
         };
         let at = if after < self.lanes.len() { after } else { 0 };
         let (owner, lane) = self.lanes.get_mut(at)?;
-        let job = lane.pop_front()?;
+        let job = lane.pop()?;
         if self.last.as_ref() != Some(owner) {
             self.last = Some(owner.clone());
         }
@@ -104,7 +97,7 @@ impl Queue {
 
     /// Whether a job waits.
     pub(crate) fn contains(&self, owner: &Identity, job: JobId) -> bool {
-        self.find(owner).is_ok_and(|at| self.lanes[at].1.binary_search(&job).is_ok())
+        self.find(owner).is_ok_and(|at| self.lanes[at].1.contains(job))
     }
 
     /// Its own agreements, for tests.
@@ -118,7 +111,7 @@ impl Queue {
         assert_eq!(lens.filter(|len| *len == 0).count(), kept.min(self.lanes.len()));
         assert!(self.len > 0 || self.lanes.len() <= 1, "an empty lane is none but the last");
         assert!(self.lanes.is_sorted_by_key(|(owner, _)| owner), "lanes are sorted");
-        assert!(self.lanes.iter().all(|(_, lane)| lane.iter().is_sorted()), "a lane is sorted");
+        self.lanes.iter().for_each(|(_, lane)| lane.check());
     }
 }
 
