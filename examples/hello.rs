@@ -42,6 +42,7 @@ fn main() -> io::Result<()> {
         timeout: None,
         ladder: Ladder::Handler { patience: Duration::from_secs(1) },
         check: None,
+        inline: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,
         payload: None,

@@ -2,13 +2,17 @@
 //! requests (TSK-36, TSK-37).
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::settings::Settings;
+use ceased_core::tool::{Catalog, TaskSupport, Tool};
+use ceased_tests::tools::tool;
 use ceased_tests::trace::Input;
-use ceased_tests::world::{NEWEST, World};
+use ceased_tests::world::{NEWEST, Rigged, World};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -127,4 +131,47 @@ proptest! {
             }
         }
     }
+}
+
+fn inline_world(running_max: usize) -> World {
+    let inline = Tool { inline: true, task_support: TaskSupport::Optional, ..tool("inline") };
+    let settings = Settings {
+        limits: Limits { running_max, ..Limits::default() },
+        catalog: Catalog::new([inline, tool("echo")]),
+        ..Settings::default()
+    };
+    World::made_of(Arc::new(settings), Rigged::default())
+}
+
+fn line(id: usize, tool: &str, more: &Value) -> String {
+    let mut params = json!({"name": tool, "arguments": {}});
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+/// TSK-37: an inline call is started with its request, unless there is no room or others wait:
+/// then it has its turn like any other, and so has a task.
+#[test]
+fn inline_calls_wait_for_nothing_but_others() {
+    let mut w = inline_world(2);
+    let c = w.open();
+    w.frame(c, &line(1, "inline", &json!({})));
+    assert_eq!(w.started.len(), 1);
+    let first = w.last_started();
+    w.frame(c, &line(2, "inline", &json!({"task": {}})));
+    assert_eq!(w.started.len(), 1, "its task is told first");
+    w.frame(c, &line(3, "inline", &json!({})));
+    assert_eq!(w.started.len(), 1, "others wait");
+    w.feed(Input::Turn);
+    assert_eq!(w.started.len(), 2, "there is room for two");
+    w.done(first, "one");
+    w.feed(Input::Turn);
+    assert_eq!(w.started.len(), 3);
+    w.frame(c, &line(4, "inline", &json!({})));
+    assert_eq!(w.started.len(), 3, "there is no room");
+    w.frame(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#);
+    w.feed(Input::Turn);
+    assert_eq!(w.started.len(), 3, "CAN-06: it was cancelled before its turn");
+    let ids: Vec<Value> = w.rest(c).into_iter().map(|mut answer| answer["id"].take()).collect();
+    assert_eq!(ids, [json!(2), json!(1)], "and is not answered (CAN-08)");
 }

@@ -82,7 +82,7 @@ pub enum Action {
         /// Its number.
         seq: Seq,
         /// What is to be written.
-        write: StoreWrite,
+        write: Box<StoreWrite>,
     },
     /// Read what came of this task, which is in the store and not in memory, and report
     /// [`Loaded`](crate::event::Event::Loaded).
@@ -120,6 +120,9 @@ pub enum Action {
     /// Nothing is left to do: flush and exit.
     Exit,
 }
+
+/// They are moved about a lot.
+const _: () = assert!(size_of::<Action>() <= 112);
 
 /// Why a job is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -226,8 +226,7 @@ impl Engine {
     /// as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        let room = self.running < self.settings.limits.running_max;
-        (room && !self.queue.is_empty()) || self.parked.anybody_asks()
+        (self.has_room() && !self.queue.is_empty()) || self.parked.anybody_asks()
     }
 
     /// The bytes to send on a connection; `None` once it is closed.

@@ -41,10 +41,14 @@ where
     }
 }
 
+/// Bytes of arguments that need not be given back before the next inline call comes.
+const ARGUMENTS_KEPT: usize = 4096;
+
 /// One call, as its handler sees it.
 #[derive(Debug)]
 pub struct Job {
     call: Call,
+    token: CancelToken,
     reports: Reports,
     /// It runs on the loop's own thread.
     inline: bool,
@@ -58,18 +62,32 @@ pub(crate) struct Call {
     pub(crate) id: JobId,
     pub(crate) task: Option<TaskId>,
     pub(crate) arguments: Json,
-    pub(crate) token: CancelToken,
 }
 
 impl Job {
     /// A call whose handler reports to `reports`.
-    pub(crate) const fn new(call: Call, reports: Reports) -> Self {
-        Self { call, reports, inline: false, asked: AtomicU64::new(0) }
+    pub(crate) const fn new(call: Call, token: CancelToken, reports: Reports) -> Self {
+        Self { call, token, reports, inline: false, asked: AtomicU64::new(0) }
     }
 
-    /// A call whose handler runs on the loop's own thread, which hears `reports` after it.
-    pub(crate) const fn inline(call: Call, reports: Reports) -> Self {
-        Self { call, reports, inline: true, asked: AtomicU64::new(0) }
+    /// What handlers that run on the loop's own thread are given, one [`Job::call`] after the
+    /// other; it hears `reports` after each.
+    pub(crate) fn inline(reports: Reports) -> Self {
+        let call = Call { id: JobId::new(0), task: None, arguments: Json::written("{}".into()) };
+        let token = CancelToken::default();
+        Self { call, token, reports, inline: true, asked: AtomicU64::new(0) }
+    }
+
+    /// This is what is called now.
+    pub(crate) fn call(&mut self, call: Call) {
+        self.call = call;
+    }
+
+    /// What was called is over: nothing large is kept of it.
+    pub(crate) fn is_over(&mut self) {
+        if self.call.arguments.get().len() > ARGUMENTS_KEPT {
+            self.call.arguments = Json::written("{}".into());
+        }
     }
 
     pub(crate) fn into_reports(self) -> Reports {
@@ -107,7 +125,7 @@ impl Job {
     /// Says whether the work is still wanted.
     #[must_use]
     pub const fn token(&self) -> &CancelToken {
-        &self.call.token
+        &self.token
     }
 
     /// Tells the requestor how far the work is, if it wants to know. `progress` must grow; what

@@ -16,8 +16,9 @@ use ceased_core::event::Outcome;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Instant;
 
-use crate::handler::{Call, Job, outcome};
+use crate::handler::{Call, Handler, Job, outcome};
 use crate::reports::{Report, Reports};
+use crate::token::CancelToken;
 use crate::tools::HandlerRun;
 
 /// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
@@ -42,6 +43,7 @@ const STARVED_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Work {
     pub(crate) run: Arc<HandlerRun>,
     pub(crate) call: Call,
+    pub(crate) token: CancelToken,
 }
 
 /// The threads. How many calls run at once is bounded by the engine.
@@ -235,7 +237,7 @@ impl Crew {
         let mut untold = false;
         let mut began = std::time::Instant::now();
         let mut told = began;
-        while let Some(Work { run, call }) = queue.waiting.pop_front() {
+        while let Some(Work { run, call, token }) = queue.waiting.pop_front() {
             queue.begun += 1;
             let short = run.is_short();
             let help = if short || queue.waiting.is_empty() { None } else { queue.idle.pop() };
@@ -246,8 +248,8 @@ impl Crew {
             if untold && !short {
                 reports.wake();
             }
-            let job = Job::new(call, reports);
-            let outcome = run_guarded(&run, &job);
+            let job = Job::new(call, token, reports);
+            let outcome = run_guarded(&*run.handler, &job);
             let cancelled = job.token().is_cancelled();
             let done = Report::Done { job: job.id(), outcome };
             reports = job.into_reports();
@@ -297,9 +299,9 @@ impl Crew {
     }
 }
 
-pub(crate) fn run_guarded(run: &HandlerRun, job: &Job) -> Outcome {
+pub(crate) fn run_guarded(handler: &dyn Handler, job: &Job) -> Outcome {
     // The handler sees the job by reference only, and what it shares it must guard itself.
-    let answer = catch_unwind(AssertUnwindSafe(|| run.handler.run(job)));
+    let answer = catch_unwind(AssertUnwindSafe(|| handler.run(job)));
     answer.map_or_else(
         |_| {
             let message = "the tool panicked; the daemon's log has the details";

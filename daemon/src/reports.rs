@@ -6,10 +6,11 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ceased_core::call::{Answer, Ask};
-use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::event::{Event, LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId};
 use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
@@ -44,6 +45,28 @@ pub(crate) enum Report {
     ShutDown,
 }
 
+impl Report {
+    /// What a handler says while it runs, as the engine is told of it; `None` of all else.
+    pub(crate) fn said(&self) -> Option<Event<'_>> {
+        match self {
+            Self::Progress { job, progress, total, message } => Some(Event::Progress {
+                job: *job,
+                progress: *progress,
+                total: *total,
+                message: message.as_deref(),
+            }),
+            Self::Log { job, level, data } => Some(Event::Log { job: *job, level: *level, data }),
+            Self::Asked { .. }
+            | Self::Done { .. }
+            | Self::Process(_)
+            | Self::Store(_)
+            | Self::Adopt(_)
+            | Self::Scrape(_)
+            | Self::ShutDown => None,
+        }
+    }
+}
+
 /// The sending side. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Reports {
@@ -56,6 +79,8 @@ struct Mailbox {
     waker: Option<Waker>,
     /// Reports that may wait.
     most: usize,
+    /// Something waits; written with `state` locked.
+    any: AtomicBool,
     state: Mutex<State>,
     /// There is room again.
     room: Condvar,
@@ -92,8 +117,9 @@ impl Reports {
     }
 
     fn pair(waker: Option<Waker>, most: usize) -> (Self, Inbound) {
-        let mailbox = Mailbox { waker, most, state: Mutex::default(), room: Condvar::new() };
-        let mailbox = Arc::new(mailbox);
+        let any = AtomicBool::new(false);
+        let (state, room) = (Mutex::default(), Condvar::new());
+        let mailbox = Arc::new(Mailbox { waker, most, any, state, room });
         (Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox })
     }
 
@@ -108,7 +134,7 @@ impl Reports {
         let mut state = self.mailbox.state();
         let room = !state.closed && state.waiting.len() < self.mailbox.most;
         if room {
-            state.waiting.push(report);
+            self.mailbox.push(&mut state, report);
             self.mailbox.wake(state);
         }
         room
@@ -139,9 +165,14 @@ impl Mailbox {
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         if !state.closed {
-            state.waiting.push(report);
+            self.push(&mut state, report);
         }
         state
+    }
+
+    fn push(&self, state: &mut State, report: Report) {
+        state.waiting.push(report);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     fn wake(&self, mut state: MutexGuard<'_, State>) {
@@ -162,11 +193,17 @@ impl Inbound {
         let mut state = self.mailbox.state();
         state.urgent = false;
         state.asleep = false;
+        self.mailbox.any.store(false, Ordering::Relaxed);
         std::mem::swap(&mut state.waiting, heard);
         drop(state);
         if heard.len() >= self.mailbox.most {
             self.mailbox.room.notify_all();
         }
+    }
+
+    /// Whether something has arrived, of those who are not at it still.
+    pub(crate) fn has_some(&self) -> bool {
+        self.mailbox.any.load(Ordering::Relaxed)
     }
 
     /// Says whether the loop may sleep; from then on a report wakes it.

@@ -8,6 +8,7 @@ mod act;
 mod doors;
 mod frames;
 mod gate;
+mod inline;
 mod lead;
 mod links;
 mod ready;
@@ -54,7 +55,6 @@ use crate::signals::Signals;
 use crate::store::kept::Kept;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
-use crate::token::CancelToken;
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -149,16 +149,13 @@ pub struct Server {
     /// Connections whose outboxes keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
-    /// The token of every inline call: nothing cancels one that has begun.
-    uncancelled: CancelToken,
+    inline: inline::Inline,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
-    /// What handlers say on this thread.
-    aside: (Reports, Inbound),
     /// A handler ran on this thread: there may be room for another job.
     ran_here: bool,
     /// Where reports are heard from, empty in between.
@@ -276,13 +273,12 @@ impl Server {
             unsent: Vec::new(),
             warm: VecDeque::new(),
             runs: runs::Runs::default(),
-            uncancelled: CancelToken::default(),
+            inline: inline::Inline::new(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
-            aside: Reports::aside(),
             ran_here: false,
             heard: Vec::new(),
             signals: None,

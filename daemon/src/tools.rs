@@ -23,6 +23,13 @@ pub(crate) struct Payload {
     pub(crate) confirm: Option<Confirm>,
 }
 
+impl Payload {
+    /// What is behind a tool of this server.
+    pub(crate) fn of(tool: &Tool) -> Option<&Self> {
+        tool.payload.as_ref()?.downcast_ref()
+    }
+}
+
 /// A question to ask before a tool runs.
 pub(crate) struct Confirm {
     pub(crate) question: Template,
@@ -33,6 +40,8 @@ pub(crate) struct Confirm {
 pub(crate) enum PayloadRun {
     /// A function of this process.
     Handler(Arc<HandlerRun>),
+    /// The same, on the loop's own thread.
+    Inline(Arc<dyn Handler>),
     /// A program.
     Command {
         /// What to run.
@@ -45,8 +54,6 @@ pub(crate) enum PayloadRun {
 /// A function of this process, and what is known of it.
 pub(crate) struct HandlerRun {
     pub(crate) handler: Arc<dyn Handler>,
-    /// Whether it runs on the loop's own thread.
-    pub(crate) inline: bool,
     /// Whether the last call took no longer than waking a thread does.
     short: AtomicBool,
     /// Quick calls on worker threads still to be seen before the leader runs one.
@@ -64,9 +71,9 @@ const PROOF: u32 = 16;
 const PROOF_AFTER_HOLD_UP: u32 = 10_000;
 
 impl HandlerRun {
-    fn new(handler: Arc<dyn Handler>, inline: bool) -> Arc<Self> {
+    fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
         let (short, unproven) = (AtomicBool::new(true), AtomicU32::new(PROOF));
-        Arc::new(Self { handler, inline, short, unproven })
+        Arc::new(Self { handler, short, unproven })
     }
 
     /// Whether a call is likely to take no longer than waking a thread does.
@@ -253,13 +260,22 @@ impl HandlerTool {
             input_schema: arguments.schema().get().into(),
             output_schema: None,
             task_support: self.task_support,
-            timeout: self.timeout,
+            // Nothing ends a call that runs on the loop's own thread.
+            timeout: self.timeout.filter(|_| !self.inline),
             ladder: Ladder::Handler { patience: self.patience },
+            inline: self.inline,
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler, self.inline)), None),
+            payload: payload(handler(self.handler, self.inline), None),
         })
+    }
+}
+
+fn handler(handler: Arc<dyn Handler>, inline: bool) -> PayloadRun {
+    match inline {
+        true => PayloadRun::Inline(handler),
+        false => PayloadRun::Handler(HandlerRun::new(handler)),
     }
 }
 
@@ -272,8 +288,8 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            let run = HandlerRun::new(Arc::new(*builtin), tool.inline);
-            (Ladder::Handler { patience: PATIENCE }, PayloadRun::Handler(run))
+            let run = handler(Arc::new(*builtin), tool.inline);
+            (Ladder::Handler { patience: PATIENCE }, run)
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },
@@ -283,6 +299,8 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
             },
         ),
     };
+    // Until its requestor has confirmed it, a call waits like any other.
+    let inline = tool.inline && tool.confirm.is_none();
     Tool {
         name: tool.name.as_str().into(),
         title: tool.title.as_deref().map(Into::into),
@@ -290,8 +308,9 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         input_schema: tool.arguments.schema().get().into(),
         output_schema: None,
         task_support: tool.task_support,
-        timeout: Some(tool.timeout),
+        timeout: Some(tool.timeout).filter(|_| !inline),
         ladder,
+        inline,
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),

@@ -50,6 +50,7 @@ pub fn tool(name: &str) -> Tool {
         timeout: None,
         ladder: Ladder::Handler { patience: PATIENCE },
         check: None,
+        inline: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,
         payload: None,

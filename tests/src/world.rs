@@ -266,7 +266,7 @@ impl World {
             Action::RefuseCancel { caller, refusal } => {
                 self.refused_cancels.push((caller, refusal));
             }
-            Action::Store { seq, write } => self.stored.push((seq, write)),
+            Action::Store { seq, write } => self.stored.push((seq, *write)),
             Action::Load { load, task } => self.loads.push((load, task)),
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {

@@ -388,9 +388,15 @@ impl Engine {
     ) -> JobId {
         let id = JobId::new(self.next_job);
         self.next_job += 1;
+        let at_once = admitted.tool.inline && self.has_room() && self.queue.is_empty();
+        let mut starts = None;
         // The job of a task waits until that is on disk.
         let state = match task {
             Some(_) => JobState::Held(admitted.arguments),
+            None if at_once => {
+                starts = Some(admitted.arguments);
+                JobState::Running
+            }
             None => {
                 self.queue.push(&owner, id);
                 JobState::Queued(admitted.arguments)
@@ -414,6 +420,9 @@ impl Engine {
         };
         job.progress.tell(admitted.progress_token.map(|token| token.get().into()));
         self.jobs.insert(job);
+        if let Some(arguments) = starts {
+            self.run(id, arguments);
+        }
         id
     }
 }

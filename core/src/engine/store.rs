@@ -4,6 +4,7 @@
 //! A task's record is written when it is created and when it has ended. Neither is told to
 //! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use core::time::Duration;
 
@@ -39,7 +40,7 @@ impl Engine {
             None => StoreWrite::Delete(id),
         };
         let seq = self.journal.number(id);
-        self.out.push(Action::Store { seq, write });
+        self.out.push(Action::Store { seq, write: Box::new(write) });
         seq
     }
 

@@ -15,6 +15,7 @@ use crate::durable::TaskOutcome;
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
+use crate::json::Json;
 use crate::message::{ErrorObject, code};
 use crate::role::Side;
 use crate::task::Change;
@@ -38,10 +39,15 @@ impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
         self.park_who_asks();
-        while self.running < self.settings.limits.running_max {
+        while self.has_room() {
             let Some(id) = self.queue.pop() else { break };
             self.start(id);
         }
+    }
+
+    /// Whether one more job may run.
+    pub(super) fn has_room(&self) -> bool {
+        self.running < self.settings.limits.running_max
     }
 
     /// The task of a job is on disk: the job waits for its turn.
@@ -61,6 +67,12 @@ impl Engine {
         let JobState::Queued(arguments) = state else {
             unreachable!("only queued jobs are in the queue");
         };
+        self.run(id, arguments);
+    }
+
+    /// Has the host run a job, which is noted as running.
+    pub(super) fn run(&mut self, id: JobId, arguments: Json) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         self.running += 1;
         self.counters.jobs_started += 1;
         if let Some(timeout) = job.tool.timeout {
@@ -178,7 +190,8 @@ impl Engine {
     }
 
     pub(super) fn on_done(&mut self, id: JobId, outcome: Outcome) {
-        let Some(job) = self.remove_job(id) else {
+        let removed = self.remove_job(id);
+        let Some(job) = &removed else {
             self.counters.late_reports += 1;
             return;
         };
@@ -190,12 +203,12 @@ impl Engine {
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
-                    self.note(receipt(id, &job, why, Some(step), since));
+                    self.note(receipt(id, job, why, Some(step), since));
                 }
                 Some(why)
             }
         };
-        self.hand_in(id, &job, outcome, why);
+        self.hand_in(id, job, outcome, why);
     }
 
     /// Gives what came of a job to whoever wants it.
@@ -249,10 +262,15 @@ impl Engine {
         if !self.jobs.get(&id)?.asks.is_empty() {
             self.drop_asks(id);
         }
-        let mut job = self.jobs.remove(&id)?;
+        let job = self.jobs.get_mut(&id)?;
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        self.forget_held_progress(id, &job);
+        // Of a job that has told nothing there is nothing to hold back.
+        if job.progress.latest.is_some()
+            && let Some(connection) = self.connections.get_mut(&job.conn)
+        {
+            connection.held_progress.remove(&id);
+        }
         match job.state {
             JobState::Held(_) | JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
@@ -265,7 +283,8 @@ impl Engine {
         {
             task.job = None;
         }
-        Some(job)
+        // Last, so that it is moved but once.
+        self.jobs.remove(&id)
     }
 
     /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),

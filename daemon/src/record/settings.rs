@@ -57,6 +57,8 @@ struct ToolRecipe {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     ladder: Ladder,
+    #[serde(default, skip_serializing_if = "is_false")]
+    inline: bool,
     checked: bool,
     #[serde(default)]
     on_disconnect: OnDisconnect,
@@ -106,6 +108,12 @@ impl Recipe {
     }
 }
 
+/// What most tools are not does not stand in their recipes.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like that")]
+const fn is_false(what: &bool) -> bool {
+    !*what
+}
+
 impl ToolRecipe {
     fn new(tool: &Tool) -> Self {
         Self {
@@ -117,6 +125,7 @@ impl ToolRecipe {
             task_support: tool.task_support,
             timeout: tool.timeout,
             ladder: tool.ladder,
+            inline: tool.inline,
             checked: tool.check.is_some(),
             on_disconnect: tool.on_disconnect,
             allow: match &tool.allow {
@@ -139,6 +148,7 @@ impl ToolRecipe {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: self.ladder,
+            inline: self.inline,
             check,
             on_disconnect: self.on_disconnect,
             allow: self

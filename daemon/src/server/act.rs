@@ -32,14 +32,10 @@ impl Server {
 
     pub(super) fn hear(&mut self, now: Now, report: Report) {
         match report {
-            Report::Progress { job, progress, total, message } => {
-                let message = message.as_deref();
-                let event = Event::Progress { job, progress, total, message };
-                self.engine.handle(now, event, &mut self.actions);
-            }
-            Report::Log { job, level, data } => {
-                let event = Event::Log { job, level, data: &data };
-                self.engine.handle(now, event, &mut self.actions);
+            Report::Progress { .. } | Report::Log { .. } => {
+                if let Some(said) = report.said() {
+                    self.engine.handle(now, said, &mut self.actions);
+                }
             }
             Report::Asked { job, ask, request, answer } => {
                 self.asking.insert(Caller::Job { job, ask }, answer);
@@ -107,7 +103,9 @@ impl Server {
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
                 // It opens no ACP connection.
                 Action::Notified { .. } => {}
-                Action::Store { seq, write } => self.order_store(Order::Write { seq, write }),
+                Action::Store { seq, write } => {
+                    self.order_store(Order::Write { seq, write: *write });
+                }
                 Action::Load { load, task } => self.order_store(Order::Load { load, task }),
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {

@@ -309,10 +309,10 @@ impl Lead {
         let began = Instant::now();
         let mut last = began;
         let mut next = self.next_call(epoch);
-        while let Some(Work { run, call }) = next {
+        while let Some(Work { run, call, token }) = next {
             run.lend_trust();
-            let job = Job::new(call, reports);
-            let outcome = run_guarded(&run, &job);
+            let job = Job::new(call, token, reports);
+            let outcome = run_guarded(&*run.handler, &job);
             let id = job.id();
             reports = job.into_reports();
             reports.leave(Report::Done { job: id, outcome });

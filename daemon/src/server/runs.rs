@@ -21,11 +21,11 @@ use serde_json::value::to_raw_value;
 use super::{Server, run_as};
 use crate::arguments::Arguments;
 use crate::config::CommandTool;
-use crate::handler::{Call, Content, Job, ToolError, ToolResult, outcome};
-use crate::pool::{Work, run_guarded};
+use crate::handler::{Call, Content, ToolError, ToolResult, outcome};
+use crate::pool::Work;
 use crate::process::{Ending, Exit, Launch, Order};
 use crate::token::CancelToken;
-use crate::tools::{HandlerRun, Payload, PayloadRun};
+use crate::tools::{Payload, PayloadRun};
 
 /// Jobs under way.
 pub(super) type Runs = HashMap<JobId, Run, BuildHasherDefault<Spread>>;
@@ -79,8 +79,7 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
-        let Some(confirm) = payload.and_then(|payload| payload.confirm.as_ref()) else {
+        let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, &tool, arguments, task);
         };
         let request = match confirm.arguments.question(&confirm.question, arguments.get()) {
@@ -112,18 +111,18 @@ impl Server {
     }
 
     fn begin(&mut self, now: Now, job: JobId, tool: &Tool, arguments: Json, task: Option<TaskId>) {
-        let payload = tool.payload.as_ref().and_then(|payload| payload.downcast_ref::<Payload>());
-        let started = match payload.map(|payload| &payload.run) {
-            Some(PayloadRun::Handler(run)) if run.inline => {
-                let token = self.uncancelled.clone();
-                let call = Call { id: job, task, arguments, token };
-                return self.run_here(now, run, call);
+        let started = match Payload::of(tool).map(|payload| &payload.run) {
+            Some(PayloadRun::Inline(handler)) => {
+                let call = Call { id: job, task, arguments };
+                self.ran_here = true;
+                let (engine, actions) = (&mut self.engine, &mut self.actions);
+                return self.inline.run(now, &**handler, call, engine, actions);
             }
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));
-                let call = Call { id: job, task, arguments, token };
-                self.pool.submit(Work { run: Arc::clone(run), call });
+                let call = Call { id: job, task, arguments };
+                self.pool.submit(Work { run: Arc::clone(run), call, token });
                 Ok(())
             }
             Some(PayloadRun::Command { command, arguments: rules }) => {
@@ -137,21 +136,6 @@ impl Server {
         if let Err(error) = started {
             self.not_started(now, job, error);
         }
-    }
-
-    /// Runs an inline handler, and hears what it had to say.
-    fn run_here(&mut self, now: Now, run: &HandlerRun, call: Call) {
-        let handler_job = Job::inline(call, self.aside.0.clone());
-        let outcome = run_guarded(run, &handler_job);
-        let mut heard = std::mem::take(&mut self.heard);
-        self.aside.1.take(&mut heard);
-        for report in heard.drain(..) {
-            self.hear(now, report);
-        }
-        self.heard = heard;
-        let job = handler_job.id();
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
-        self.ran_here = true;
     }
 
     /// Hands the handlers' calls of this turn to the worker threads.

@@ -101,6 +101,7 @@ pub enum Mark {
     SessionBegun,
     ShareUsedUp,
     Stalled,
+    StartedAtOnce,
     Stateless,
     Subscribed,
     SubscriptionEnded,
@@ -125,7 +126,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 117] = [
+    pub const ALL: [Self; 118] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -223,6 +224,7 @@ impl Mark {
         Self::SessionBegun,
         Self::ShareUsedUp,
         Self::Stalled,
+        Self::StartedAtOnce,
         Self::Stateless,
         Self::Subscribed,
         Self::SubscriptionEnded,

@@ -38,27 +38,33 @@ impl Oracle {
     /// By turns; of one's own first come, first served.
     pub(super) fn turn(&mut self) {
         self.park_who_asks();
-        loop {
-            let running = self.jobs.iter().filter(|job| job.runs()).count();
-            let now = self.now;
-            if running >= self.settings.limits.running_max {
-                break;
-            }
-            let Some(owner) = self.whose_turn() else { break };
-            let next = self.jobs.iter_mut().find(|job| !job.runs() && job.owner == owner);
-            let Some(job) = next else { break };
+        while self.has_room()
+            && let Some(owner) = self.whose_turn()
+        {
+            let next = self.jobs.iter().find(|job| !job.runs() && job.owner == owner);
+            let Some(nonce) = next.map(|job| job.nonce) else { break };
             self.last_turn = Some(owner);
-            job.stage = Stage::Running;
-            job.timer = job.timeout.map(|timeout| now.saturating_add(timeout));
-            let nonce = job.nonce;
-            if let Some(task) = self.tasks.iter_mut().find(|task| task.nonce == nonce) {
-                task.message.clear();
-            }
-            self.order(format!("start #{nonce}"));
+            self.start(nonce);
         }
         if self.jobs.iter().any(|job| !job.runs()) {
             self.mark(Mark::WaitsInQueue);
         }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let running = self.jobs.iter().filter(|job| job.runs()).count();
+        running < self.settings.limits.running_max
+    }
+
+    pub(super) fn start(&mut self, nonce: u64) {
+        let now = self.now;
+        let Some(job) = self.job(nonce) else { return };
+        job.stage = Stage::Running;
+        job.timer = job.timeout.map(|timeout| now.saturating_add(timeout));
+        if let Some(task) = self.tasks.iter_mut().find(|task| task.nonce == nonce) {
+            task.message.clear();
+        }
+        self.order(format!("start #{nonce}"));
     }
 
     /// Nobody wants the outcome of a job any more (J3).
