@@ -392,11 +392,11 @@ impl Engine {
         let mut starts = None;
         // The job of a task waits until that is on disk.
         let state = match task {
-            Some(_) => JobState::Held(admitted.arguments),
             None if at_once => {
                 starts = Some(admitted.arguments);
                 JobState::Running
             }
+            Some(_) => JobState::Held(admitted.arguments),
             None => {
                 self.queue.push(&owner, id);
                 JobState::Queued(admitted.arguments)

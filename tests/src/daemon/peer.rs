@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+#[cfg(feature = "daemon")]
 use ceased::Running;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
@@ -33,6 +34,7 @@ impl Peer {
     /// # Panics
     ///
     /// When it takes no peers.
+    #[cfg(feature = "daemon")]
     #[must_use]
     pub fn of(daemon: &Running) -> Self {
         let mut peer = Self::of_socket(daemon.connect().expect("it takes peers").into());
