@@ -94,6 +94,13 @@ impl<K: Hash + Ord, V> Table<K, V> {
         Some(value)
     }
 
+    /// Gives back the room if there is nothing in it.
+    pub(crate) fn tidy(&mut self) {
+        if self.is_empty() {
+            self.entries = HashTable::new();
+        }
+    }
+
     /// Everything, sorted by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.into_iter()
