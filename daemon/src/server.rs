@@ -146,7 +146,7 @@ pub struct Server {
     ahead_bytes: usize,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
-    /// Connections whose outboxes keep their buffers, in the order they came in here.
+    /// Connections that keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
     /// The token of every inline call: nothing cancels one that has begun.
@@ -205,18 +205,24 @@ enum Stopping {
 struct Peer {
     link: Link,
     stage: Stage,
-    /// What is said to it before the engine has a say.
-    greeting: Outbox,
     /// When it closes its input, the server's work is done.
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
     warm: bool,
-    /// The engine was told that it does not take what it is sent, when it had taken this many
-    /// bytes in all.
-    blocked: Option<u64>,
+    /// Hardly any has one.
+    backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
     place: ready::Work,
+}
+
+/// What a peer has still to take, as far as the loop has to do with it.
+enum Backlog {
+    /// What is said to it before the engine has a say.
+    Greeting(Outbox),
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    Blocked(u64),
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
