@@ -29,7 +29,8 @@ inline = true
 
 /// The most heap that the thread of the loop holds at once when so many have connected.
 fn most_held(connections: usize, calls: bool) -> u64 {
-    let config = config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a good configuration");
+    let config =
+        config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a good configuration");
     let daemon = ceased::Daemon::from_config(&config).listen_nowhere();
     let held = measure(|| {
         let server = daemon.build().expect("it starts");

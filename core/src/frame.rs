@@ -164,7 +164,13 @@ impl Outbox {
     /// An empty outbox.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), sent: 0, taken: 0, marks: Marks::new(), over_mark: (Instant::ZERO, 0) }
+        Self {
+            bytes: Vec::new(),
+            sent: 0,
+            taken: 0,
+            marks: Marks::new(),
+            over_mark: (Instant::ZERO, 0),
+        }
     }
 
     /// What is to be sent next.

@@ -172,8 +172,8 @@ impl Engine {
         aside.collected += answers.bytes.len() - before;
         if answers.open > 0 {
             // Answers that wait for their batch wait for the peer as much as those in the outbox.
-            let max =
-                most_waiting(&connection.outbox, self.settings.limits.write_buffer_bytes, self.now.at);
+            let mark = self.settings.limits.write_buffer_bytes;
+            let max = most_waiting(&connection.outbox, mark, self.now.at);
             if connection.aside.collected + connection.outbox.len() > max {
                 self.close(conn, Closing::Flooded);
             }

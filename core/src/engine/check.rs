@@ -95,7 +95,8 @@ fn requests(engine: &Engine) {
             };
             assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
         }
-        let collected: usize = connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
+        let collected: usize =
+            connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
         assert_eq!(collected, connection.aside.collected, "collected answers are counted");
         for answers in connection.aside.batches.values() {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");

@@ -261,7 +261,8 @@ impl Server {
                     // What it says meanwhile wakes us, too, but only what it takes counts.
                     let sent = peer.link.bytes_sent();
                     let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
-                    let told = |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
+                    let told =
+                        |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
                     if !before.as_deref().is_some_and(told) {
                         self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
                     }

@@ -71,7 +71,8 @@ impl Server {
         };
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
-        let conn = self.watch(now, link, false, Stage::Gated(Box::new(Gate { access, until })), NOBODY)?;
+        let conn =
+            self.watch(now, link, false, Stage::Gated(Box::new(Gate { access, until })), NOBODY)?;
         self.strangers.insert((until, conn));
         Ok(())
     }
