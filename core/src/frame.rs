@@ -190,10 +190,10 @@ impl Outbox {
         self.over_mark = (now, self.taken);
     }
 
-    /// Since when too much has waited for the peer, and whether it has taken any of it since.
-    pub(crate) const fn over_mark(&self) -> (Instant, bool) {
+    /// Since when too much has waited for the peer, and whether it has taken any of it since, or all.
+    pub(crate) fn over_mark(&self) -> (Instant, bool) {
         let (since, taken) = self.over_mark;
-        (since, self.taken != taken)
+        (since, self.taken != taken || self.is_empty())
     }
 
     /// True when everything was sent.
