@@ -69,8 +69,8 @@ pub(crate) struct Connection {
     pub(crate) aside: Rare<Aside>,
 }
 
-/// What hardly any connection has: batches, requests of ours, a peer that does not read, an end that
-/// is waited for.
+/// What hardly any connection has: batches, requests of ours, a peer that does not read, an end
+/// that is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     /// Batches whose answers are being collected.

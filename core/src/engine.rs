@@ -236,8 +236,8 @@ impl Engine {
         self.connections.get_mut(&conn).map(|connection| &mut *connection.outbox)
     }
 
-    /// Gives back the room that a connection keeps for its next messages, as far as it is empty: for
-    /// one that has been quiet for a while. What is under way is not touched.
+    /// Gives back the room that a connection keeps for its next messages, as far as it is empty:
+    /// for one that has been quiet for a while. What is under way is not touched.
     pub fn trim(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.trim();

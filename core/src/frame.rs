@@ -145,9 +145,9 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is given
-/// back when everything was sent, a small one when the host [trims](crate::engine::Engine::trim) the
-/// connection, so that an idle one costs nothing.
+/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is
+/// given back when everything was sent, a small one when the host
+/// [trims](crate::engine::Engine::trim) the connection, so that an idle one costs nothing.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
@@ -190,7 +190,8 @@ impl Outbox {
         self.over_mark = (now, self.taken);
     }
 
-    /// Since when too much has waited for the peer, and whether it has taken any of it since, or all.
+    /// Since when too much has waited for the peer, and whether it has taken some of it since.
+    /// Where nothing waits it has taken all.
     pub(crate) fn over_mark(&self) -> (Instant, bool) {
         let (since, taken) = self.over_mark;
         (since, self.taken != taken || self.is_empty())

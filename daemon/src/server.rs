@@ -29,7 +29,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
-use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
@@ -41,7 +40,7 @@ use rustix::process::getuid;
 
 pub(crate) use self::doors::Entrance;
 pub(crate) use self::gate::AUTHENTICATE;
-use self::strangers::Stage;
+use self::strangers::{Backlog, Stage};
 pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
 use crate::audit::Audit;
 use crate::daemon::StartError;
@@ -214,15 +213,6 @@ struct Peer {
     backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
     place: ready::Work,
-}
-
-/// What a peer has still to take, as far as the loop has to do with it.
-enum Backlog {
-    /// What is said to it before the engine has a say.
-    Greeting(Outbox),
-    /// The engine was told that it does not take what it is sent, when it had taken this many
-    /// bytes in all.
-    Blocked(u64),
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.

@@ -278,8 +278,8 @@ impl Driver {
         self.said()
     }
 
-    /// Another connects, is answered what it asks, with a call among it or without, and says nothing
-    /// from then on.
+    /// Another connects, is answered what it asks, with a call among it or without, and says
+    /// nothing from then on.
     ///
     /// # Panics
     /// When it is not answered.

@@ -13,7 +13,7 @@ use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
-use super::{Backlog, LAST_FLUSH, Peer, Server, Stopping};
+use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::tokens::Token;
 
@@ -25,6 +25,15 @@ pub(super) enum Stage {
     Open(Option<Arc<Token>>),
     /// It was turned away and is given a moment to hear why.
     Dismissed,
+}
+
+/// What a peer has still to take, as far as the loop has to do with it.
+pub(super) enum Backlog {
+    /// What is said to it before the engine has a say.
+    Greeting(Outbox),
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    Blocked(u64),
 }
 
 /// Who a peer is until it has said so.

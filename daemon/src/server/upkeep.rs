@@ -83,8 +83,8 @@ impl Server {
         self.upkeep.watchdog = watchdog;
     }
 
-    /// Has this called when everything that the start takes is done, and again when a crowd of peers
-    /// has gone: whenever there is nothing else to do then.
+    /// Has this called when everything that the start takes is done, and again when a crowd of
+    /// peers has gone, as soon as there is nothing else to do.
     pub(crate) const fn give_back_by(&mut self, act: fn()) {
         self.upkeep.give_back = Some(act);
     }
