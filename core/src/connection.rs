@@ -12,6 +12,7 @@ use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::message::WireId;
+use crate::rare::{Nothing, Rare};
 use crate::remote_task::RemoteTask;
 use crate::role::{Side, TaskCapabilities};
 use crate::table::{Seed, Table};
@@ -38,7 +39,8 @@ pub(crate) enum Ending {
     Closing(Closing),
 }
 
-/// One peer.
+/// One peer. There may be very many that say nothing, so what only those have that do is in boxes
+/// of its own, which [`Connection::trim`] gives back.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
@@ -54,33 +56,72 @@ pub(crate) struct Connection {
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: Rare<Outbox>,
     /// Requests that wait for an answer, by the peer's id.
     pub(crate) requests: Table<RequestId, Pending>,
-    /// Batches whose answers are being collected.
-    pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
-    pub(crate) next_batch: u64,
-    /// Bytes of answers in `batches`.
-    pub(crate) collected: usize,
     /// Jobs whose latest progress is held back because the peer does not read.
-    pub(crate) held_progress: BTreeSet<JobId>,
-    /// What subscriptions do not know the latest of, because the peer does not read.
-    pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
-    pub(crate) catch_up_timer: Option<Armed>,
-    pub(crate) stall_timer: Option<Armed>,
-    /// When too much began to wait for the peer, and what it had taken then.
-    pub(crate) over_mark: (Instant, u64),
-    pub(crate) linger_timer: Option<Armed>,
+    pub(crate) held_progress: Rare<BTreeSet<JobId>>,
     /// What the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
     /// What we and the peer are to each other, on a connection that speaks ACP.
     pub(crate) acp: Option<Party>,
+    /// What hardly any connection has.
+    pub(crate) aside: Rare<Aside>,
+}
+
+/// What hardly any connection has: batches, requests of ours, a peer that does not read, an end
+/// that is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// Batches whose answers are being collected.
+    pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
+    /// Bytes of answers in `batches`.
+    pub(crate) collected: usize,
+    /// What subscriptions do not know the latest of, because the peer does not read.
+    pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
+    pub(crate) catch_up_timer: Option<Armed>,
+    pub(crate) stall_timer: Option<Armed>,
+    pub(crate) linger_timer: Option<Armed>,
     /// Requests of ours that wait for an answer.
     pub(crate) calls: BTreeMap<CallId, Call>,
     /// Tasks at the peer that are followed, by the call that created them.
     pub(crate) remote_tasks: BTreeMap<CallId, RemoteTask>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
+}
+
+impl Nothing for Aside {
+    const NOTHING: &'static Self = &Self {
+        batches: BTreeMap::new(),
+        collected: 0,
+        behind: BTreeMap::new(),
+        catch_up_timer: None,
+        stall_timer: None,
+        linger_timer: None,
+        calls: BTreeMap::new(),
+        remote_tasks: BTreeMap::new(),
+        probes: 0,
+    };
+
+    fn is_nothing(&self) -> bool {
+        let timers = [&self.catch_up_timer, &self.stall_timer, &self.linger_timer];
+        self.batches.is_empty()
+            && self.behind.is_empty()
+            && timers.iter().all(|timer| timer.is_none())
+            && self.calls.is_empty()
+            && self.remote_tasks.is_empty()
+            && self.probes == 0
+    }
+}
+
+impl Aside {
+    /// Starts collecting the answers of a batch of `open` messages.
+    pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
+        let last = self.batches.last_key_value();
+        let batch = BatchId(last.map_or(0, |(BatchId(last), _)| last + 1));
+        self.batches.insert(batch, BatchAnswer { open, bytes: Vec::new() });
+        batch
+    }
 }
 
 impl Connection {
@@ -95,17 +136,9 @@ impl Connection {
             phase: Phase::Fresh,
             ending: Ending::Open,
             log_level: LogLevel::Info,
-            outbox: Outbox::new(),
+            outbox: Rare::default(),
             requests: Table::new(seed),
-            batches: BTreeMap::new(),
-            next_batch: 0,
-            collected: 0,
-            held_progress: BTreeSet::new(),
-            behind: BTreeMap::new(),
-            catch_up_timer: None,
-            stall_timer: None,
-            over_mark: (Instant::ZERO, 0),
-            linger_timer: None,
+            held_progress: Rare::default(),
             peer: PeerCapabilities {
                 elicitation: false,
                 sampling: false,
@@ -113,9 +146,7 @@ impl Connection {
                 tasks: TaskCapabilities::NONE,
             },
             acp: None,
-            calls: BTreeMap::new(),
-            remote_tasks: BTreeMap::new(),
-            probes: 0,
+            aside: Rare::default(),
         }
     }
 
@@ -127,12 +158,27 @@ impl Connection {
         })
     }
 
-    /// Starts collecting the answers of a batch of `open` messages.
-    pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
-        let batch = BatchId(self.next_batch);
-        self.next_batch += 1;
-        self.batches.insert(batch, BatchAnswer { open, bytes: Vec::new() });
-        batch
+    /// A request of ours that waits for an answer.
+    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.aside.some()?.calls.get_mut(&id)
+    }
+
+    /// Takes out a request of ours that waits for an answer.
+    pub(crate) fn take_call(&mut self, id: CallId) -> Option<Call> {
+        self.aside.some()?.calls.remove(&id)
+    }
+
+    /// A task at the peer that is followed.
+    pub(crate) fn remote_mut(&mut self, id: CallId) -> Option<&mut RemoteTask> {
+        self.aside.some()?.remote_tasks.get_mut(&id)
+    }
+
+    /// Gives back the room it has for what may come next, as far as there is nothing in it.
+    pub(crate) fn trim(&mut self) {
+        self.outbox.tidy();
+        self.requests.tidy();
+        self.held_progress.tidy();
+        self.aside.tidy();
     }
 }
 

@@ -52,6 +52,7 @@ use crate::job::{Job, JobState};
 use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Message, code};
 use crate::queue::Queue;
+use crate::rare::Rare;
 use crate::rate::Rates;
 use crate::records::Records;
 use crate::settings::Settings;
@@ -231,7 +232,15 @@ impl Engine {
 
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
-        self.connections.get_mut(&conn).map(|connection| &mut connection.outbox)
+        self.connections.get_mut(&conn).map(|connection| &mut *connection.outbox)
+    }
+
+    /// Gives back the room that a connection keeps for its next messages, as far as it is empty:
+    /// for one that has been quiet for a while. What is under way is not touched.
+    pub fn trim(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.trim();
+        }
     }
 
     /// Who asked for a job that is not gone yet.
@@ -312,7 +321,7 @@ impl Engine {
             let error = ErrorObject::new(code::INVALID_REQUEST, refusal);
             return self.refuse_unreadable(conn, &error, None);
         }
-        let batch = connection.open_batch(messages.len());
+        let batch = connection.aside.open_batch(messages.len());
         for message in messages {
             // Its own answers may have been too much for the peer.
             let Some(dialect) = self.dialect_read(conn) else { return };
@@ -370,7 +379,7 @@ impl Engine {
         }
         connection.ending = Ending::Closing(why);
         if !why.flushes() {
-            connection.outbox.clear();
+            connection.outbox = Rare::default();
         }
         self.out.push(Action::Close { conn, why });
     }

@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 
 use crate::id::RequestId;
 use crate::limits::FrameLimits;
+use crate::rare::Nothing;
 use crate::recall::Marks;
+use crate::time::Instant;
 
 /// What the bytes of a peer amount to.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,9 +145,9 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is given
-/// back when everything was sent, a small one when the host [releases](Outbox::release) it, so that
-/// an idle connection costs nothing.
+/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is
+/// given back when everything was sent, a small one when the host
+/// [trims](crate::engine::Engine::trim) the connection, so that an idle one costs nothing.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
@@ -154,13 +156,21 @@ pub struct Outbox {
     taken: u64,
     /// Frames that are taken back when their request is cancelled before they are sent (MOD-04).
     marks: Marks,
+    /// Since when too much has waited for the peer, and what it had taken then.
+    over_mark: (Instant, u64),
 }
 
 impl Outbox {
     /// An empty outbox.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), sent: 0, taken: 0, marks: Marks::new() }
+        Self {
+            bytes: Vec::new(),
+            sent: 0,
+            taken: 0,
+            marks: Marks::new(),
+            over_mark: (Instant::ZERO, 0),
+        }
     }
 
     /// What is to be sent next.
@@ -175,9 +185,16 @@ impl Outbox {
         self.bytes.len() - self.sent
     }
 
-    /// Bytes sent so far, in all.
-    pub(crate) const fn taken(&self) -> u64 {
-        self.taken
+    /// Not too much waits for the peer so far.
+    pub(crate) const fn note_under_mark(&mut self, now: Instant) {
+        self.over_mark = (now, self.taken);
+    }
+
+    /// Since when too much has waited for the peer, and whether it has taken some of it since.
+    /// Where nothing waits it has taken all.
+    pub(crate) fn over_mark(&self) -> (Instant, bool) {
+        let (since, taken) = self.over_mark;
+        (since, self.taken != taken || self.is_empty())
     }
 
     /// True when everything was sent.
@@ -212,13 +229,6 @@ impl Outbox {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();
-        }
-    }
-
-    /// Gives back the room that an empty one keeps for its next frame.
-    pub fn release(&mut self) {
-        if self.bytes.is_empty() {
-            self.bytes = Vec::new();
         }
     }
 
@@ -270,6 +280,14 @@ impl Outbox {
         if self.is_empty() {
             self.clear();
         }
+    }
+}
+
+impl Nothing for Outbox {
+    const NOTHING: &'static Self = &Self::new();
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
     }
 }
 

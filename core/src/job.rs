@@ -155,14 +155,6 @@ pub(crate) enum JobState {
     },
 }
 
-impl Nothing for BTreeMap<AskId, Asked> {
-    const NOTHING: &'static Self = &Self::new();
-
-    fn is_nothing(&self) -> bool {
-        self.is_empty()
-    }
-}
-
 /// How far a job is, where the end is, what it is doing.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 

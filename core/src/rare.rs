@@ -1,6 +1,7 @@
 //! Values that hardly ever say anything.
 
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, btree_set};
 use core::ops::{Deref, DerefMut};
 
 /// A value that has nothing to say most of the time, as which it takes eight bytes.
@@ -53,5 +54,39 @@ impl<T: Nothing> DerefMut for Rare<T> {
     /// Makes room for a value that says something.
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
+    }
+}
+
+impl<K: 'static, V: 'static> Nothing for BTreeMap<K, V> {
+    const NOTHING: &'static Self = &Self::new();
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<T: 'static> Nothing for BTreeSet<T> {
+    const NOTHING: &'static Self = &Self::new();
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<T: Ord + 'static> Rare<BTreeSet<T>> {
+    /// Takes an entry out; makes no room for there being none.
+    pub(crate) fn remove(&mut self, entry: &T) {
+        if let Some(entries) = self.some() {
+            entries.remove(entry);
+        }
+    }
+}
+
+impl<T: 'static> IntoIterator for Rare<BTreeSet<T>> {
+    type Item = T;
+    type IntoIter = btree_set::IntoIter<T>;
+
+    fn into_iter(mut self) -> Self::IntoIter {
+        self.take().into_iter()
     }
 }

@@ -94,6 +94,15 @@ impl<K: Hash + Ord, V> Table<K, V> {
         Some(value)
     }
 
+    /// Gives back the room if hardly any of it is used. To move what is in it is paid for by what
+    /// was taken out.
+    pub(crate) fn tidy(&mut self) {
+        let seed = self.seed;
+        if self.len() * 16 <= self.entries.capacity() {
+            self.entries.shrink_to(self.len() * 2, |(key, _)| hash(seed, key));
+        }
+    }
+
     /// Everything, sorted by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.into_iter()
@@ -143,6 +152,21 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
 
+    /// What it once held costs nothing when it has gone.
+    #[test]
+    fn room_is_given_back() {
+        let mut table: Table<u64, u64> = Table::new(Seed::default());
+        for key in 0..10_000 {
+            table.insert(key, key);
+        }
+        for key in 10..10_000 {
+            assert_eq!(table.remove(&key), Some(key));
+            table.tidy();
+            assert!(table.entries.capacity() <= 64 + table.len() * 20, "{} left", table.len());
+        }
+        assert!(table.keys().copied().eq(0..10));
+    }
+
     /// DET-01: it does what an ordered map does, and shows the same order whatever the seed.
     #[test]
     fn a_table_is_an_ordered_map() {
@@ -165,12 +189,15 @@ mod tests {
                     *ours += 1;
                     *theirs += 1;
                 }
+                table.tidy();
             }
             assert!(table.iter().eq(map.iter()) && table.keys().eq(map.keys()));
             assert!(table.values().eq(map.values()));
             assert_eq!(table.sum(|value| *value as usize) as u64, map.values().sum::<u64>());
             assert!(table.take().into_iter().eq(map));
             assert!(table.is_empty() && table.iter().next().is_none());
+            table.tidy();
+            assert_eq!(table.entries.capacity(), 0);
         }
     }
 }

@@ -1,9 +1,10 @@
-//! What is asked for most takes nothing from the heap.
+//! What is asked for most takes nothing from the heap, and who asks for nothing next to nothing.
 
 #[path = "../benches/driver/mod.rs"]
 mod driver;
 
 use allocation_counter::measure;
+use ceased_core::id::ConnId;
 use driver::Driver;
 
 /// Allocations of `work` once what is kept for reuse is there: the third time, since who polls a
@@ -47,4 +48,40 @@ fn a_cancel_takes_nothing() {
         assert_eq!(measure(|| driver.cancel_call(id)).count_total, 0);
         driver.stop_last();
     }
+}
+
+/// Heap of an idle connection, in bytes: 152 for what it is, the rest for its share of a table that
+/// may be half empty.
+const IDLE_BYTES_MAX: u64 = 192;
+/// As many as leave that table half empty.
+const IDLERS: u64 = 1000;
+
+/// Heap that may be left of all of them, in bytes: an index that has grown by chance, and less than
+/// any allocation for each would be.
+const LEFT_BYTES_MAX: u64 = 4096;
+
+/// Heap that idle connections take, each, and then what is left when they have gone, all.
+fn idle(calls: bool) -> (u64, u64) {
+    let mut driver = busy();
+    driver.let_idler_in(ConnId::new(99), calls);
+    let idlers = || (100..100 + IDLERS).map(ConnId::new);
+    let taken = measure(|| idlers().for_each(|conn| driver.let_idler_in(conn, calls)));
+    let given_back = measure(|| idlers().for_each(|conn| driver.let_go(conn)));
+    let (taken, given_back) = (taken.bytes_current, given_back.bytes_current);
+    let left = u64::try_from(taken + given_back).expect("no more is given back than was taken");
+    (u64::try_from(taken).expect("they take some") / IDLERS, left)
+}
+
+#[test]
+fn who_has_said_hello_takes_little() {
+    let (each, left) = idle(false);
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
+    assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");
+}
+
+#[test]
+fn who_has_called_takes_no_more() {
+    let (each, left) = idle(true);
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
+    assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");
 }

@@ -143,7 +143,7 @@ fn serve(
     let listens = listens == Listens::AsConfigured;
     let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
     server.watch_signals(reload).map_err(StartError::Io)?;
-    server.at_first_rest(sys::give_back_start_up);
+    server.give_back_by(sys::give_back_memory);
     server.run()?;
     Ok(())
 }

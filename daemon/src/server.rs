@@ -30,7 +30,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
-use ceased_core::frame::Outbox;
 use ceased_core::id::{ConnId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
@@ -42,7 +41,7 @@ use rustix::process::getuid;
 
 pub(crate) use self::doors::Entrance;
 pub(crate) use self::gate::AUTHENTICATE;
-use self::strangers::Stage;
+use self::strangers::{Backlog, Stage};
 pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
 use crate::audit::Audit;
 use crate::daemon::StartError;
@@ -146,7 +145,7 @@ pub struct Server {
     ahead_bytes: usize,
     /// Connections whose outbox has something new.
     unsent: Vec<ConnId>,
-    /// Connections whose outboxes keep their buffers, in the order they came in here.
+    /// Connections that keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
     inline: inline::Inline,
@@ -202,16 +201,13 @@ enum Stopping {
 struct Peer {
     link: Link,
     stage: Stage,
-    /// What is said to it before the engine has a say.
-    greeting: Outbox,
     /// When it closes its input, the server's work is done.
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
     warm: bool,
-    /// The engine was told that it does not take what it is sent, when it had taken this many
-    /// bytes in all.
-    blocked: Option<u64>,
+    /// Hardly any has one.
+    backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
     place: ready::Work,
 }

@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use fault::{Fault, FaultCell, Step};
-pub(crate) use memory::give_back_start_up;
+pub(crate) use memory::give_back_memory;
 pub(crate) use spawn::{Credentials, Exec, Spawned, spawn, spawn_idle};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.

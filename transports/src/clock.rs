@@ -7,6 +7,11 @@ use ceased_core::time::Instant;
 pub(crate) struct Since(Option<(u64, Instant)>);
 
 impl Since {
+    /// Whether nothing is going on.
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Since when `thing` has been going on, as far as it was looked at; `None` when nothing is.
     pub(crate) fn look(&mut self, thing: Option<u64>, now: Instant) -> Option<Instant> {
         let thing = thing.map(|number| match self.0 {

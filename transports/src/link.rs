@@ -49,12 +49,12 @@ pub enum Sent {
 
 /// One connection: a transport, the frame that has begun, and what is known about its readiness.
 ///
-/// An idle link owns no buffer.
+/// An idle link owns no buffer, and what most links never have is in a box of its own.
 pub struct Link {
     transport: Box<dyn Transport>,
     inbox: Inbox,
     /// What was read before its turn.
-    ahead: Vec<u8>,
+    ahead: Box<[u8]>,
     reading: Reading,
     readable: bool,
     writable: bool,
@@ -62,14 +62,38 @@ pub struct Link {
     to_the_end: bool,
     /// We have said that we will write no more; a hang-up is no loss then.
     finished: bool,
-    lost: Option<Lost>,
-    last_words: usize,
+    blocked: bool,
     frames: u64,
     bytes_received: u64,
     bytes_sent: u64,
-    blocked: bool,
+    trouble: Option<Box<Trouble>>,
+}
+
+/// What a link has whose peer is gone or slow.
+#[derive(Debug)]
+struct Trouble {
+    lost: Option<Lost>,
+    /// Bytes that are still taken of a peer that is gone.
+    last_words: usize,
     stall: Since,
     slow_frame: Since,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self {
+            lost: None,
+            last_words: LAST_WORDS_BYTES_MAX,
+            stall: Since::default(),
+            slow_frame: Since::default(),
+        }
+    }
+}
+
+impl Trouble {
+    fn is_over(&self) -> bool {
+        self.lost.is_none() && self.stall.is_nothing() && self.slow_frame.is_nothing()
+    }
 }
 
 /// What became of the peer's half.
@@ -92,20 +116,17 @@ impl Link {
         Self {
             transport,
             inbox: Inbox::new(frames),
-            ahead: Vec::new(),
+            ahead: Box::default(),
             reading: Reading::Open,
             readable: true,
             writable: true,
             to_the_end: false,
             finished: false,
-            lost: None,
-            last_words: LAST_WORDS_BYTES_MAX,
+            blocked: false,
             frames: 0,
             bytes_received: 0,
             bytes_sent: 0,
-            blocked: false,
-            stall: Since::default(),
-            slow_frame: Since::default(),
+            trouble: None,
         }
     }
 
@@ -141,8 +162,8 @@ impl Link {
         self.readable |= news.readable || end_in_sight;
         self.writable |= news.writable;
         self.to_the_end |= end_in_sight;
-        if news.peer_gone && !self.finished && self.lost.is_none() {
-            self.lost = Some(Lost::Vanished(None));
+        if news.peer_gone && !self.finished && !self.is_lost() {
+            self.note_lost(Lost::Vanished(None));
         }
         if self.reading != Reading::Open {
             self.readable = false;
@@ -155,7 +176,7 @@ impl Link {
     pub fn read_ahead(&mut self, scratch: &mut [u8]) -> &[u8] {
         if self.ahead.is_empty() && self.readable && !scratch.is_empty() {
             let count = self.read_once(scratch);
-            self.ahead.extend_from_slice(scratch.get(..count).unwrap_or_default());
+            self.ahead = scratch.get(..count).unwrap_or_default().into();
         }
         &self.ahead
     }
@@ -195,9 +216,8 @@ impl Link {
             self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
             left -= count;
         }
-        if let Some(lost) = self.lost.take() {
-            self.lost = Some(Lost::Vanished(None));
-            return Err(lost);
+        if let Some(lost) = self.trouble.as_mut().and_then(|trouble| trouble.lost.as_mut()) {
+            return Err(std::mem::replace(lost, Lost::Vanished(None)));
         }
         if self.reading == Reading::Ended {
             self.reading = Reading::Told;
@@ -218,17 +238,14 @@ impl Link {
             Ok(count) => {
                 assert!(count <= buf.len(), "a read fits its buffer");
                 self.bytes_received += count as u64;
-                if self.lost.is_some() {
-                    self.last_words = self.last_words.saturating_sub(count);
-                }
                 let short = count < buf.len() && self.transport.short_read_drains();
-                self.readable = (!short || self.to_the_end) && self.last_words > 0;
+                self.readable = (!short || self.to_the_end) && self.may_say(count);
                 count
             }
             Err(error) => {
                 self.readable = error.kind() == ErrorKind::Interrupted;
-                if !is_passing(&error) && matches!(self.lost, None | Some(Lost::Vanished(None))) {
-                    self.lost = Some(Lost::from_io("read from", error));
+                if !is_passing(&error) && matches!(self.lost(), None | Some(Lost::Vanished(None))) {
+                    self.note_lost(Lost::from_io("read from", error));
                 }
                 0
             }
@@ -237,7 +254,7 @@ impl Link {
 
     /// Writes what is in `outbox` until it is empty or the system takes no more.
     pub fn send(&mut self, outbox: &mut Outbox) -> Sent {
-        while self.lost.is_none() && self.writable && !outbox.is_empty() {
+        while !self.is_lost() && self.writable && !outbox.is_empty() {
             match self.transport.write(outbox.pending()) {
                 Ok(0) => self.lose(ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -251,7 +268,7 @@ impl Link {
             }
         }
         self.blocked = false;
-        if self.lost.is_some() {
+        if self.is_lost() {
             outbox.clear();
             return Sent::Lost;
         }
@@ -294,13 +311,15 @@ impl Link {
     /// Knows only the moments at which it was asked: ask after a send that blocked, and when the
     /// time is up.
     pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
-        self.stall.look(self.blocked.then_some(self.bytes_sent), now)
+        let waits = self.blocked.then_some(self.bytes_sent);
+        self.look(|trouble| &mut trouble.stall, waits, now)
     }
 
     /// Since when the peer has been busy with one and the same frame; `None` between frames. Ask
     /// after a receive, and when the time is up.
     pub fn mid_frame_since(&mut self, now: Instant) -> Option<Instant> {
-        self.slow_frame.look(self.inbox.is_partial().then_some(self.frames), now)
+        let begun = self.inbox.is_partial().then_some(self.frames);
+        self.look(|trouble| &mut trouble.slow_frame, begun, now)
     }
 
     /// Bytes held of a frame that has begun and not ended.
@@ -330,7 +349,46 @@ impl Link {
     /// Writing failed: what the peer said before can still be read, if it can.
     fn lose(&mut self, error: io::Error) {
         self.note(Readiness { read_closed: true, ..Readiness::default() });
-        self.lost = Some(Lost::from_io("write to", error));
+        self.note_lost(Lost::from_io("write to", error));
+    }
+
+    fn note_lost(&mut self, lost: Lost) {
+        self.trouble.get_or_insert_default().lost = Some(lost);
+    }
+
+    fn lost(&self) -> Option<&Lost> {
+        self.trouble.as_ref()?.lost.as_ref()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost().is_some()
+    }
+
+    /// Notes so many bytes of a peer; whether it may say more, should it be gone.
+    fn may_say(&mut self, count: usize) -> bool {
+        let Some(trouble) = &mut self.trouble else { return true };
+        if trouble.lost.is_some() {
+            trouble.last_words = trouble.last_words.saturating_sub(count);
+        }
+        trouble.last_words > 0
+    }
+
+    /// Since when that has been going on; see [`Since::look`].
+    fn look(
+        &mut self,
+        of: impl FnOnce(&mut Trouble) -> &mut Since,
+        thing: Option<u64>,
+        now: Instant,
+    ) -> Option<Instant> {
+        if thing.is_none() && self.trouble.is_none() {
+            return None;
+        }
+        let trouble = self.trouble.get_or_insert_default();
+        let since = of(trouble).look(thing, now);
+        if trouble.is_over() {
+            self.trouble = None;
+        }
+        since
     }
 }
 
@@ -355,7 +413,7 @@ impl fmt::Debug for Link {
             .field("reading", &self.reading)
             .field("readable", &self.readable)
             .field("writable", &self.writable)
-            .field("lost", &self.lost)
+            .field("lost", &self.lost())
             .field("bytes_received", &self.bytes_received)
             .field("bytes_sent", &self.bytes_sent)
             .finish_non_exhaustive()

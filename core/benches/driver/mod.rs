@@ -279,6 +279,38 @@ impl Driver {
         self.said()
     }
 
+    /// Another connects, is answered what it asks, with a call among it or without, and says
+    /// nothing from then on.
+    ///
+    /// # Panics
+    /// When it is not answered.
+    pub(crate) fn let_idler_in(&mut self, conn: ConnId, calls: bool) {
+        self.handle(Event::Opened { conn, identity: Identity::User(1000), role: Role::Server });
+        let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
+        let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"#;
+        let hello = format!("{hello}\"{NEWEST}\",{client}}}}}");
+        self.handle(Event::Frame { conn, frame: hello.as_bytes() });
+        let ready = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        self.handle(Event::Frame { conn, frame: ready });
+        if calls {
+            let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":"#;
+            let call = format!("{call}{CALL}}}");
+            self.handle(Event::Frame { conn, frame: call.as_bytes() });
+            self.handle(Event::Turn);
+            let job = self.running.pop_back().expect("its job runs");
+            self.handle(Event::Done { job, outcome: Outcome::Result(self.result.clone()) });
+        }
+        let outbox = self.engine.outbox(conn).expect("it is still there");
+        assert!(!outbox.is_empty(), "it is not answered");
+        outbox.advance(outbox.len());
+        self.engine.trim(conn);
+    }
+
+    /// Who has connected goes.
+    pub(crate) fn let_go(&mut self, conn: ConnId) {
+        self.handle(Event::Closed { conn });
+    }
+
     /// Somebody else connects.
     pub(crate) fn let_stranger_in(&mut self) {
         let (identity, role) = (Identity::User(1001), Role::Server);

@@ -137,7 +137,7 @@ impl Engine {
 
     /// A peer has answered; capabilities are exchanged if that was to `initialize` (ACP-02).
     pub(super) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
-        let call = self.connections.get(&conn).and_then(|c| c.calls.get(&call));
+        let call = self.connections.get(&conn).and_then(|c| c.aside.calls.get(&call));
         if call.is_some_and(|call| &*call.method == INITIALIZE)
             && let Some(party) = self.party_as(conn, Side::Client)
         {

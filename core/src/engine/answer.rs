@@ -6,9 +6,10 @@ use core::time::Duration;
 
 use super::{Engine, typed};
 use crate::action::{Action, Closing};
-use crate::connection::{BatchId, Connection, Ending, Reply};
+use crate::connection::{BatchId, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
 use crate::durable::TaskOutcome;
+use crate::frame::Outbox;
 use crate::id::{ConnId, RequestId};
 use crate::json::Json;
 use crate::message::ErrorObject;
@@ -163,22 +164,23 @@ impl Engine {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(answers) = connection.batches.get_mut(&batch) else { return };
+        let Some(aside) = connection.aside.some() else { return };
+        let Some(answers) = aside.batches.get_mut(&batch) else { return };
         let before = answers.bytes.len();
         write(&mut answers.bytes);
         answers.open -= 1;
-        connection.collected += answers.bytes.len() - before;
+        aside.collected += answers.bytes.len() - before;
         if answers.open > 0 {
             // Answers that wait for their batch wait for the peer as much as those in the outbox.
-            let max =
-                most_waiting(connection, self.settings.limits.write_buffer_bytes, self.now.at);
-            if connection.collected + connection.outbox.len() > max {
+            let mark = self.settings.limits.write_buffer_bytes;
+            let max = most_waiting(&connection.outbox, mark, self.now.at);
+            if connection.aside.collected + connection.outbox.len() > max {
                 self.close(conn, Closing::Flooded);
             }
             return;
         }
-        let answers = connection.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
-        connection.collected -= answers.len();
+        let answers = aside.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
+        aside.collected -= answers.len();
         if let Some(list) = answers.strip_suffix(b",") {
             self.send_bytes(conn, None, |bytes| {
                 bytes.push(b'[');
@@ -212,16 +214,17 @@ impl Engine {
         if matches!(connection.ending, Ending::Closing(_)) {
             return;
         }
-        let waiting = connection.outbox.len();
+        let outbox = &mut *connection.outbox;
+        let waiting = outbox.len();
         let mark = self.settings.limits.write_buffer_bytes;
         if waiting < mark {
-            connection.over_mark = (self.now.at, connection.outbox.taken());
-        } else if waiting >= most_waiting(connection, mark, self.now.at) {
+            outbox.note_under_mark(self.now.at);
+        } else if waiting >= most_waiting(outbox, mark, self.now.at) {
             return self.close(conn, Closing::Flooded);
         }
         match request {
-            None => connection.outbox.frame(write),
-            Some(request) => connection.outbox.frame_for(request, write),
+            None => outbox.frame(write),
+            Some(request) => outbox.frame_for(request, write),
         }
         if waiting == 0 {
             self.out.push(Action::Flush { conn });
@@ -237,8 +240,8 @@ const HESITATION: Duration = Duration::from_secs(1);
 /// A peer that does not read gets as much again. One that reads may just have been answered more
 /// than it can take at once, since what it had asked for ends when it ends: it gets four times
 /// that, and the time limit for a peer that stops.
-fn most_waiting(connection: &Connection, mark: usize, now: Instant) -> usize {
-    let (since, taken) = connection.over_mark;
-    let reads = connection.outbox.taken() != taken || now - since < HESITATION;
+fn most_waiting(outbox: &Outbox, mark: usize, now: Instant) -> usize {
+    let (since, takes) = outbox.over_mark();
+    let reads = takes || now - since < HESITATION;
     mark.saturating_mul(if reads { 8 } else { 2 })
 }

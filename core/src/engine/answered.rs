@@ -157,12 +157,11 @@ impl Engine {
         let Some(connection) = self.connections.get(&conn) else {
             return CancelWay::Refuse(Refusal::NoConnection);
         };
-        if connection.remote_tasks.contains_key(&id) {
+        if connection.aside.remote_tasks.contains_key(&id) {
             return CancelWay::Forget;
         }
-        let Some(call) = connection.calls.get(&id).filter(|call| call.wanted == Wanted::Yes) else {
-            return CancelWay::Refuse(Refusal::NotInProgress);
-        };
+        let call = connection.aside.calls.get(&id).filter(|call| call.wanted == Wanted::Yes);
+        let Some(call) = call else { return CancelWay::Refuse(Refusal::NotInProgress) };
         let dialect = connection.dialect;
         if dialect.protected.contains(&&*call.method) {
             return CancelWay::Refuse(Refusal::Protected);
@@ -187,7 +186,7 @@ impl Engine {
         reason: Option<&str>,
     ) {
         let at = self.now.at + self.settings.limits.cancelled_wait;
-        let call = self.connections.get_mut(&conn).and_then(|c| c.calls.get_mut(&id));
+        let call = self.connections.get_mut(&conn).and_then(|c| c.call_mut(id));
         let Some(call) = call else { return };
         call.wanted = wanted;
         self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);

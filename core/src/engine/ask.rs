@@ -106,9 +106,9 @@ impl Engine {
             Methods::Services if ask.task.is_some() => return Err(Refusal::NoTasks),
             Methods::Services => {}
         }
-        let full = connection.calls.len() >= max
+        let full = connection.aside.calls.len() >= max
             || (ask.task.is_some()
-                && connection.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
+                && connection.aside.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
         if full {
             return Err(Refusal::TooMany);
         }
@@ -140,7 +140,7 @@ impl Engine {
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.calls.insert(id, call);
+            connection.aside.calls.insert(id, call);
         }
         self.note_asking(conn, &ask.method, ask.params.as_deref());
         self.write_call(conn, id, ask, task);
@@ -192,7 +192,7 @@ impl Engine {
         if let Ok(result) = outcome {
             self.note_answered(conn, call, result);
         }
-        let taken = self.connections.get_mut(&conn).and_then(|c| c.calls.remove(&call));
+        let taken = self.connections.get_mut(&conn).and_then(|c| c.take_call(call));
         let Some(mut taken) = taken else {
             self.counters.late_responses += 1;
             return;
@@ -235,9 +235,10 @@ impl Engine {
         let now = self.now.at;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // The token of a call that became a task stays good until that has ended.
-        let call = match connection.calls.get_mut(&id) {
+        let Some(aside) = connection.aside.some() else { return };
+        let call = match aside.calls.get_mut(&id) {
             Some(call) => Some(call),
-            None => connection.remote_tasks.get_mut(&id).map(|remote| &mut remote.call),
+            None => aside.remote_tasks.get_mut(&id).map(|remote| &mut remote.call),
         };
         let Some(call) = call else { return };
         let CallFor::Caller(caller) = call.whom else { return };
@@ -258,11 +259,11 @@ impl Engine {
     pub(super) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let mut wanted = Wanted::Yes;
-        if let Some(call) = connection.calls.get_mut(&id) {
+        if let Some(call) = connection.call_mut(id) {
             call.timer = None;
             wanted = call.wanted;
         }
-        if let Some(remote) = connection.remote_tasks.get_mut(&id) {
+        if let Some(remote) = connection.remote_mut(id) {
             remote.call.timer = None;
         }
         let session = connection.dialect.methods == Methods::Tools;
@@ -325,8 +326,8 @@ impl Engine {
     /// Whether a call is about a task that its peer does not let be cancelled.
     fn is_deaf(&self, conn: ConnId, id: CallId) -> bool {
         let Some(connection) = self.connections.get(&conn) else { return false };
-        let with_task = connection.remote_tasks.contains_key(&id)
-            || connection.calls.get(&id).is_some_and(|call| call.with_task);
+        let with_task = connection.aside.remote_tasks.contains_key(&id)
+            || connection.aside.calls.get(&id).is_some_and(|call| call.with_task);
         with_task && !connection.peer.tasks.cancel
     }
 
@@ -340,10 +341,10 @@ impl Engine {
     ) -> Option<Caller> {
         let way = self.cancel_way(conn, id);
         let connection = self.connections.get_mut(&conn)?;
-        if connection.remote_tasks.contains_key(&id) {
+        if connection.aside.remote_tasks.contains_key(&id) {
             return self.give_up_remote(conn, id);
         }
-        let call = connection.calls.get_mut(&id)?;
+        let call = connection.call_mut(id)?;
         if let (true, CallFor::Caller(caller)) = (call.with_task, call.whom) {
             // CAN-05: there may be a task already, whose id is on its way.
             call.whom = CallFor::Nobody;
@@ -374,7 +375,7 @@ impl Engine {
 
     /// Takes a call out of its connection's table.
     fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
-        let mut call = self.connections.get_mut(&conn)?.calls.remove(&id)?;
+        let mut call = self.connections.get_mut(&conn)?.take_call(id)?;
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.whom {
             CallFor::Caller(caller) => Some(caller),
@@ -457,7 +458,7 @@ impl Engine {
     }
 
     fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
-        self.connections.get(&conn)?.calls.get(&id)
+        self.connections.get(&conn)?.aside.calls.get(&id)
     }
 
     /// A connection is gone, and with it the answers that were to come on it. What tasks asked is

@@ -83,10 +83,13 @@ impl Engine {
     /// session there is nothing to take back.
     fn recall(&mut self, conn: ConnId, request: &RequestId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.outbox.recall(request);
-        if connection.outbox.is_empty() {
+        let Some(outbox) = connection.outbox.some() else { return };
+        outbox.recall(request);
+        if outbox.is_empty()
+            && let Some(aside) = connection.aside.some()
+        {
             // Nothing is left that the peer could fail to take.
-            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+            self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         }
     }
 

@@ -88,19 +88,20 @@ fn requests(engine: &Engine) {
                 }
             }
         }
-        for (id, topics) in &connection.behind {
+        for (id, topics) in &connection.aside.behind {
             let pending = connection.requests.get(id);
             let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
                 panic!("{id} is behind and no subscription (MOD-08)");
             };
             assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
         }
-        let collected: usize = connection.batches.values().map(|batch| batch.bytes.len()).sum();
-        assert_eq!(collected, connection.collected, "collected answers are counted");
-        for answers in connection.batches.values() {
+        let collected: usize =
+            connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
+        assert_eq!(collected, connection.aside.collected, "collected answers are counted");
+        for answers in connection.aside.batches.values() {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");
         }
-        for job in &connection.held_progress {
+        for job in connection.held_progress.iter() {
             assert!(engine.jobs.contains_key(job), "progress is held for a job that is gone");
         }
         assert!(
@@ -166,7 +167,7 @@ fn calls(engine: &Engine) {
                 Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
                     let caller = Caller::Job { job: *id, ask: *ask };
                     assert_eq!(caller_of(engine, *conn, *call), Some(caller));
-                    let entry = engine.connections.get(conn).and_then(|c| c.calls.get(call));
+                    let entry = engine.connections.get(conn).and_then(|c| c.aside.calls.get(call));
                     let wanted = entry.is_none_or(|entry| entry.wanted == Wanted::Yes);
                     assert!(!stopping || !wanted, "{id} is told to stop and still asks");
                     sent += 1;
@@ -186,7 +187,7 @@ fn calls(engine: &Engine) {
         assert_eq!(caller_of(engine, *conn, *call), Some(Caller::Host(*ask)));
         sent += 1;
     }
-    for call in engine.connections.values().flat_map(|c| c.calls.values()) {
+    for call in engine.connections.values().flat_map(|c| c.aside.calls.values()) {
         let bounded = call.wanted == Wanted::Yes || call.timer.is_some();
         assert!(bounded, "the answer to a cancelled call is waited for without end (ACP-03)");
     }
@@ -197,7 +198,7 @@ fn calls(engine: &Engine) {
 /// Who waits for a call, or for the task that came of it.
 fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     let connection = engine.connections.get(&conn)?;
-    match (connection.calls.get(&id), connection.remote_tasks.get(&id)) {
+    match (connection.aside.calls.get(&id), connection.aside.remote_tasks.get(&id)) {
         (Some(Call { whom: CallFor::Caller(caller), .. }), None) => Some(*caller),
         (None, Some(remote)) => Some(remote.caller),
         (Some(_), _) | (None, None) => None,
@@ -206,9 +207,9 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
 
 /// How many callers wait on one connection; what the engine asks for itself has its remote task.
 fn open_calls(connection: &Connection) -> usize {
-    let mut open = connection.remote_tasks.len();
-    for (id, call) in &connection.calls {
-        let about = |created: &CallId| connection.remote_tasks.get(created);
+    let mut open = connection.aside.remote_tasks.len();
+    for (id, call) in &connection.aside.calls {
+        let about = |created: &CallId| connection.aside.remote_tasks.get(created);
         match &call.whom {
             CallFor::Caller(_) => open += 1,
             CallFor::Nobody => {
@@ -220,10 +221,10 @@ fn open_calls(connection: &Connection) -> usize {
             CallFor::Cancel => {}
         }
     }
-    for (id, remote) in &connection.remote_tasks {
+    for (id, remote) in &connection.aside.remote_tasks {
         assert_eq!(remote.call.whom, CallFor::Caller(remote.caller));
         for asked in [remote.poll, remote.fetch].into_iter().flatten() {
-            assert!(connection.calls.contains_key(&asked), "{id:?} waits for nothing");
+            assert!(connection.aside.calls.contains_key(&asked), "{id:?} waits for nothing");
         }
         let followed = remote.poll_timer.is_some() || remote.poll.is_some();
         let once = !(remote.poll_timer.is_some() && remote.poll.is_some());
@@ -239,13 +240,13 @@ fn open_calls(connection: &Connection) -> usize {
 fn timers(engine: &Engine) {
     let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.catch_up_timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.stall_timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.linger_timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.aside.catch_up_timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.aside.stall_timer.is_some()).count()
+        + engine.connections.values().filter(|c| c.aside.linger_timer.is_some()).count()
         + engine
             .connections
             .values()
-            .flat_map(|c| c.calls.values())
+            .flat_map(|c| c.aside.calls.values())
             .filter(|call| call.timer.is_some())
             .count()
         + park::armed(engine)
@@ -254,7 +255,7 @@ fn timers(engine: &Engine) {
         + engine
             .connections
             .values()
-            .flat_map(|c| c.remote_tasks.values())
+            .flat_map(|c| c.aside.remote_tasks.values())
             .map(|r| usize::from(r.call.timer.is_some()) + usize::from(r.poll_timer.is_some()))
             .sum::<usize>()
         + engine.drain.as_ref().map_or(0, |drain| {

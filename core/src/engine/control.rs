@@ -61,11 +61,13 @@ impl Engine {
             AfterInput::AnswerUntil(at) => Some(at),
         };
         if let Some(at) = at {
-            self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
+            self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
-        let calls = core::mem::take(&mut connection.calls);
-        let remote_tasks = core::mem::take(&mut connection.remote_tasks);
-        self.lose_all_calls(conn, calls, remote_tasks);
+        if let Some(aside) = connection.aside.some() {
+            let calls = core::mem::take(&mut aside.calls);
+            let remote_tasks = core::mem::take(&mut aside.remote_tasks);
+            self.lose_all_calls(conn, calls, remote_tasks);
+        }
         // Who cannot cancel any more would listen for ever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
@@ -83,11 +85,13 @@ impl Engine {
     pub(super) fn on_closed(&mut self, conn: ConnId) {
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
-        self.timers.disarm(&mut connection.catch_up_timer, Timer::CatchUp(conn));
-        self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
-        self.timers.disarm(&mut connection.linger_timer, Timer::Linger(conn));
+        self.connections.tidy();
+        let mut aside = connection.aside.take();
+        self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
+        self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
+        self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests.take());
-        self.lose_all_calls(conn, connection.calls, connection.remote_tasks);
+        self.lose_all_calls(conn, aside.calls, aside.remote_tasks);
     }
 
     /// A peer has said its last word: what we asked it will not be answered.
@@ -134,13 +138,15 @@ impl Engine {
     pub(super) fn on_blocked(&mut self, conn: ConnId) {
         let at = self.now.at + self.settings.limits.write_stall;
         if let Some(connection) = self.connections.get_mut(&conn) {
-            self.timers.arm(&mut connection.stall_timer, Timer::Stall(conn), at);
+            self.timers.arm(&mut connection.aside.stall_timer, Timer::Stall(conn), at);
         }
     }
 
     pub(super) fn on_drained(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            self.timers.disarm(&mut connection.stall_timer, Timer::Stall(conn));
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Some(aside) = connection.aside.some()
+        {
+            self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         }
         self.show_all_held_progress(conn);
         self.catch_up(conn);
@@ -258,7 +264,7 @@ impl Engine {
                 Timer::Task(id) => self.on_task_timer(id),
                 Timer::Stall(conn) => {
                     if let Some(connection) = self.connections.get_mut(&conn) {
-                        connection.stall_timer = None;
+                        connection.aside.stall_timer = None;
                     }
                     self.close(conn, Closing::Stalled);
                 }
@@ -283,7 +289,7 @@ impl Engine {
 
     fn on_linger_timer(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.linger_timer = None;
+        connection.aside.linger_timer = None;
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
             Ending::Finished(AfterInput::AnswerUntil(_)) => {
@@ -296,10 +302,10 @@ impl Engine {
             }
             Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
                 let at = self.now.at + every;
-                self.timers.arm(&mut connection.linger_timer, Timer::Linger(conn), at);
+                self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
                 // It cannot answer any more; if it is gone, the transport will say so.
-                connection.probes += 1;
-                let probe = connection.probes;
+                connection.aside.probes += 1;
+                let probe = connection.aside.probes;
                 if connection.dialect.methods == Methods::Services {
                     // There is no such request in ACP, and what is unknown there is ignored.
                     return self.send(conn, |json| {

@@ -23,7 +23,7 @@ impl Engine {
     /// Every task at a peer that is being followed, with the call it came of (TSK-42).
     pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
         self.connections.iter().flat_map(|(conn, connection)| {
-            connection.remote_tasks.values().map(|remote| RemoteTaskView {
+            connection.aside.remote_tasks.values().map(|remote| RemoteTaskView {
                 conn: *conn,
                 task: &remote.id,
                 caller: remote.caller,
@@ -76,7 +76,7 @@ impl Engine {
             poll: None,
             fetch: None,
         };
-        connection.remote_tasks.insert(id, remote);
+        connection.aside.remote_tasks.insert(id, remote);
         self.proceed(conn, id, self.now.at + report.interval);
     }
 
@@ -84,7 +84,7 @@ impl Engine {
     /// of us, which it can only ask while it is waited for (TSK-30); else a question in a while.
     fn proceed(&mut self, conn: ConnId, id: CallId, next: Instant) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_tasks.get_mut(&id) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
         if remote.fetch.is_some() {
             return;
         }
@@ -99,7 +99,7 @@ impl Engine {
     fn fetch(&mut self, conn: ConnId, id: CallId) {
         let fetch = self.ask_about(conn, id, CallFor::Fetch(id), "tasks/result");
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_tasks.get_mut(&id) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
         remote.fetch = fetch;
         self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
     }
@@ -107,11 +107,11 @@ impl Engine {
     /// The next question is due (TSK-13).
     pub(super) fn on_poll_timer(&mut self, conn: ConnId, id: CallId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_tasks.get_mut(&id) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
         remote.poll_timer = None;
         let poll = self.ask_about(conn, id, CallFor::Poll(id), "tasks/get");
         if let Some(connection) = self.connections.get_mut(&conn)
-            && let Some(remote) = connection.remote_tasks.get_mut(&id)
+            && let Some(remote) = connection.remote_mut(id)
         {
             remote.poll = poll;
         }
@@ -126,7 +126,7 @@ impl Engine {
         method: &str,
     ) -> Option<CallId> {
         let connection = self.connections.get(&conn)?;
-        let remote = connection.remote_tasks.get(&id)?;
+        let remote = connection.aside.remote_tasks.get(&id)?;
         if connection.ending != Ending::Open {
             return None;
         }
@@ -142,7 +142,7 @@ impl Engine {
         outcome: Result<&RawValue, &RawValue>,
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_tasks.get_mut(&id) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
         remote.poll = None;
         // What `tasks/result` says is the answer; it is on its way.
         let fetching = remote.fetch.is_some();
@@ -163,7 +163,7 @@ impl Engine {
     /// Notes a change of state.
     fn heed(&mut self, conn: ConnId, id: CallId, status: Status) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_tasks.get_mut(&id) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
         if remote.status != status {
             remote.status = status;
             self.note_followed(conn, id, RemoteState::Is(status));
@@ -182,7 +182,7 @@ impl Engine {
             Err(error) => Answer::Error(error.to_owned()),
         };
         if let Some(connection) = self.connections.get_mut(&conn)
-            && let Some(remote) = connection.remote_tasks.get_mut(&id)
+            && let Some(remote) = connection.remote_mut(id)
         {
             remote.fetch = None;
         }
@@ -197,7 +197,8 @@ impl Engine {
             return;
         }
         let Some(connection) = self.connections.get(&conn) else { return };
-        let hinted = connection.remote_tasks.iter().find(|(_, remote)| remote.id == report.id);
+        let mut followed = connection.aside.remote_tasks.iter();
+        let hinted = followed.find(|(_, remote)| remote.id == report.id);
         if let Some((id, RemoteTask { fetch: None, .. })) = hinted {
             self.fetch(conn, *id);
         }
@@ -227,10 +228,10 @@ impl Engine {
 
     /// Forgets a remote task with its timers and with what was asked about it.
     fn take_remote(&mut self, conn: ConnId, id: CallId) -> Option<RemoteTask> {
-        let connection = self.connections.get_mut(&conn)?;
-        let mut remote = connection.remote_tasks.remove(&id)?;
+        let aside = self.connections.get_mut(&conn)?.aside.some()?;
+        let mut remote = aside.remote_tasks.remove(&id)?;
         for open in [remote.poll, remote.fetch].into_iter().flatten() {
-            connection.calls.remove(&open);
+            aside.calls.remove(&open);
         }
         self.disarm_remote(conn, id, &mut remote);
         Some(remote)
@@ -255,7 +256,7 @@ impl Engine {
     }
 
     fn note_followed(&mut self, conn: ConnId, id: CallId, state: RemoteState) {
-        let remote = self.connections.get(&conn).and_then(|c| c.remote_tasks.get(&id));
+        let remote = self.connections.get(&conn).and_then(|c| c.aside.remote_tasks.get(&id));
         if let Some(remote) = remote {
             let note = self.remote_note(conn, &remote.id, &remote.call, state);
             self.note(note);

@@ -136,7 +136,7 @@ impl Engine {
         // Noted for all before one is told, or what is told might be given up in between.
         for (conn, request) in listeners {
             if let Some(connection) = self.connections.get_mut(&conn) {
-                connection.behind.entry(request).or_default().insert(topic);
+                connection.aside.behind.entry(request).or_default().insert(topic);
             }
         }
         for conn in conns {
@@ -148,15 +148,17 @@ impl Engine {
     /// of it, else when there is room again, and then of each thing only how it is by then.
     pub(super) fn catch_up(&mut self, conn: ConnId) {
         while let Some(connection) = self.connections.get_mut(&conn) {
-            let Some(mut entry) = connection.behind.first_entry() else { return };
+            let waiting = connection.outbox.len();
+            let Some(aside) = connection.aside.some() else { return };
+            let Some(mut entry) = aside.behind.first_entry() else { return };
             let Some(topic) = entry.get().first().copied() else { return };
             let room = self.settings.limits.write_buffer_bytes;
-            let (waiting, blocked) = (connection.outbox.len(), connection.stall_timer.is_some());
+            let blocked = aside.stall_timer.is_some();
             if waiting >= room.saturating_mul(2) || blocked && waiting >= room {
-                if !blocked && connection.catch_up_timer.is_none() {
+                if !blocked && aside.catch_up_timer.is_none() {
                     // All of this may go at once, and then nobody says that there is room.
                     let at = self.now.at + SOON;
-                    self.timers.arm(&mut connection.catch_up_timer, Timer::CatchUp(conn), at);
+                    self.timers.arm(&mut aside.catch_up_timer, Timer::CatchUp(conn), at);
                 }
                 return;
             }
@@ -175,14 +177,14 @@ impl Engine {
     /// Whether a subscription does not know the latest of a task yet.
     pub(super) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
         task.aside.listeners.iter().any(|(conn, request)| {
-            let behind = self.connections.get(conn).and_then(|c| c.behind.get(request));
+            let behind = self.connections.get(conn).and_then(|c| c.aside.behind.get(request));
             behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
         })
     }
 
     pub(super) fn on_catch_up_timer(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.catch_up_timer = None;
+            connection.aside.catch_up_timer = None;
         }
         self.catch_up(conn);
     }
@@ -220,8 +222,10 @@ impl Engine {
                 task.aside.forget_listener(&(conn, request.clone()));
             }
         }
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.behind.remove(request);
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Some(aside) = connection.aside.some()
+        {
+            aside.behind.remove(request);
         }
         for task in &listening.tasks {
             self.drop_copy(*task);
@@ -232,10 +236,12 @@ impl Engine {
     pub(super) fn forget_topic(&mut self, task: TaskId, listeners: BTreeSet<(ConnId, RequestId)>) {
         for (conn, request) in listeners {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            if let Some(topics) = connection.behind.get_mut(&request) {
+            if let Some(aside) = connection.aside.some()
+                && let Some(topics) = aside.behind.get_mut(&request)
+            {
                 topics.remove(&Topic::Task(task));
                 if topics.is_empty() {
-                    connection.behind.remove(&request);
+                    aside.behind.remove(&request);
                 }
             }
             if let Some(pending) = connection.requests.get_mut(&request)

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use ceased_core::event::{AfterInput, Event, Identity};
-use ceased_core::frame::{Frame, Outbox};
+use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
@@ -13,7 +13,7 @@ use memchr::memmem;
 use mio::{Events, Token};
 
 use super::ready::{self, Work};
-use super::{ACCEPT_REST, ACCEPTS_MAX, PROBE, Peer, Server, Stage};
+use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 
 /// Bytes read from one peer at once: what is written together is read together, so that a cancel
 /// that follows its call at once beats its start (CAN-08).
@@ -24,7 +24,7 @@ const SENDS: usize = 8;
 const AHEAD_BYTES: usize = 4 * 1024;
 /// Bytes read ahead from all of them, about.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
-/// Connections whose outboxes keep their buffers for the next word; the others are taken for idle.
+/// Connections that keep their buffers for the next word; the others are taken for idle.
 const WARM_MAX: usize = 256;
 
 impl Server {
@@ -87,10 +87,9 @@ impl Server {
         )?;
         self.next_conn += 1;
         self.record_connect(now, conn, identity, link.peer());
-        let greeting = Outbox::new();
-        let (closing, warm, blocked) = (false, false, None);
+        let (closing, warm, backlog) = (false, false, None);
         let place = self.ready.front();
-        let peer = Peer { link, stage, greeting, sole, closing, warm, blocked, place };
+        let peer = Peer { link, stage, sole, closing, warm, backlog, place };
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.note_ready(conn);
@@ -117,7 +116,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
             self.ready.insert(conn, &mut peer.place);
-            if peer.blocked.is_some() || !peer.greeting.is_empty() {
+            if peer.backlog.is_some() {
                 self.unsent.push(conn);
             }
         }
@@ -253,7 +252,7 @@ impl Server {
                     if !std::mem::replace(&mut peer.warm, true) {
                         self.warm.push_back(conn);
                     }
-                    if peer.blocked.take().is_some() {
+                    if let Some(Backlog::Blocked(_)) = peer.backlog.take().as_deref() {
                         self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
                     }
                     self.drop_if_closing(now, conn);
@@ -261,7 +260,10 @@ impl Server {
                 Sent::Blocked => {
                     // What it says meanwhile wakes us, too, but only what it takes counts.
                     let sent = peer.link.bytes_sent();
-                    if peer.blocked.replace(sent) != Some(sent) {
+                    let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
+                    let told =
+                        |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
+                    if !before.as_deref().is_some_and(told) {
                         self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
                     }
                 }
@@ -279,9 +281,7 @@ impl Server {
             if let Some(peer) = self.links.get_mut(&conn) {
                 peer.warm = false;
             }
-            if let Some(outbox) = self.engine.outbox(conn) {
-                outbox.release();
-            }
+            self.engine.trim(conn);
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use ceased_core::event::{Event, Identity};
-use ceased_core::frame::Frame;
+use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
 use ceased_core::limits::FrameLimits;
 use ceased_core::message::{ErrorObject, code};
@@ -13,18 +13,27 @@ use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
-use super::{LAST_FLUSH, Server, Stopping};
+use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::tokens::Token;
 
 /// How far a connection is.
 pub(super) enum Stage {
     /// It has to say who it is.
-    Gated(Gate),
+    Gated(Box<Gate>),
     /// The engine knows it; by which token, if by one.
     Open(Option<Arc<Token>>),
     /// It was turned away and is given a moment to hear why.
     Dismissed,
+}
+
+/// What a peer has still to take, as far as the loop has to do with it.
+pub(super) enum Backlog {
+    /// What is said to it before the engine has a say.
+    Greeting(Outbox),
+    /// The engine was told that it does not take what it is sent, when it had taken this many
+    /// bytes in all.
+    Blocked(u64),
 }
 
 /// Who a peer is until it has said so.
@@ -71,7 +80,8 @@ impl Server {
         };
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
-        let conn = self.watch(now, link, false, Stage::Gated(Gate { access, until }), NOBODY)?;
+        let conn =
+            self.watch(now, link, false, Stage::Gated(Box::new(Gate { access, until })), NOBODY)?;
         self.strangers.insert((until, conn));
         Ok(())
     }
@@ -101,7 +111,7 @@ impl Server {
     fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
         peer.stage = Stage::Dismissed;
-        peer.greeting.line(answer);
+        peer.greet(answer);
         self.unsent.push(conn);
         self.strangers.insert((now.at + LAST_FLUSH, conn));
     }
@@ -153,7 +163,7 @@ impl Server {
         let Some(peer) = self.links.get_mut(&conn) else { return };
         match (verdict, identity) {
             (Verdict::Known { token, answer }, Some(identity)) => {
-                peer.greeting.line(&answer);
+                peer.greet(&answer);
                 peer.stage = Stage::Open(Some(token));
                 let origin = peer.link.peer().clone();
                 self.record_identity(now, conn, &identity, &origin);
@@ -202,8 +212,9 @@ impl Server {
     /// Sends what is said before the engine has a say; true once all of it has gone.
     pub(super) fn send_greeting(&mut self, conn: ConnId) -> bool {
         let Some(peer) = self.links.get_mut(&conn) else { return false };
-        match peer.link.send(&mut peer.greeting) {
-            Sent::Everything => {}
+        let Some(Backlog::Greeting(greeting)) = peer.backlog.as_deref_mut() else { return true };
+        match peer.link.send(greeting) {
+            Sent::Everything => peer.backlog = None,
             Sent::Blocked => return false,
             Sent::Lost => {
                 self.note_ready(conn);
@@ -236,6 +247,15 @@ impl Server {
             tracing::warn!(%conn, "closed: its token was taken back");
             self.drop_peer(now, conn);
         }
+    }
+}
+
+impl Peer {
+    /// Has something said to it before the engine has a say.
+    fn greet(&mut self, answer: &[u8]) {
+        let mut greeting = Outbox::new();
+        greeting.line(answer);
+        self.backlog = Some(Box::new(Backlog::Greeting(greeting)));
     }
 }
 

@@ -58,9 +58,14 @@ pub(super) struct Upkeep {
     pub(super) idle_exit: Option<Duration>,
     /// Since when nobody has needed it.
     idle_since: Option<Instant>,
-    /// Called when there is nothing to do for the first time.
-    at_first_rest: Option<fn()>,
+    /// Gives memory back that is not needed at rest.
+    give_back: Option<fn()>,
+    /// The most connections there were since that was called; `None`: it never was.
+    crowd: Option<usize>,
 }
+
+/// So many connections must have gone, and half of all, before it is looked for what they left.
+const CROWD: usize = 1024;
 
 impl Upkeep {
     /// When to call [`Server::keep_up`].
@@ -78,9 +83,10 @@ impl Server {
         self.upkeep.watchdog = watchdog;
     }
 
-    /// Has this called once, when everything that the start takes is done.
-    pub(crate) const fn at_first_rest(&mut self, act: fn()) {
-        self.upkeep.at_first_rest = Some(act);
+    /// Has this called when everything that the start takes is done, and again when a crowd of
+    /// peers has gone, as soon as there is nothing else to do.
+    pub(crate) const fn give_back_by(&mut self, act: fn()) {
+        self.upkeep.give_back = Some(act);
     }
 
     /// Ends by itself once nobody has been connected and nothing has been kept for this long.
@@ -106,11 +112,22 @@ impl Server {
     pub(super) fn keep_up(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.mind_idleness(now);
-        if self.upkeep.at_first_rest.is_some()
-            && self.timeout() != Some(Duration::ZERO)
-            && let Some(act) = self.upkeep.at_first_rest.take()
-        {
+        self.give_back();
+    }
+
+    /// Gives memory back, if there is any to be given back and nothing to do.
+    fn give_back(&mut self) {
+        let Some(act) = self.upkeep.give_back else { return };
+        let here = self.links.len();
+        if let Some(most) = &mut self.upkeep.crowd {
+            *most = here.max(*most);
+            if here + CROWD > *most || here * 2 > *most {
+                return;
+            }
+        }
+        if self.timeout() != Some(Duration::ZERO) {
             act();
+            self.upkeep.crowd = Some(here);
         }
     }
 

@@ -1,16 +1,17 @@
-//! Memory that only the start of the program needed.
+//! Memory that is not needed at rest.
 
 use std::io;
 
 use libc::{c_int, c_void};
 
-/// Takes what only the start needed out of this process's memory: what was freed goes back to the
-/// system, and the pages of the program's and the libraries' files are let go. Those that are used
-/// again come back from the page cache when they are.
+/// Takes what is not used out of this process's memory: what was freed goes back to the system, and
+/// the pages of the program's and the libraries' files are let go. Those that are used again come
+/// back from the page cache when they are.
 ///
 /// Reading the configuration runs through most of the program, once; without this, a daemon at rest
-/// holds three times the memory it lives on.
-pub(crate) fn give_back_start_up() {
+/// holds three times the memory it lives on. And what very many peers have left behind is given
+/// back by the allocator only where nothing is in use above it.
+pub(crate) fn give_back_memory() {
     // SAFETY: the callback is called while this call lasts, and uses no data.
     unsafe {
         libc::dl_iterate_phdr(Some(let_go_of_file), std::ptr::null_mut());

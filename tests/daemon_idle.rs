@@ -1,0 +1,105 @@
+//! What a connection costs that says nothing, and what is left of many.
+
+use std::path::Path;
+use std::{fs, thread};
+
+use allocation_counter::measure;
+use ceased::config;
+use ceased_tests::daemon::{Config, Daemon, Peer, wait_until};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Heap of an idle connection, in bytes: 152 for what the engine knows of it, 152 for what the loop
+/// does, 36 for its socket, and its share of their two tables.
+const IDLE_BYTES_MAX: u64 = 400;
+/// More than keep their buffers for the next word.
+const FEW: usize = 300;
+/// Another number that fills the tables as well.
+const MANY: usize = 1700;
+
+const CONFIG: &str = r#"
+[daemon]
+store = "memory"
+[limits]
+connections = 2000
+[[tool]]
+name = "echo"
+builtin = "echo"
+inline = true
+"#;
+
+/// The most heap that the thread of the loop holds at once when so many have connected.
+fn most_held(connections: usize, calls: bool) -> u64 {
+    let config =
+        config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a good configuration");
+    let daemon = ceased::Daemon::from_config(&config).listen_nowhere();
+    let held = measure(|| {
+        let server = daemon.build().expect("it starts");
+        let remote = server.remote();
+        let peers = thread::spawn(move || {
+            let connect = |_| {
+                let mut peer = Peer::of_socket(remote.connect().expect("it takes peers").into());
+                peer.initialize();
+                if calls {
+                    let id = peer.call("echo", r#"{"text":"once"}"#);
+                    assert_eq!(peer.text(id), "once");
+                }
+                peer
+            };
+            let mut peers: Vec<Peer> = (0..connections).map(connect).collect();
+            // All that was said before is read by the time that this is answered.
+            peers.iter_mut().for_each(|peer| drop(peer.result("ping", "{}")));
+            remote.shut_down();
+            peers
+        });
+        server.run().expect("it runs to its end");
+        peers.join().expect("everybody was answered");
+    });
+    held.bytes_max
+}
+
+fn allow_many_files() {
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = files.maximum;
+    setrlimit(Resource::Nofile, files).expect("up to the maximum is allowed");
+}
+
+fn assert_idle_is_cheap(calls: bool) {
+    allow_many_files();
+    let (few, many) = (most_held(FEW, calls), most_held(MANY, calls));
+    let each = (many - few) / (MANY - FEW) as u64;
+    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
+}
+
+#[test]
+fn who_has_said_hello_takes_little() {
+    assert_idle_is_cheap(false);
+}
+
+#[test]
+fn who_has_called_takes_no_more() {
+    assert_idle_is_cheap(true);
+}
+
+/// Memory of a process that is no file's, in KiB.
+fn anonymous_kib(pid: i32) -> usize {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = kib.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse().ok()).expect("the system counts it")
+}
+
+/// The daemon does not keep what it took for many who have gone.
+#[test]
+fn a_crowd_leaves_little() {
+    allow_many_files();
+    let daemon = Daemon::start(&Config { limits: "connections = 4000", ..Config::default() });
+    daemon.wait_idle();
+    let before = anonymous_kib(daemon.pid());
+    let crowd: Vec<Peer> = (0..3000).map(|_| daemon.peer()).collect();
+    let taken = anonymous_kib(daemon.pid()).saturating_sub(before);
+    assert!(taken > 1000, "{taken} KiB for all of them");
+    drop(crowd);
+    wait_until("most of it is given back", || {
+        anonymous_kib(daemon.pid()).saturating_sub(before) * 2 < taken
+    });
+}
