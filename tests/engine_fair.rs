@@ -145,7 +145,9 @@ fn inline_world(running_max: usize) -> World {
 
 fn line(id: usize, tool: &str, more: &Value) -> String {
     let mut params = json!({"name": tool, "arguments": {}});
-    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
+        params.extend(more.clone());
+    }
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }
 
