@@ -24,6 +24,7 @@ use super::{LAST_KILL, LAST_WRITES, RunError, Server};
 use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
+use crate::store::thread::{StoreThread, Turn};
 
 /// How often the follower looks: a call that is not quick after all holds up the loop for less
 /// than twice this.
@@ -183,10 +184,21 @@ impl Lead {
                     Leader::Caller => self.leave(server)?,
                     Leader::Own => self.run_calls(server)?,
                 };
+            } else if let Some(turn) = server.store.as_mut().and_then(StoreThread::turn) {
+                server = match leader {
+                    Leader::Caller => {
+                        drop(turn);
+                        self.leave(server)?
+                    }
+                    Leader::Own => self.carry_out(server, turn)?,
+                };
             }
             // What they came to is told first, but not for ever without looking who is there.
             polls = !(has_quick && polls);
             if leader == Leader::Own && self.retires.swap(false, Ordering::Relaxed) {
+                if let Some(store) = &server.store {
+                    store.distrust();
+                }
                 self.state().given_back = Some(server);
                 self.waited.notify_all();
                 return None;
@@ -264,6 +276,21 @@ impl Lead {
             Err((error, mut server)) => {
                 Self::complain(&error);
                 server.hand_out_quick_calls();
+                Some(server)
+            }
+        }
+    }
+
+    /// Carries out what the store was ordered; `None` when the server was taken meanwhile.
+    fn carry_out(self: &Arc<Self>, server: Box<Server>, mut turn: Turn) -> Option<Box<Server>> {
+        match self.lay_down(server) {
+            Ok(epoch) => {
+                turn.carry_out();
+                drop(turn);
+                self.take_up(epoch)
+            }
+            Err((error, server)) => {
+                Self::complain(&error);
                 Some(server)
             }
         }

@@ -63,8 +63,10 @@ impl Server {
 
     /// Hands the store what the turn brought, as one batch.
     pub(super) fn hand_over_to_store(&mut self) {
-        if let Some(Err(gone)) = self.store.as_mut().map(StoreThread::hand_over) {
-            // Usually its thread has said why.
+        let reads = !self.ready.is_empty() || !self.pool.quick().is_empty();
+        let is_free = !reads && self.actions.is_empty() && !self.engine.wants_turn();
+        if let Some(Err(gone)) = self.store.as_mut().map(|store| store.hand_over(is_free)) {
+            // Usually it has said why.
             self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
         }
     }

@@ -9,7 +9,9 @@ use ceased_core::task::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use super::super::durable::TaskRecord;
+use super::super::Due;
+use super::super::durable::{RecordedOutcome, TaskRecord};
+use super::super::worker::{BATCH_BYTES, BATCH_WRITES};
 use super::*;
 
 /// How long anything may take.
@@ -74,7 +76,7 @@ fn write(number: u64, result_bytes: usize) -> Order {
 fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<(usize, usize)>, Vec<Report>) {
     let (mut thread, batches, reports) = start();
     orders.for_each(|order| thread.order(order));
-    thread.hand_over().expect("it lives");
+    thread.hand_over(false).expect("it lives");
     assert!(thread.finish(PATIENCE), "it does not end");
     (batches.into_iter().collect(), reports.into_iter().collect())
 }
