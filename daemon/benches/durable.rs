@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use self::sqlite::{Bare, Noted, Samples};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 
 fn main() {
     // `cargo test` runs it too; there is nothing to time then.
@@ -101,12 +101,12 @@ impl Store for Noting {
 /// Rounds of lives with so many outstanding, through the daemon and through the least a server can
 /// be, each beside a bare loop with its transactions, in turns; medians.
 fn lives_with(outstanding: usize) {
-    let lives = if outstanding == 1 { 2_000 } else { 8_000 };
+    let lives = if outstanding == 1 { 500 } else { 3_000 };
     let mut rounds: Vec<[f64; 7]> = (0..ROUNDS)
         .map(|_| {
             let (daemon, batches, samples) = daemon(outstanding, lives);
             let (store, bare_beside) = (store(&batches, &samples), bare(&batches, &samples));
-            let (server, its_batches) = bare_server(outstanding, lives, &samples);
+            let (server, committing, its_batches) = bare_server(outstanding, lives, &samples);
             let bare_beside_server = bare(&its_batches, &samples);
             let ratio = bare_beside.as_secs_f64() / daemon.as_secs_f64();
             let server_ratio = bare_beside_server.as_secs_f64() / server.as_secs_f64();
@@ -114,7 +114,7 @@ fn lives_with(outstanding: usize) {
             println!(
                 "{outstanding:>3} outstanding: {lives} tasks in {daemon:.3?}, {per_batch:.1} writes \
                  a batch; the store alone {store:.3?}, bare {bare_beside:.3?}: {ratio:.2}; a bare \
-                 server {server:.3?}, bare {bare_beside_server:.3?}: {server_ratio:.2}"
+                 server {server:.3?} ({committing:.3?} of it commits), bare {bare_beside_server:.3?}: {server_ratio:.2}"
             );
             let speed = |took: Duration| lives as f64 / took.as_secs_f64();
             let [daemon, store, bare, server] = [daemon, store, bare_beside, server].map(speed);
@@ -260,12 +260,17 @@ fn bare(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
 }
 
 /// The same lives through the least a server can be, and what that committed.
-fn bare_server(outstanding: usize, lives: usize, samples: &Samples) -> (Duration, Vec<Vec<Noted>>) {
+fn bare_server(
+    outstanding: usize,
+    lives: usize,
+    samples: &Samples,
+) -> (Duration, Duration, Vec<Vec<Noted>>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| sqlite::serve(theirs, samples));
         let took = Client::greet(ours).live(outstanding, lives);
-        (took, server.join().unwrap())
+        let (batches, at_it) = server.join().unwrap();
+        (took, at_it, batches)
     })
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use ceased::store::Sqlite;
 use ceased::store::durable::{RecordedOutcome, TaskRecord};
@@ -89,17 +90,23 @@ impl Bare {
 }
 
 /// Serves one peer until it hangs up: a task is answered when it is on disk, ends at once, and has
-/// a result when that is on disk, too. What it committed.
-pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> Vec<Vec<Noted>> {
+/// a result when that is on disk, too. What it committed, and how long it was at that.
+pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>, Duration) {
     let bare = Bare::open();
-    let mut commit = bare.committing(samples);
+    let mut carry_out = bare.committing(samples);
+    let mut at_it = Duration::ZERO;
+    let mut commit = |batch: &[Noted]| {
+        let since = Instant::now();
+        carry_out(batch);
+        at_it += since.elapsed();
+    };
     let mut batches = Vec::new();
     let (mut room, mut unread, mut out) = (vec![0; 1 << 18], Vec::new(), Vec::new());
     let mut ended = BTreeSet::new();
     loop {
         let read = peer.read(&mut room).unwrap();
         if read == 0 {
-            return batches;
+            return (batches, at_it);
         }
         unread.extend_from_slice(&room[..read]);
         let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
