@@ -34,9 +34,9 @@ use super::{Store, StoreError};
 /// How long a write may take before that is worth saying.
 const SLOW: Duration = Duration::from_secs(5);
 /// Batches that take less than this are quick.
-const QUICK: Duration = Duration::from_micros(500);
+const QUICK: Duration = Duration::from_millis(1);
 /// So many in a row have to be quick before another thread carries one out.
-const TRUSTED: u32 = 16;
+const TRUSTED: u32 = 8;
 /// Writes that another thread may carry out at once. More of them are better carried out while the
 /// loop does what comes next.
 const FEW: usize = 32;
