@@ -7,8 +7,11 @@
 //! after all. Then the follower takes the server up and is the leader from there on, the calls that
 //! have not begun go to the worker threads, and the old leader ends with the call that it runs.
 //!
+//! A small batch of the store is carried out in the same way while the disk is quick and nobody
+//! waits for anything else: a disk that stalls is left alone with the thread that met with it.
+//!
 //! The thread that called [`Server::run`] has to return at the end, whatever a handler does, so it
-//! leads only while there are no such calls.
+//! leads only while there is nothing of the kind.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,7 +29,7 @@ use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
 use crate::store::thread::{StoreThread, Turn};
 
-/// How often the follower looks: a call that is not quick after all holds up the loop for less
+/// How often the follower looks: what is not quick after all holds up the loop for less
 /// than twice this.
 const LOOK: Duration = Duration::from_micros(500);
 /// Looks without a call in between before the follower sleeps.
@@ -388,7 +391,7 @@ impl Lead {
             } else if let Some(server) = self.take(&mut state) {
                 state.follower = Follower::None;
                 drop(state);
-                tracing::debug!("a quick tool was not: another thread runs the loop on");
+                tracing::debug!("what was quick before is not: another thread runs the loop on");
                 return self.lead_to_the_end(server);
             } else {
                 quiet += 1;

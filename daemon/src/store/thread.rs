@@ -195,11 +195,21 @@ impl StoreThread {
     pub(crate) fn finish(mut self, within: Duration) -> bool {
         // One that failed has said so.
         let _ = self.hand_over(false);
+        self.close();
+        self.ended.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
+    }
+
+    fn close(&mut self) {
         drop(self.turn.take());
         let mut state = self.shared.state();
         state.is_closed = true;
         self.shared.call_own(state);
-        self.ended.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
+    }
+}
+
+impl Drop for StoreThread {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -337,12 +347,15 @@ impl Turn {
     pub(crate) fn carry_out(&mut self) {
         let began = Instant::now();
         let Some(writes) = self.step(Worker::carry_out) else { return };
+        let is_quick = began.elapsed() < QUICK;
         let mut state = self.shared.state();
-        if began.elapsed() < QUICK {
-            state.quick = state.quick.saturating_add(1);
-        } else if writes <= FEW {
-            state.quick = 0;
-        }
+        state.quick = match writes {
+            0 => state.quick,
+            _ if is_quick => state.quick.saturating_add(1),
+            1..=FEW => 0,
+            // So many say nothing about a few.
+            _ => state.quick,
+        };
     }
 
     fn tidy_when_due(&mut self) {

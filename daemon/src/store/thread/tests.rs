@@ -330,3 +330,27 @@ fn an_overdue_store_is_tidied() {
     rig.hear_all();
     drop(rig.earn_turn());
 }
+
+/// Nobody has to say that it is over.
+#[test]
+fn the_thread_ends_with_whoever_has_it() {
+    let mut rig = Rig::start();
+    let turn = rig.earn_turn();
+    drop(rig.thread);
+    drop(turn);
+    let told: Vec<Report> = rig.reports.into_iter().collect();
+    assert_eq!(durable(&told).last(), Some(&rig.written), "and leaves nothing undone");
+}
+
+/// What was not written says nothing about the disk.
+#[test]
+fn loads_earn_no_trust() {
+    let mut rig = Rig::start();
+    for number in 1..=u64::from(TRUSTED) {
+        rig.thread.order(Order::Load { load: LoadId::new(number), task: TaskId::new(Uuid::nil()) });
+        assert!(rig.hand_over(0).is_none());
+        let told = rig.reports.recv_timeout(PATIENCE);
+        assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
+    }
+    assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
+}
