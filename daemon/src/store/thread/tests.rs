@@ -224,8 +224,6 @@ fn a_turn_that_is_dropped_is_the_threads() {
     let mut rig = Rig::start();
     drop(rig.earn_turn());
     rig.hear_all();
-    assert!(rig.hand_over(1).is_some_and(|turn| turn.worker.is_some()));
-    rig.hear_all();
     // Neither is one that was not taken before the end left undone.
     rig.order(1);
     rig.thread.hand_over(true).expect("it lives");
@@ -322,6 +320,7 @@ fn the_end_waits_for_a_turn() {
 fn an_overdue_store_is_tidied() {
     let mut rig = Rig::start();
     let mut turn = rig.earn_turn();
+    rig.tidied.try_iter().for_each(drop);
     rig.is_overdue.store(true, Ordering::SeqCst);
     turn.carry_out();
     assert!(rig.tidied.try_recv().is_err(), "not in the turn");
