@@ -266,9 +266,9 @@ fn trust_is_lost() {
             turn.carry_out();
             rig.misbehave(None);
         } else {
-            drop(turn);
             rig.thread.distrust();
         }
+        drop(turn);
         rig.hear_all();
         for _ in 1..TRUSTED {
             assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
