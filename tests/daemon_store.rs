@@ -2,10 +2,16 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ceased::store::{Fault, Faults, Faulty, Memory, StoreError};
-use ceased::{Daemon, HandlerTool, Job, RunError, Running, TaskPolicy, TaskSupport, ToolResult};
+use ceased::store::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use ceased::store::{Due, Fault, Faults, Faulty, Memory, Store, StoreError};
+use ceased::{
+    Daemon, HandlerTool, Job, RunError, Running, TaskId, TaskPolicy, TaskSupport, ToolResult,
+};
+use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
 
@@ -13,14 +19,14 @@ use serde_json::Value;
 struct Rig {
     daemon: Running,
     faults: Faults,
-    gate: std::sync::mpsc::Sender<()>,
+    gate: Sender<()>,
 }
 
 impl Rig {
     fn start() -> Self {
         let faults = Faults::default();
-        let (gate, wait) = std::sync::mpsc::channel::<()>();
-        let wait = std::sync::Mutex::new(wait);
+        let (gate, wait) = channel::<()>();
+        let wait = Mutex::new(wait);
         let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")))
             .task_support(TaskSupport::Optional);
         let gated = HandlerTool::new("gated", move |_: &Job| {
@@ -144,6 +150,186 @@ fn a_store_that_is_lost_ends_the_daemon() {
         match rig.daemon.shut_down() {
             Err(RunError::Store(StoreError::Lost(_))) => {}
             other => panic!("{fault:?}: {other:?}"),
+        }
+    }
+}
+
+/// The params of a call as a task.
+const TASK: &str = r#"{"name":"quick","arguments":{},"task":{}}"#;
+
+/// What goes wrong with the next batch that the loop's leader carries out.
+#[derive(Debug, Clone)]
+enum Misfortune {
+    /// The disk says nothing until it is let.
+    Stall,
+    Fail(StoreError),
+    Panic,
+}
+
+/// A store that knows who carries out a batch.
+struct Watched {
+    inner: Memory,
+    next: Arc<Mutex<Option<Misfortune>>>,
+    met: Sender<()>,
+    release: Receiver<()>,
+}
+
+impl Store for Watched {
+    fn restore(&mut self, at: usize, each: &mut dyn FnMut(TaskRecord)) -> Result<(), StoreError> {
+        self.inner.restore(at, each)
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
+        let leads = std::thread::current().name() != Some("ceased-store");
+        let next = if leads { self.next.lock().unwrap().take() } else { None };
+        if next.is_some() {
+            self.met.send(()).unwrap();
+        }
+        match next {
+            None => {}
+            Some(Misfortune::Stall) => self.release.recv().unwrap(),
+            Some(Misfortune::Fail(error)) => return Err(error),
+            Some(Misfortune::Panic) => panic!("the store panics on purpose"),
+        }
+        self.inner.commit(writes, due)
+    }
+
+    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+        self.inner.load(task)
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        self.inner.tidy()
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.inner.reopen()
+    }
+}
+
+/// A daemon whose disk is quick, until its leader meets with a misfortune.
+struct Quick {
+    daemon: Running,
+    next: Arc<Mutex<Option<Misfortune>>>,
+    met: Receiver<()>,
+    release: Sender<()>,
+}
+
+impl Quick {
+    fn start() -> Self {
+        let next = Arc::<Mutex<Option<Misfortune>>>::default();
+        let (meet, met) = channel();
+        let (release, released) = channel();
+        let store =
+            Watched { inner: Memory::new(), next: Arc::clone(&next), met: meet, release: released };
+        let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")))
+            .task_support(TaskSupport::Optional);
+        let policy =
+            TaskPolicy { store_retry: Duration::from_millis(100), ..TaskPolicy::default() };
+        let limits = ceased::Limits { task_ops_per_second: None, ..Default::default() };
+        let daemon = Daemon::new().tool(quick.build().unwrap()).tasks(policy).limits(limits);
+        Self { daemon: daemon.store(store).start().unwrap(), next, met, release }
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::of(&self.daemon)
+    }
+
+    /// Has tasks made until the leader has met with it; the requests that were not answered.
+    fn meet(&self, peer: &mut Peer, misfortune: Misfortune) -> Vec<u64> {
+        *self.next.lock().unwrap() = Some(misfortune);
+        let mut asked = Vec::new();
+        wait_until("the leader carries out a batch", || {
+            asked.retain(|id| !peer.has_answer(*id));
+            asked.push(peer.request("tools/call", TASK));
+            // One after the other: many at once are for the store's thread.
+            let _ = peer.result("ping", "{}");
+            self.met.try_recv().is_ok()
+        });
+        asked
+    }
+}
+
+/// A disk that says nothing for as long as it likes holds up nobody but those who wait for it, and
+/// those in the order in which they came; and again, when it was trusted again (DUR-01).
+#[test]
+fn a_disk_that_stalls_under_the_leader_holds_up_nobody() {
+    let rig = Quick::start();
+    let (mut one, mut other) = (rig.peer(), rig.peer());
+    for _ in 0..3 {
+        let mut asked = rig.meet(&mut one, Misfortune::Stall);
+        for _ in 0..20 {
+            let _ = one.result("ping", "{}");
+            asked.push(one.request("tools/call", TASK));
+            let plain = other.call("quick", "{}");
+            assert_eq!(other.text(plain), "done");
+        }
+        let waiting = asked.split_off(asked.len() - 20);
+        assert!(waiting.iter().all(|id| !one.has_answer(*id)), "nothing of it is on disk");
+        rig.release.send(()).unwrap();
+        for id in asked.into_iter().chain(waiting) {
+            let task = one.answer(id)["result"]["task"]["taskId"].as_str().unwrap().to_owned();
+            assert_eq!(one.result("tasks/result", &of_task(&task))["content"][0]["text"], "done");
+        }
+    }
+    rig.daemon.shut_down().unwrap();
+}
+
+/// The daemon ends although its leader stands in a write; what was told to be kept is.
+#[test]
+fn a_disk_that_stalls_under_the_leader_is_waited_for_at_the_end() {
+    let rig = Quick::start();
+    let mut peer = rig.peer();
+    rig.meet(&mut peer, Misfortune::Stall);
+    let ending = std::thread::spawn(|| rig.daemon.shut_down());
+    wait_until("it takes no more calls", || {
+        let id = peer.next_id();
+        let _ = peer.try_send((call(id, "quick", "{}", "") + "\n").as_bytes());
+        let answer = std::iter::from_fn(|| peer.message()).find(|message| message["id"] == id);
+        answer.is_none_or(|answer| answer["error"].is_object())
+    });
+    rig.release.send(()).unwrap();
+    ending.join().unwrap().unwrap();
+}
+
+/// What fails under the leader fails as it does under the store's thread.
+#[test]
+fn a_store_that_fails_under_the_leader_recovers() {
+    for (error, word) in
+        [(StoreError::Full, "full"), (StoreError::Broken("on purpose".into()), "broken")]
+    {
+        let rig = Quick::start();
+        let mut peer = rig.peer();
+        let asked = rig.meet(&mut peer, Misfortune::Fail(error));
+        let answers: Vec<Value> = asked.into_iter().map(|id| peer.answer(id)).collect();
+        // It may have been what a task came to: then that is written once more.
+        let is_good = |answer: &Value| {
+            answer["error"]["data"]["store"] == word
+                || answer["result"]["task"]["taskId"].is_string()
+        };
+        assert!(answers.iter().all(is_good), "{answers:?}");
+        wait_until("tasks are taken again", || {
+            create(&mut peer, "quick")["result"]["task"]["taskId"].is_string()
+        });
+        rig.daemon.shut_down().unwrap();
+    }
+}
+
+/// When nobody can say what is on disk the daemon ends, whoever found out.
+#[test]
+fn a_store_that_is_lost_under_the_leader_ends_the_daemon() {
+    for misfortune in [Misfortune::Fail(StoreError::Lost("on purpose".into())), Misfortune::Panic] {
+        let rig = Quick::start();
+        let mut peer = rig.peer();
+        *rig.next.lock().unwrap() = Some(misfortune.clone());
+        // It promises nothing and goes.
+        wait_until("the leader carries out a batch", || {
+            let line = request(peer.next_id(), "tools/call", TASK) + "\n";
+            peer.try_send(line.as_bytes()).is_err() || peer.message().is_none()
+        });
+        match rig.daemon.shut_down() {
+            Err(RunError::Store(StoreError::Lost(_))) => {}
+            other => panic!("{misfortune:?}: {other:?}"),
         }
     }
 }

@@ -7,6 +7,8 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
 mod kit;
+#[path = "kit/sqlite.rs"]
+mod sqlite;
 
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::os::unix::net::UnixStream;
@@ -21,11 +23,12 @@ use ceased_core::event::Identity;
 use ceased_core::json::Json;
 use ceased_core::task::Status;
 use ceased_core::time::Wall;
-use rusqlite::{Connection, params};
 use serde_json::json;
 use uuid::Uuid;
 
-const ROUNDS: usize = 5;
+use self::sqlite::{Bare, Noted, Samples};
+
+const ROUNDS: usize = 15;
 
 fn main() {
     // `cargo test` runs it too; there is nothing to time then.
@@ -43,22 +46,12 @@ fn main() {
     }
 }
 
-/// One write as the daemon ordered it: about which task, and whether that has ended.
-type Noted = ([u8; 16], bool);
-
 /// What the daemon's store was handed.
 #[derive(Default)]
 struct Notes {
     batches: Vec<Vec<Noted>>,
     /// A record of a task that has begun, and one of a task that has ended.
     samples: [Option<TaskRecord>; 2],
-}
-
-impl Notes {
-    fn record(&self, (task, ended): Noted) -> TaskRecord {
-        let sample = self.samples[usize::from(ended)].clone().unwrap();
-        TaskRecord { id: TaskId::new(Uuid::from_bytes(task)), ..sample }
-    }
 }
 
 /// A store that notes how much it was handed at once.
@@ -96,45 +89,52 @@ impl Store for Noting {
         self.store.tidy()
     }
 
+    fn needs_tidying(&self) -> bool {
+        self.store.needs_tidying()
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.store.reopen()
     }
 }
 
-/// Rounds of lives with so many outstanding, and of the bare loop, in turns; medians.
+/// Rounds of lives with so many outstanding, through the daemon and through the least a server can
+/// be, each beside a bare loop with its transactions, in turns; medians.
 fn lives_with(outstanding: usize) {
-    let lives = if outstanding == 1 { 2_000 } else { 8_000 };
-    let mut rounds: Vec<[f64; 5]> = (0..ROUNDS)
+    let lives = if outstanding == 1 { 500 } else { 3_000 };
+    let mut rounds: Vec<[f64; 7]> = (0..ROUNDS)
         .map(|_| {
-            let (daemon, notes) = daemon(outstanding, lives);
-            let writes: usize = notes.batches.iter().map(Vec::len).sum();
-            let (store, bare) = (store(&notes), bare(&notes));
-            let ratio = bare.as_secs_f64() / daemon.as_secs_f64();
-            let per_batch = writes as f64 / notes.batches.len() as f64;
+            let (daemon, batches, samples) = daemon(outstanding, lives);
+            let (store, bare_beside) = (store(&batches, &samples), bare(&batches, &samples));
+            let (server, committing, its_batches) = bare_server(outstanding, lives, &samples);
+            let bare_beside_server = bare(&its_batches, &samples);
+            let ratio = bare_beside.as_secs_f64() / daemon.as_secs_f64();
+            let server_ratio = bare_beside_server.as_secs_f64() / server.as_secs_f64();
+            let per_batch = lives as f64 * 2.0 / batches.len() as f64;
             println!(
-                "{outstanding:>3} outstanding: {lives} tasks in {daemon:.3?}, {writes} writes, \
-                 {per_batch:.1} a batch; the store alone {store:.3?}, bare {bare:.3?}: {ratio:.2}"
+                "{outstanding:>3} outstanding: {lives} tasks in {daemon:.3?}, {per_batch:.1} writes \
+                 a batch; the store alone {store:.3?}, bare {bare_beside:.3?}: {ratio:.2}; a bare \
+                 server {server:.3?} ({committing:.3?} of it commits), bare {bare_beside_server:.3?}: {server_ratio:.2}"
             );
             let speed = |took: Duration| lives as f64 / took.as_secs_f64();
-            [ratio, speed(daemon), speed(bare), per_batch, speed(store)]
+            let [daemon, store, bare, server] = [daemon, store, bare_beside, server].map(speed);
+            [daemon, per_batch, store, bare, ratio, server, server_ratio]
         })
         .collect();
     let mut median = |column: usize| {
         rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
         rounds[ROUNDS / 2][column]
     };
+    let [daemon, per_batch, store, bare, ratio, server, server_ratio] =
+        std::array::from_fn(&mut median);
     println!(
-        "{outstanding:>3} outstanding, medians: {:.0} tasks/s, {:.1} writes a batch; the store \
-         alone {:.0}/s; bare {:.0}/s; {:.2} of it",
-        median(1),
-        median(3),
-        median(4),
-        median(2),
-        median(0),
+        "{outstanding:>3} outstanding, medians: {daemon:.0} tasks/s, {per_batch:.1} writes a batch; \
+         the store alone {store:.0}/s; bare {bare:.0}/s; {ratio:.2} of it; a bare server \
+         {server:.0}/s, {server_ratio:.2} of what is bare for it"
     );
 }
 
-fn daemon(outstanding: usize, lives: usize) -> (Duration, Notes) {
+fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Samples) {
     let dir = tempfile::tempdir_in(".").unwrap();
     let notes = Arc::<Mutex<Notes>>::default();
     let store = Sqlite::open(dir.path(), 1 << 20).unwrap();
@@ -149,9 +149,10 @@ fn daemon(outstanding: usize, lives: usize) -> (Duration, Notes) {
         ..Default::default()
     };
     let daemon = Daemon::new().tool(echo).store(store).limits(limits).start().unwrap();
-    let took = Client::connect(&daemon).live(outstanding, lives);
+    let took = Client::greet(daemon.connect().unwrap()).live(outstanding, lives);
     daemon.shut_down().unwrap();
-    (took, std::mem::take(&mut *notes.lock().unwrap()))
+    let Notes { batches, samples } = std::mem::take(&mut *notes.lock().unwrap());
+    (took, batches, samples.map(Option::unwrap))
 }
 
 /// A peer that takes as little time as it can.
@@ -162,8 +163,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(daemon: &ceased::Running) -> Self {
-        let stream = daemon.connect().unwrap();
+    fn greet(stream: UnixStream) -> Self {
         let reader = BufReader::with_capacity(1 << 16, stream.try_clone().unwrap());
         let mut client = Self { reader, writer: BufWriter::new(stream), line: String::new() };
         let info = json!({"name": "bench", "version": "1"});
@@ -231,75 +231,47 @@ impl Client {
 }
 
 /// The same records in the same batches through the daemon's store, without the daemon.
-fn store(notes: &Notes) -> Duration {
+fn store(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
     let dir = tempfile::tempdir_in(".").unwrap();
     let mut store = Sqlite::open(dir.path(), 1 << 20).unwrap();
-    let write = |noted: &Noted| StoreWrite::Put(notes.record(*noted));
+    let write = |(task, has_ended): &Noted| {
+        let sample = samples[usize::from(*has_ended)].clone();
+        StoreWrite::Put(TaskRecord { id: TaskId::new(Uuid::from_bytes(*task)), ..sample })
+    };
     let batches: Vec<Vec<StoreWrite>> =
-        notes.batches.iter().map(|batch| batch.iter().map(write).collect()).collect();
+        batches.iter().map(|batch| batch.iter().map(write).collect()).collect();
     let since = Instant::now();
-    batches.iter().for_each(|batch| store.commit(batch, Due::Owed).unwrap());
+    for batch in &batches {
+        store.commit(batch, Due::Owed).unwrap();
+        if store.needs_tidying() {
+            store.tidy().unwrap();
+        }
+    }
     since.elapsed()
 }
 
-/// The statement with which the daemon's store writes a record.
-const PUT: &str = "
-    INSERT INTO task (id, owner, position, tool, status, status_message, created_ms, updated_ms,
-        expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-    ON CONFLICT (id) DO UPDATE SET owner = ?2, position = ?3, tool = ?4, status = ?5,
-        status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
-        sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
-
-/// The same rows in the same batches by SQLite alone: the daemon's tables and its settings, and
-/// nothing else in the loop.
-fn bare(notes: &Notes) -> Duration {
-    let dir = tempfile::tempdir_in(".").unwrap();
-    drop(Sqlite::open(dir.path(), 0).unwrap());
-    let connection = Connection::open(dir.path().join("tasks.db")).unwrap();
-    for (name, value) in [
-        ("locking_mode", "EXCLUSIVE"),
-        ("journal_mode", "WAL"),
-        ("synchronous", "FULL"),
-        ("temp_store", "MEMORY"),
-        ("cell_size_check", "ON"),
-    ] {
-        connection.pragma_update(None, name, value).unwrap();
-    }
-    let [begun, ended] = notes.samples.each_ref().map(|sample| sample.as_ref().unwrap());
-    let RecordedOutcome::Here(Ok(result)) = &ended.outcome else { panic!("it has a result") };
-    let [mut begin, mut put, mut commit] =
-        ["BEGIN IMMEDIATE", PUT, "COMMIT"].map(|sql| connection.prepare(sql).unwrap());
+/// These batches by SQLite alone, and nothing else in the loop.
+fn bare(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
+    let bare = Bare::open();
+    let mut commit = bare.committing(samples);
     let since = Instant::now();
-    for batch in &notes.batches {
-        begin.execute([]).unwrap();
-        for (task, has_ended) in batch {
-            let record = if *has_ended { ended } else { begun };
-            // Eight bytes, as the store's sums have.
-            let sum = i64::MAX - i64::from(task[0]);
-            let time = record.created.as_millis() as i64;
-            let outcome = has_ended.then_some(result.get());
-            put.execute(params![
-                task,
-                "uid:1000",
-                record.position as i64,
-                &*record.tool,
-                record.status.as_str(),
-                record.status_message.as_deref(),
-                time,
-                time,
-                time,
-                record.ttl.as_nanos() as i64,
-                sum,
-                outcome.map(|_| 0),
-                outcome.map(|_| sum),
-                outcome,
-            ])
-            .unwrap();
-        }
-        commit.execute([]).unwrap();
-    }
+    batches.iter().for_each(|batch| commit(batch));
     since.elapsed()
+}
+
+/// The same lives through the least a server can be, and what that committed.
+fn bare_server(
+    outstanding: usize,
+    lives: usize,
+    samples: &Samples,
+) -> (Duration, Duration, Vec<Vec<Noted>>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| sqlite::serve(theirs, samples));
+        let took = Client::greet(ours).live(outstanding, lives);
+        let (batches, at_it) = server.join().unwrap();
+        (took, at_it, batches)
+    })
 }
 
 /// Starts the built daemon on a store with so many ended tasks.

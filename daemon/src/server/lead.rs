@@ -7,8 +7,11 @@
 //! after all. Then the follower takes the server up and is the leader from there on, the calls that
 //! have not begun go to the worker threads, and the old leader ends with the call that it runs.
 //!
+//! A small batch of the store is carried out in the same way while the disk is quick and nobody
+//! waits for anything else: a disk that stalls is left alone with the thread that met with it.
+//!
 //! The thread that called [`Server::run`] has to return at the end, whatever a handler does, so it
-//! leads only while there are no such calls.
+//! leads only while there is nothing of the kind.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,8 +27,9 @@ use super::{LAST_KILL, LAST_WRITES, RunError, Server};
 use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
+use crate::store::thread::{StoreThread, Turn};
 
-/// How often the follower looks: a call that is not quick after all holds up the loop for less
+/// How often the follower looks: what is not quick after all holds up the loop for less
 /// than twice this.
 const LOOK: Duration = Duration::from_micros(500);
 /// Looks without a call in between before the follower sleeps.
@@ -183,10 +187,21 @@ impl Lead {
                     Leader::Caller => self.leave(server)?,
                     Leader::Own => self.run_calls(server)?,
                 };
+            } else if let Some(turn) = server.store.as_mut().and_then(StoreThread::turn) {
+                server = match leader {
+                    Leader::Caller => {
+                        drop(turn);
+                        self.leave(server)?
+                    }
+                    Leader::Own => self.carry_out(server, turn)?,
+                };
             }
             // What they came to is told first, but not for ever without looking who is there.
             polls = !(has_quick && polls);
             if leader == Leader::Own && self.retires.swap(false, Ordering::Relaxed) {
+                if let Some(store) = &server.store {
+                    store.distrust();
+                }
                 self.state().given_back = Some(server);
                 self.waited.notify_all();
                 return None;
@@ -264,6 +279,21 @@ impl Lead {
             Err((error, mut server)) => {
                 Self::complain(&error);
                 server.hand_out_quick_calls();
+                Some(server)
+            }
+        }
+    }
+
+    /// Carries out what the store was ordered; `None` when the server was taken meanwhile.
+    fn carry_out(self: &Arc<Self>, server: Box<Server>, mut turn: Turn) -> Option<Box<Server>> {
+        match self.lay_down(server) {
+            Ok(epoch) => {
+                turn.carry_out();
+                drop(turn);
+                self.take_up(epoch)
+            }
+            Err((error, server)) => {
+                Self::complain(&error);
                 Some(server)
             }
         }
@@ -361,7 +391,7 @@ impl Lead {
             } else if let Some(server) = self.take(&mut state) {
                 state.follower = Follower::None;
                 drop(state);
-                tracing::debug!("a quick tool was not: another thread runs the loop on");
+                tracing::debug!("what was quick before is not: another thread runs the loop on");
                 return self.lead_to_the_end(server);
             } else {
                 quiet += 1;

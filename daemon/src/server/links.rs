@@ -193,6 +193,7 @@ impl Server {
             self.note_partial(now, conn);
             return looked;
         }
+        self.ready.note_read(conn, now.at);
         let before = (peer.link.frames_received(), peer.link.bytes_received());
         self.ahead_bytes -= peer.link.ahead_bytes();
         let (engine, actions) = (&mut self.engine, &mut self.actions);
@@ -237,7 +238,7 @@ impl Server {
 
     /// Sends what the engine wants said, after the store has what the engine wants kept.
     pub(super) fn send(&mut self, now: Now, events: &mut Events) {
-        self.hand_over_to_store();
+        self.hand_over_to_store(now);
         for (position, conn) in std::mem::take(&mut self.unsent).into_iter().enumerate() {
             if position % SENDS == SENDS - 1 {
                 self.look_around(now, events);

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use ceased_core::id::ConnId;
+use ceased_core::time::Instant;
 
 /// What is read in one turn of the loop.
 pub(super) const TURN: Work = Work(1024);
@@ -63,6 +64,8 @@ pub(super) struct Ready {
     front: Work,
     /// What the urgent have had beyond what they may: one read may be longer than that.
     debt: Work,
+    /// Who was read from last, and since when nobody else was.
+    last: Option<(ConnId, Instant)>,
 }
 
 impl Ready {
@@ -103,6 +106,18 @@ impl Ready {
     pub(super) fn remove(&mut self, conn: ConnId, place: Work) {
         self.waiting.remove(&(place, conn));
         self.urgent.remove(&(place, conn));
+    }
+
+    /// Notes that a connection is read from.
+    pub(super) fn note_read(&mut self, conn: ConnId, at: Instant) {
+        if self.last.is_none_or(|(last, _)| last != conn) {
+            self.last = Some((conn, at));
+        }
+    }
+
+    /// Since when one connection alone has been read from.
+    pub(super) fn alone_since(&self) -> Option<Instant> {
+        self.last.map(|(_, since)| since)
     }
 
     /// What the urgent may have this time.
@@ -208,6 +223,17 @@ mod tests {
         }
         let share = rounds * URGENT.0;
         assert!((share..=share + flood.0).contains(&urgent.0), "{urgent:?} of {share}");
+    }
+
+    /// Whoever speaks again is alone for as long as nobody else has spoken.
+    #[test]
+    fn one_alone_is_known() {
+        let mut ready = Ready::default();
+        assert_eq!(ready.alone_since(), None);
+        for (at, conn, since) in [(1, 7, 1), (2, 7, 1), (3, 8, 3), (4, 7, 4), (5, 7, 4)] {
+            ready.note_read(ConnId::new(conn), Instant::from_nanos(at));
+            assert_eq!(ready.alone_since(), Some(Instant::from_nanos(since)));
+        }
     }
 
     /// One that is in is not put in again, however late it says more, and can be taken out.

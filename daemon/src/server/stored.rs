@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ceased_core::durable::{TaskRecord, Unstored};
 use ceased_core::event::{Event, Identity};
@@ -16,6 +16,9 @@ use crate::reports::Reports;
 use crate::store::kept::Kept;
 use crate::store::thread::{Order, Report, StoreThread};
 use crate::store::{Store, StoreError};
+
+/// A peer is alone when no other has said anything for this long.
+const ALONE: Duration = Duration::from_millis(50);
 
 /// Where a store keeps what it has, and what became of the one before it.
 #[derive(Debug, Default)]
@@ -62,11 +65,20 @@ impl Server {
     }
 
     /// Hands the store what the turn brought, as one batch.
-    pub(super) fn hand_over_to_store(&mut self) {
-        if let Some(Err(gone)) = self.store.as_mut().map(StoreThread::hand_over) {
-            // Usually its thread has said why.
+    pub(super) fn hand_over_to_store(&mut self, now: Now) {
+        let is_free = self.has_nothing_else_to_do(now);
+        if let Some(Err(gone)) = self.store.as_mut().map(|store| store.hand_over(is_free)) {
+            // Usually it has said why.
             self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
         }
+    }
+
+    /// Whether a quick batch would hold up nobody but a peer that is alone in saying anything, and
+    /// most likely waits for it.
+    fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
+        let is_idle = self.ready.is_empty() && self.actions.is_empty();
+        let is_alone = self.ready.alone_since().is_some_and(|since| now.at >= since + ALONE);
+        is_alone && is_idle && self.pool.quick().is_empty() && !self.engine.wants_turn()
     }
 
     pub(super) fn take_store_report(&mut self, now: Now, report: Report) {

@@ -111,6 +111,10 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.tidy()
     }
 
+    fn needs_tidying(&self) -> bool {
+        self.inner.needs_tidying()
+    }
+
     fn bytes(&self) -> Option<u64> {
         self.inner.bytes()
     }

@@ -22,6 +22,7 @@ mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 pub(crate) mod thread;
+mod worker;
 
 use std::fmt;
 
@@ -72,6 +73,11 @@ pub trait Store: Send {
     /// # Errors
     /// [`StoreError`].
     fn tidy(&mut self) -> Result<bool, StoreError>;
+
+    /// Whether it has to be [tidied](Store::tidy) soon although there is something else to do.
+    fn needs_tidying(&self) -> bool {
+        false
+    }
 
     /// Bytes on the disk; `None` where there is none or that cannot be told.
     fn bytes(&self) -> Option<u64> {

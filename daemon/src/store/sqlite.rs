@@ -115,14 +115,10 @@ impl Sqlite {
         };
         self.is_used = true;
         match transact(self.connection()?) {
-            Ok(()) => {}
-            Err(rows::Unwritten::Refused(why)) => return Err(StoreError::Refused(why)),
-            Err(rows::Unwritten::Sqlite(error)) => return Err(self.judged(&error)),
+            Ok(()) => Ok(()),
+            Err(rows::Unwritten::Refused(why)) => Err(StoreError::Refused(why)),
+            Err(rows::Unwritten::Sqlite(error)) => Err(self.judged(&error)),
         }
-        if self.log_pages.load(Ordering::Relaxed) >= LOG_PAGES {
-            self.shorten_log("PASSIVE")?;
-        }
-        Ok(())
     }
 
     /// Copies the log into the database. No room for that is no failure: the log has it all.
@@ -218,6 +214,10 @@ impl Store for Sqlite {
         let is_long = self.file_bytes(LOG_FILE).is_some_and(|bytes| bytes > LOG_BYTES_AT_REST);
         self.shorten_log(if rests && is_long && has_room { "TRUNCATE" } else { "PASSIVE" })?;
         Ok(is_more || !rests && is_long)
+    }
+
+    fn needs_tidying(&self) -> bool {
+        self.log_pages.load(Ordering::Relaxed) >= LOG_PAGES
     }
 
     fn bytes(&self) -> Option<u64> {

@@ -1,8 +1,12 @@
-//! The store's thread: takes whatever has been queued, writes it as one batch, says how far it got.
+//! The store's thread, and how another thread carries out a batch in its place.
 //!
 //! The loop hands over what a turn brought all at once: of orders that came one by one, the first
-//! would go to the disk alone while the others wait for it. A batch has a bound all the same, or
-//! whoever is first in a very long turn would wait for the last.
+//! would go to the disk alone while the others wait for it. Whoever has the [`Worker`] carries out
+//! what was ordered, in order, and nobody else can meanwhile: nothing overtakes what came before
+//! it, whichever threads carry them out.
+//!
+//! To wake this thread, and to be woken by it, takes about as long as a small commit. So while
+//! the disk is quick, a thread that has nothing else to do may carry out a small batch itself.
 //!
 //! The queue has no bound of its own: what is in it the engine holds answers back for, and those
 //! its limits bound ([`Limits`](ceased_core::limits::Limits)).
@@ -15,29 +19,31 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ceased_core::durable::{LoadId, Seq, StoreWrite, TaskOutcome, Unstored};
 use ceased_core::id::TaskId;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
-use super::durable::RecordedOutcome;
 use super::health::Health;
-use super::{Due, Store, StoreError};
+use super::worker::{Failed, ORDERS_KEPT, Worker, result_bytes};
+use super::{Store, StoreError};
 
-/// Writes that go into one batch: so many take some milliseconds, for which the first waits.
-const BATCH_WRITES: usize = 1024;
-/// Bytes of results at which a batch is long enough, for the same reason.
-const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// How often the store is tidied while there is something to tidy.
-const TIDY_EVERY: Duration = Duration::from_secs(1);
-/// How long a store that broke is left alone before it is opened again.
-const REOPEN_AFTER: Duration = Duration::from_millis(500);
 /// How long a write may take before that is worth saying.
 const SLOW: Duration = Duration::from_secs(5);
+/// Batches that take less than this are quick.
+const QUICK: Duration = Duration::from_millis(1);
+/// So many in a row have to be quick before another thread carries one out.
+const TRUSTED: u32 = 8;
+/// Writes that another thread may carry out at once. More of them are better carried out while the
+/// loop does what comes next.
+const FEW: usize = 32;
+/// Bytes of results in them.
+const FEW_BYTES: usize = 64 * 1024;
 
-/// What the thread is told to do.
+/// What the store is told to do.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Carry out a write.
@@ -46,7 +52,7 @@ pub(crate) enum Order {
     Load { load: LoadId, task: TaskId },
 }
 
-/// What the thread tells.
+/// What the store tells.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// Everything up to here is on disk, but for what was reported otherwise.
@@ -55,26 +61,28 @@ pub(crate) enum Report {
     Unstored(Seq, Unstored),
     /// What came of a task; `None` when that cannot be said.
     Loaded(LoadId, Option<TaskOutcome>),
-    /// It has ended, with orders left undone, and nothing of this process can be stored any more.
+    /// Orders are left undone, and nothing of this process can be stored any more.
     Failed(StoreError),
 }
 
-/// The thread has ended, so that nobody hears the order.
+/// The store failed for good, so that nobody carries out the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreGone;
 
 impl fmt::Display for StoreGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store's thread has ended; no task can be kept any more")
+        f.write_str("the store failed before; no task can be kept any more")
     }
 }
 
-/// The thread, from outside.
+/// The store, from the loop's side.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
-    /// What this turn has brought.
+    /// What this turn of the loop has brought.
     fresh: Vec<Order>,
-    orders: Sender<Vec<Order>>,
+    shared: Arc<Shared>,
+    /// There when the loop is to carry out what was handed over.
+    turn: Option<Turn>,
     /// Closed when the thread has ended.
     ended: Receiver<()>,
     sent: Seq,
@@ -85,7 +93,8 @@ pub(crate) struct StoreThread {
 }
 
 impl StoreThread {
-    /// Starts it. `report` is called on it and may block as long as the loop is alive.
+    /// Starts it. `report` is called wherever orders are carried out, and may block as long as the
+    /// loop is alive.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -93,28 +102,24 @@ impl StoreThread {
         store: Box<dyn Store>,
         report: Box<dyn FnMut(Report) + Send>,
     ) -> io::Result<Self> {
-        let (orders, inbox) = unbounded();
         let (alive, ended) = bounded(0);
         let health = Health::default();
-        let noted = health.clone();
-        let mut worker = Worker {
-            store,
-            report,
-            inbox,
-            orders: VecDeque::new(),
-            reopen: None,
-            untidy: true,
-            health: noted,
-        };
-        // What can be tidied at once is, so that a daemon nobody uses does not wake up for it.
-        worker.tidy().map_err(|Failed(error)| io::Error::other(error.to_string()))?;
+        let worker = Worker::new(store, report, health.clone())
+            .map_err(|Failed(error)| io::Error::other(error.to_string()))?;
+        let shared = Arc::new(Shared::new(worker));
+        let served = Arc::clone(&shared);
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
             crate::sys::block_signals();
-            worker.run();
+            while let Some(mut turn) = served.next_turn() {
+                turn.carry_out();
+                turn.tidy_when_due();
+            }
+            let worker = served.state().worker.take();
+            drop(worker);
             drop(alive);
         })?;
-        let (fresh, sent) = (Vec::new(), Seq::default());
-        Ok(Self { fresh, orders, ended, sent, waiting: None, is_slow: false, health })
+        let (fresh, turn, sent) = (Vec::new(), None, Seq::default());
+        Ok(Self { fresh, shared, turn, ended, sent, waiting: None, is_slow: false, health })
     }
 
     /// Takes an order for the next [`StoreThread::hand_over`].
@@ -126,12 +131,35 @@ impl StoreThread {
         self.fresh.push(order);
     }
 
-    /// Hands the thread what it was ordered; returns at once.
-    pub(crate) fn hand_over(&mut self) -> Result<(), StoreGone> {
+    /// Hands over what it was ordered; returns at once. Only when the caller `is_free` to carry it
+    /// out may it have to: then there is a [`StoreThread::turn`].
+    pub(crate) fn hand_over(&mut self, is_free: bool) -> Result<(), StoreGone> {
         if self.fresh.is_empty() {
             return Ok(());
         }
-        self.orders.send(mem::take(&mut self.fresh)).map_err(|_| StoreGone)
+        let mut state = self.shared.state();
+        if state.has_failed {
+            return Err(StoreGone);
+        }
+        let is_quick = is_free && is_small(&self.fresh) && state.is_quick();
+        state.orders.extend(self.fresh.drain(..));
+        self.fresh.shrink_to(ORDERS_KEPT);
+        if is_quick {
+            self.turn = self.shared.take_turn(&mut state);
+        } else {
+            self.shared.call_own(state);
+        }
+        Ok(())
+    }
+
+    /// What the caller is to carry out.
+    pub(crate) const fn turn(&mut self) -> Option<Turn> {
+        self.turn.take()
+    }
+
+    /// That it was quick counts no more.
+    pub(crate) fn distrust(&self) {
+        self.shared.state().quick = 0;
     }
 
     /// Hears that everything up to here was answered.
@@ -165,280 +193,196 @@ impl StoreThread {
 
     /// Has it carry out what it was told and end; false when that takes too long.
     pub(crate) fn finish(mut self, within: Duration) -> bool {
-        // A thread that has ended has said so.
-        let _ = self.hand_over();
-        drop(self.orders);
+        // One that failed has said so.
+        let _ = self.hand_over(false);
+        self.close();
         self.ended.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
+
+    fn close(&mut self) {
+        drop(self.turn.take());
+        let mut state = self.shared.state();
+        state.is_closed = true;
+        self.shared.call_own(state);
+    }
 }
 
-/// The thread, from inside.
-struct Worker {
-    store: Box<dyn Store>,
-    report: Box<dyn FnMut(Report) + Send>,
-    inbox: Receiver<Vec<Order>>,
-    /// What was taken from there and is in no batch yet.
+impl Drop for StoreThread {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whether these may be carried out by another thread than the store's.
+fn is_small(orders: &[Order]) -> bool {
+    let bytes = |order: &Order| match order {
+        Order::Write { write, .. } => Some(result_bytes(write)),
+        // Who knows where on the disk it is.
+        Order::Load { .. } => None,
+    };
+    let total = orders.iter().try_fold(0, |total, order| Some(total + bytes(order)?));
+    orders.len() <= FEW && total.is_some_and(|total| total <= FEW_BYTES)
+}
+
+/// What the threads share that carry out orders.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// The store's own thread is to look what there is to do.
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What nobody has begun with.
     orders: VecDeque<Order>,
-    /// The store broke; when it may be opened again.
-    reopen: Option<Instant>,
-    untidy: bool,
-    health: Health,
+    /// Away while somebody carries out orders.
+    worker: Option<Box<Worker>>,
+    /// Batches in a row that were quick.
+    quick: u32,
+    own: Own,
+    /// There will be no more orders.
+    is_closed: bool,
+    /// Nothing is carried out any more.
+    has_failed: bool,
 }
 
-/// The store cannot be used any more.
-struct Failed(StoreError);
-
-/// Writes that are carried out together.
-#[derive(Default)]
-struct Batch {
-    seqs: Vec<Seq>,
-    writes: Vec<StoreWrite>,
-    bytes: usize,
+/// What the store's own thread does.
+#[derive(Debug, Clone, Copy)]
+enum Own {
+    /// It works, or was told to.
+    Awake,
+    /// It waits until then; `None`: until it is told.
+    Asleep(Option<Instant>),
 }
 
-impl Batch {
-    fn push(&mut self, seq: Seq, write: StoreWrite) {
-        if let StoreWrite::Put(record) = &write
-            && let RecordedOutcome::Here(Ok(result)) = &record.outcome
-        {
-            self.bytes += result.get().len();
+impl Shared {
+    fn new(worker: Worker) -> Self {
+        let (orders, worker, own) = (VecDeque::new(), Some(Box::new(worker)), Own::Awake);
+        let (is_closed, has_failed) = (false, false);
+        let state = State { orders, worker, quick: 0, own, is_closed, has_failed };
+        Self { state: Mutex::new(state), wake: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the store's own thread look, if it would sleep over what there is to do.
+    fn call_own(&self, mut state: MutexGuard<'_, State>) {
+        let Own::Asleep(until) = state.own else { return };
+        let ends = state.is_closed || state.has_failed;
+        let due = state.due(Instant::now());
+        if ends || due.is_some_and(|due| until.is_none_or(|until| due < until)) {
+            state.own = Own::Awake;
+            drop(state);
+            self.wake.notify_one();
         }
-        self.seqs.push(seq);
-        self.writes.push(write);
     }
 
-    const fn is_full(&self) -> bool {
-        self.seqs.len() >= BATCH_WRITES || self.bytes >= BATCH_BYTES
-    }
-
-    /// Whether all of it is owed.
-    fn due(&self) -> Due {
-        let is_new = self.writes.iter().any(|write| Due::of(write) == Due::New);
-        if is_new { Due::New } else { Due::Owed }
-    }
-
-    /// The parts it falls into by `kind`, each in order.
-    fn parted(self, kind: impl Fn(&StoreWrite) -> usize, parts: usize) -> Vec<Self> {
-        let mut parted: Vec<Self> = Vec::new();
-        parted.resize_with(parts, Self::default);
-        for (seq, write) in self.seqs.into_iter().zip(self.writes) {
-            if let Some(part) = parted.get_mut(kind(&write)) {
-                part.push(seq, write);
-            }
-        }
-        parted.retain(|part| !part.seqs.is_empty());
-        parted
-    }
-
-    fn one_by_one(self) -> impl Iterator<Item = Self> {
-        self.seqs.into_iter().zip(self.writes).map(|(seq, write)| {
-            let mut one = Self::default();
-            one.push(seq, write);
-            one
-        })
-    }
-}
-
-impl Worker {
-    fn run(mut self) {
-        let run = catch_unwind(AssertUnwindSafe(|| self.serve()));
-        let failed = match run {
-            Ok(Ok(())) => return,
-            Ok(Err(Failed(error))) => error,
-            Err(_) => StoreError::Lost("the store's thread panicked".into()),
-        };
-        (self.report)(Report::Failed(failed));
-    }
-
-    fn serve(&mut self) -> Result<(), Failed> {
-        let mut tidied = Instant::now();
-        self.health.measured(self.store.bytes());
+    /// Waits until there is something to do; `None` when there never will be.
+    fn next_turn(self: &Arc<Self>) -> Option<Turn> {
+        let mut state = self.state();
         loop {
-            if !self.wait(tidied) {
-                return Ok(());
+            let now = Instant::now();
+            let due = state.due(now);
+            if due.is_some_and(|due| due <= now) {
+                return self.take_turn(&mut state);
             }
-            self.carry_out()?;
-            if self.untidy && tidied.elapsed() >= TIDY_EVERY {
-                tidied = Instant::now();
-                self.tidy()?;
+            if state.worker.is_some() && (state.is_closed || state.has_failed) {
+                return None;
             }
+            state.own = Own::Asleep(due);
+            state = match due {
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(due) => {
+                    let waited = self.wake.wait_timeout(state, due - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            state.own = Own::Awake;
         }
     }
 
-    /// Waits for orders, or until it is time to tidy; false when there will be none any more.
-    fn wait(&mut self, tidied: Instant) -> bool {
-        if !self.orders.is_empty() {
-            return true;
-        }
-        let fresh = if self.untidy {
-            self.inbox.recv_timeout(TIDY_EVERY.saturating_sub(tidied.elapsed()))
-        } else {
-            self.inbox.recv().map_err(RecvTimeoutError::from)
+    /// The right to carry out what was ordered, unless somebody has it.
+    fn take_turn(self: &Arc<Self>, state: &mut State) -> Option<Turn> {
+        let mut worker = state.worker.take()?;
+        worker.take(&mut state.orders);
+        Some(Turn { shared: Arc::clone(self), worker: Some(worker) })
+    }
+}
+
+impl State {
+    /// Whether another thread may carry out what comes next, and there is nothing else to do.
+    fn is_quick(&self) -> bool {
+        let now = Instant::now();
+        let rests = self.worker.is_some() && self.due(now).is_none_or(|due| due > now);
+        rests && self.quick >= TRUSTED
+    }
+
+    /// When there is something to do for whoever takes the worker; `None` while there is not, or
+    /// another has it.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let worker = self.worker.as_ref().filter(|_| !self.has_failed)?;
+        if worker.is_done() && self.orders.is_empty() { worker.tidy_at() } else { Some(now) }
+    }
+}
+
+/// The right to carry out what was ordered. What is left of it when it is dropped is the store's
+/// own thread's.
+pub(crate) struct Turn {
+    shared: Arc<Shared>,
+    /// There until this is dropped.
+    worker: Option<Box<Worker>>,
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+impl Turn {
+    /// Carries out a batch.
+    pub(crate) fn carry_out(&mut self) {
+        let began = Instant::now();
+        let Some(writes) = self.step(Worker::carry_out) else { return };
+        let is_quick = began.elapsed() < QUICK;
+        let mut state = self.shared.state();
+        state.quick = match writes {
+            0 => state.quick,
+            _ if is_quick => state.quick.saturating_add(1),
+            1..=FEW => 0,
+            // So many say nothing about a few.
+            _ => state.quick,
         };
-        match fresh {
-            Ok(fresh) => self.orders.extend(fresh),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return false,
-        }
-        true
     }
 
-    /// The next order there is, without waiting for one.
-    fn next_order(&mut self) -> Option<Order> {
-        if self.orders.is_empty() {
-            self.orders.extend(self.inbox.try_recv().ok()?);
-        }
-        self.orders.pop_front()
-    }
-
-    /// Carries out what is queued, as one batch.
-    fn carry_out(&mut self) -> Result<(), Failed> {
-        let (mut batch, mut loads) = (Batch::default(), Vec::new());
-        while !batch.is_full()
-            && loads.len() < BATCH_WRITES
-            && let Some(order) = self.next_order()
-        {
-            match order {
-                Order::Write { seq, write } => batch.push(seq, write),
-                Order::Load { load, task } => loads.push((load, task)),
-            }
-        }
-        if let Some(upto) = batch.seqs.last().copied() {
-            self.untidy = true;
-            self.settle(batch)?;
-            (self.report)(Report::Durable(upto));
-        }
-        for (load, task) in loads {
-            let outcome = self.load(task)?;
-            (self.report)(Report::Loaded(load, outcome));
-        }
-        Ok(())
-    }
-
-    /// Writes what can be written of a batch and reports what cannot.
-    fn settle(&mut self, batch: Batch) -> Result<(), Failed> {
-        if !self.is_open()? {
-            self.unstored(&batch, Unstored::Broken);
-            return Ok(());
-        }
-        let due = batch.due();
-        match self.health.step(|| self.store.commit(&batch.writes, due)) {
-            Ok(()) => Ok(()),
-            Err(StoreError::Full) => match (due, batch.seqs.len()) {
-                (_, 1) => {
-                    self.unstored(&batch, Unstored::Full);
-                    Ok(())
-                }
-                // What gives room back comes first, what is owed next.
-                (Due::New, _) if batch.writes.iter().any(|write| Due::of(write) == Due::Owed) => {
-                    self.settle_all(batch.parted(|write| (Due::of(write) == Due::New).into(), 2))
-                }
-                (Due::New, _) => {
-                    self.unstored(&batch, Unstored::Full);
-                    Ok(())
-                }
-                (Due::Owed, _) => {
-                    let parts = batch.parted(
-                        |write| match write {
-                            StoreWrite::Delete(_) => 0,
-                            StoreWrite::Put(_) => 1,
-                        },
-                        2,
-                    );
-                    let many = parts.len() > 1;
-                    for part in parts {
-                        match many {
-                            true => self.settle(part)?,
-                            false => self.settle_all(part.one_by_one())?,
-                        }
-                    }
-                    Ok(())
-                }
-            },
-            Err(StoreError::Refused(why)) if batch.seqs.len() == 1 => {
-                tracing::error!(%why, "the store cannot keep a record");
-                self.unstored(&batch, Unstored::Broken);
-                Ok(())
-            }
-            Err(StoreError::Refused(_)) => self.settle_all(batch.one_by_one()),
-            Err(error) => {
-                self.broke(error)?;
-                self.unstored(&batch, Unstored::Broken);
-                Ok(())
-            }
+    fn tidy_when_due(&mut self) {
+        let due = self.worker.as_ref().and_then(|worker| worker.tidy_at());
+        if due.is_some_and(|due| due <= Instant::now()) {
+            self.step(Worker::tidy);
         }
     }
 
-    fn settle_all(&mut self, parts: impl IntoIterator<Item = Batch>) -> Result<(), Failed> {
-        parts.into_iter().try_for_each(|part| self.settle(part))
+    /// Does this unless the store has failed; `None` if it has.
+    fn step<T>(&mut self, step: impl FnOnce(&mut Worker) -> Result<T, Failed>) -> Option<T> {
+        let worker = self.worker.as_mut().filter(|_| !self.shared.state().has_failed)?;
+        let failed = match catch_unwind(AssertUnwindSafe(|| step(worker))) {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(Failed(error))) => error,
+            Err(_) => StoreError::Lost("the store panicked".into()),
+        };
+        self.shared.state().has_failed = true;
+        worker.report(Report::Failed(failed));
+        None
     }
+}
 
-    fn unstored(&mut self, batch: &Batch, why: Unstored) {
-        for seq in &batch.seqs {
-            (self.report)(Report::Unstored(*seq, why));
-        }
-    }
-
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, Failed> {
-        if !self.is_open()? {
-            return Ok(None);
-        }
-        match self.health.step(|| self.store.load(task)) {
-            Ok(outcome) => Ok(outcome),
-            Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
-                tracing::error!(%task, %error, "a result cannot be read");
-                Ok(None)
-            }
-            Err(error) => self.broke(error).map(|()| None),
-        }
-    }
-
-    fn tidy(&mut self) -> Result<(), Failed> {
-        if self.reopen.is_some() {
-            self.untidy = false;
-            return Ok(());
-        }
-        let tidied = self.health.step(|| self.store.tidy());
-        self.health.measured(self.store.bytes());
-        match tidied {
-            Ok(is_more) => {
-                self.untidy = is_more;
-                Ok(())
-            }
-            Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
-                tracing::warn!(%error, "the store cannot be tidied");
-                self.untidy = false;
-                Ok(())
-            }
-            Err(error) => self.broke(error),
-        }
-    }
-
-    /// What broke is opened again later; what is worse than broken ends this.
-    fn broke(&mut self, error: StoreError) -> Result<(), Failed> {
-        match error {
-            StoreError::Full | StoreError::Refused(_) | StoreError::Broken(_) => {
-                tracing::error!(%error, "the store failed; it will be opened again");
-                self.reopen = Some(Instant::now() + REOPEN_AFTER);
-                Ok(())
-            }
-            StoreError::Unusable(_) | StoreError::Lost(_) => Err(Failed(error)),
-        }
-    }
-
-    /// Whether the store can be used, after opening it again if that is due.
-    fn is_open(&mut self) -> Result<bool, Failed> {
-        let Some(at) = self.reopen else { return Ok(true) };
-        if Instant::now() < at {
-            return Ok(false);
-        }
-        match self.health.step(|| self.store.reopen()) {
-            Ok(()) => {
-                self.reopen = None;
-                tracing::info!("the store is open again");
-                Ok(true)
-            }
-            Err(error) => self.broke(error).map(|()| false),
-        }
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.worker = self.worker.take();
+        self.shared.call_own(state);
     }
 }

@@ -1,5 +1,6 @@
 //! The store's thread with a store that notes what it is handed at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -9,14 +10,33 @@ use ceased_core::task::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use super::super::durable::TaskRecord;
+use super::super::Due;
+use super::super::durable::{RecordedOutcome, TaskRecord};
+use super::super::worker::{BATCH_BYTES, BATCH_WRITES};
 use super::*;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What it was handed at once: how many writes, and the bytes of their results.
-struct Noting(Sender<(usize, usize)>);
+type Noted = (usize, usize);
+
+/// Notes what it is handed, and does not do what it is told when it is told so.
+struct Noting {
+    noted: Sender<Noted>,
+    fault: Arc<Mutex<Option<Misdeed>>>,
+    tidied: Sender<()>,
+    is_overdue: Arc<AtomicBool>,
+}
+
+/// What a store does instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Misdeed {
+    /// Longer than is quick.
+    Dawdle,
+    Panic,
+    Lose,
+}
 
 impl Store for Noting {
     fn restore(&mut self, _: usize, _: &mut dyn FnMut(TaskRecord)) -> Result<(), StoreError> {
@@ -24,11 +44,16 @@ impl Store for Noting {
     }
 
     fn commit(&mut self, writes: &[StoreWrite], _: Due) -> Result<(), StoreError> {
-        let bytes = writes.iter().map(|write| match write {
-            StoreWrite::Put(record) => record.outcome.bytes(),
-            StoreWrite::Delete(_) => 0,
-        });
-        self.0.send((writes.len(), bytes.sum())).expect("the test listens");
+        let fault = *self.fault.lock().expect("nobody panics with it");
+        match fault {
+            Some(Misdeed::Dawdle) => thread::sleep(QUICK),
+            Some(Misdeed::Panic) => panic!("the store panics on purpose"),
+            Some(Misdeed::Lose) => return Err(StoreError::Lost("on purpose".into())),
+            None => {}
+        }
+        let bytes = writes.iter().map(result_bytes).sum();
+        // A test may have heard enough.
+        let _ = self.noted.send((writes.len(), bytes));
         Ok(())
     }
 
@@ -37,7 +62,13 @@ impl Store for Noting {
     }
 
     fn tidy(&mut self) -> Result<bool, StoreError> {
+        self.is_overdue.store(false, Ordering::SeqCst);
+        let _ = self.tidied.send(());
         Ok(false)
+    }
+
+    fn needs_tidying(&self) -> bool {
+        self.is_overdue.load(Ordering::SeqCst)
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
@@ -45,11 +76,71 @@ impl Store for Noting {
     }
 }
 
-fn start() -> (StoreThread, Receiver<(usize, usize)>, Receiver<Report>) {
-    let (noted, batches) = channel();
-    let (report, reports) = channel();
-    let report = Box::new(move |told| report.send(told).expect("the test listens"));
-    (StoreThread::start(Box::new(Noting(noted)), report).expect("a thread"), batches, reports)
+/// A store with its thread, and what there is to hear of it.
+struct Rig {
+    thread: StoreThread,
+    batches: Receiver<Noted>,
+    reports: Receiver<Report>,
+    tidied: Receiver<()>,
+    fault: Arc<Mutex<Option<Misdeed>>>,
+    is_overdue: Arc<AtomicBool>,
+    written: u64,
+}
+
+impl Rig {
+    fn start() -> Self {
+        let (noted, batches) = channel();
+        let (report, reports) = channel();
+        let (tidy, tidied) = channel();
+        let fault = Arc::<Mutex<Option<Misdeed>>>::default();
+        let is_overdue = Arc::<AtomicBool>::default();
+        let (its_fault, its_overdue) = (Arc::clone(&fault), Arc::clone(&is_overdue));
+        let store = Noting { noted, fault: its_fault, tidied: tidy, is_overdue: its_overdue };
+        let report = Box::new(move |told| drop(report.send(told)));
+        let thread = StoreThread::start(Box::new(store), report).expect("a thread");
+        tidied.recv_timeout(PATIENCE).expect("it is tidied at the start");
+        Self { thread, batches, reports, tidied, fault, is_overdue, written: 0 }
+    }
+
+    fn order(&mut self, writes: u64) {
+        for _ in 0..writes {
+            self.written += 1;
+            self.thread.order(write(self.written, 2));
+        }
+    }
+
+    /// Hands over so many writes; the turn, if there is one.
+    fn hand_over(&mut self, writes: u64) -> Option<Turn> {
+        self.order(writes);
+        self.thread.hand_over(true).expect("it lives");
+        self.thread.turn()
+    }
+
+    /// Hears that everything is durable.
+    fn hear_all(&self) {
+        loop {
+            let told = self.reports.recv_timeout(PATIENCE).expect("it reports");
+            if durable(&[told]) == [self.written] {
+                return;
+            }
+        }
+    }
+
+    /// Writes one by one until one is ours to carry out.
+    fn earn_turn(&mut self) -> Turn {
+        let since = Instant::now();
+        loop {
+            if let Some(turn) = self.hand_over(1) {
+                return turn;
+            }
+            assert!(since.elapsed() < PATIENCE, "it is never quick");
+            self.hear_all();
+        }
+    }
+
+    fn misbehave(&self, how: Option<Misdeed>) {
+        *self.fault.lock().expect("nobody panics with it") = how;
+    }
 }
 
 fn write(number: u64, result_bytes: usize) -> Order {
@@ -71,10 +162,10 @@ fn write(number: u64, result_bytes: usize) -> Order {
 }
 
 /// Hands over these as one turn; the batches they became, and what was reported, in order.
-fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<(usize, usize)>, Vec<Report>) {
-    let (mut thread, batches, reports) = start();
+fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<Noted>, Vec<Report>) {
+    let Rig { mut thread, batches, reports, .. } = Rig::start();
     orders.for_each(|order| thread.order(order));
-    thread.hand_over().expect("it lives");
+    thread.hand_over(false).expect("it lives");
     assert!(thread.finish(PATIENCE), "it does not end");
     (batches.into_iter().collect(), reports.into_iter().collect())
 }
@@ -105,4 +196,160 @@ fn a_turn_with_large_results_is_more_than_one_batch() {
     let (batches, reports) = carried_out((1..=9).map(|number| write(number, large)));
     assert_eq!(batches, [(4, BATCH_BYTES), (4, BATCH_BYTES), (1, large)]);
     assert_eq!(durable(&reports), [4, 8, 9]);
+}
+
+/// DUR-01: while another thread carries out a batch, what comes after it waits.
+#[test]
+fn nothing_overtakes_a_turn() {
+    let mut rig = Rig::start();
+    let mut turn = rig.earn_turn();
+    let (first, _) = (rig.written, rig.batches.try_iter().count());
+    assert!(rig.hand_over(3).is_none(), "somebody has it");
+    rig.thread.order(Order::Load { load: LoadId::new(1), task: TaskId::new(Uuid::nil()) });
+    assert!(rig.hand_over(2).is_none(), "somebody has it");
+    assert_eq!(rig.batches.try_iter().count(), 0);
+    turn.carry_out();
+    drop(turn);
+    let told: Vec<Report> =
+        (0..3).filter_map(|_| rig.reports.recv_timeout(PATIENCE).ok()).collect();
+    assert_eq!(durable(&told), [first, first + 5]);
+    assert!(matches!(told[2], Report::Loaded(..)), "{told:?}");
+    let writes: Vec<usize> = rig.batches.try_iter().map(|(writes, _)| writes).collect();
+    assert_eq!(writes, [1, 5]);
+}
+
+/// What is handed over is carried out, whatever becomes of the thread whose turn it was.
+#[test]
+fn a_turn_that_is_dropped_is_the_threads() {
+    let mut rig = Rig::start();
+    drop(rig.earn_turn());
+    rig.hear_all();
+    // Neither is one that was not taken before the end left undone.
+    rig.order(1);
+    rig.thread.hand_over(true).expect("it lives");
+    let Rig { thread, reports, written, .. } = rig;
+    assert!(thread.finish(PATIENCE), "it does not end");
+    assert_eq!(durable(&reports.into_iter().collect::<Vec<_>>()), [written]);
+}
+
+/// Only a little is carried out in the thread's place, only by whoever has nothing else to do, and
+/// nothing that has to be read.
+#[test]
+fn a_turn_is_small() {
+    let mut rig = Rig::start();
+    drop(rig.earn_turn());
+    rig.hear_all();
+    rig.order(1);
+    rig.thread.hand_over(false).expect("it lives");
+    assert!(rig.thread.turn().is_none(), "nobody is free");
+    rig.hear_all();
+    assert!(rig.hand_over(FEW as u64 + 1).is_none(), "too many");
+    rig.hear_all();
+    rig.written += 1;
+    rig.thread.order(write(rig.written, FEW_BYTES + 1));
+    assert!(rig.hand_over(0).is_none(), "too long");
+    rig.hear_all();
+    rig.thread.order(Order::Load { load: LoadId::new(1), task: TaskId::new(Uuid::nil()) });
+    assert!(rig.hand_over(0).is_none(), "to be read");
+    let told = rig.reports.recv_timeout(PATIENCE);
+    assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
+}
+
+/// A store that was not quick once, or rested, has to be quick for long again.
+#[test]
+fn trust_is_lost() {
+    let mut rig = Rig::start();
+    for round in 0..2 {
+        let mut turn = rig.earn_turn();
+        if round == 0 {
+            rig.misbehave(Some(Misdeed::Dawdle));
+            turn.carry_out();
+            rig.misbehave(None);
+        } else {
+            rig.thread.distrust();
+        }
+        drop(turn);
+        rig.hear_all();
+        for _ in 1..TRUSTED {
+            assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
+            rig.hear_all();
+        }
+    }
+}
+
+/// What fails for good fails for all, whoever found out.
+#[test]
+fn a_turn_that_fails_ends_the_store() {
+    for fault in [Misdeed::Panic, Misdeed::Lose] {
+        let mut rig = Rig::start();
+        let mut turn = rig.earn_turn();
+        rig.misbehave(Some(fault));
+        turn.carry_out();
+        drop(turn);
+        let told = rig.reports.recv_timeout(PATIENCE);
+        assert!(matches!(told, Ok(Report::Failed(StoreError::Lost(_)))), "{told:?}");
+        rig.order(1);
+        assert_eq!(rig.thread.hand_over(true), Err(StoreGone));
+        assert!(rig.thread.finish(PATIENCE), "it does not end");
+        let told = rig.reports.recv_timeout(PATIENCE);
+        assert!(told.is_err(), "nothing is told any more: {told:?}");
+    }
+}
+
+/// The end waits for a turn, as long as it may.
+#[test]
+fn the_end_waits_for_a_turn() {
+    let mut rig = Rig::start();
+    let mut turn = rig.earn_turn();
+    let ending = thread::spawn(move || rig.thread.finish(Duration::from_millis(1)));
+    assert!(!ending.join().expect("it returns"), "it cannot have been carried out");
+    turn.carry_out();
+    let mut rig = Rig::start();
+    let mut turn = rig.earn_turn();
+    rig.order(1);
+    let ending = thread::spawn(move || rig.thread.finish(PATIENCE));
+    turn.carry_out();
+    drop(turn);
+    assert!(ending.join().expect("it returns"), "it does not end");
+    assert_eq!(durable(&rig.reports.into_iter().collect::<Vec<_>>()).last(), Some(&rig.written));
+}
+
+/// What must not wait for a rest is tidied by the store's thread after the batch, and by nobody
+/// else, before anybody else has another turn.
+#[test]
+fn an_overdue_store_is_tidied() {
+    let mut rig = Rig::start();
+    let mut turn = rig.earn_turn();
+    rig.tidied.try_iter().for_each(drop);
+    rig.is_overdue.store(true, Ordering::SeqCst);
+    turn.carry_out();
+    assert!(rig.tidied.try_recv().is_err(), "not in the turn");
+    drop(turn);
+    rig.tidied.recv_timeout(PATIENCE).expect("it is tidied");
+    rig.hear_all();
+    drop(rig.earn_turn());
+}
+
+/// Nobody has to say that it is over.
+#[test]
+fn the_thread_ends_with_whoever_has_it() {
+    let mut rig = Rig::start();
+    let turn = rig.earn_turn();
+    drop(rig.thread);
+    drop(turn);
+    let told: Vec<Report> = rig.reports.into_iter().collect();
+    assert_eq!(durable(&told).last(), Some(&rig.written), "and leaves nothing undone");
+}
+
+/// What was not written says nothing about the disk.
+#[test]
+fn loads_earn_no_trust() {
+    let mut rig = Rig::start();
+    for number in 1..=u64::from(TRUSTED) {
+        rig.thread.order(Order::Load { load: LoadId::new(number), task: TaskId::new(Uuid::nil()) });
+        assert!(rig.hand_over(0).is_none());
+        let told = rig.reports.recv_timeout(PATIENCE);
+        assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
+    }
+    assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
 }
