@@ -9,13 +9,18 @@
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
+#[path = "kit/bare.rs"]
+#[allow(dead_code, reason = "each benchmark needs another part of it")]
+mod bare;
 mod kit;
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use kit::{Daemon, Peer, shown};
@@ -25,6 +30,8 @@ use serde_json::json;
 
 /// Commands one after the other.
 const TIMES: usize = 500;
+/// Pings while commands run.
+const PINGS: usize = 2000;
 /// Commands at once.
 const AT_ONCE: usize = 1000;
 /// Cancelled tasks.
@@ -108,7 +115,8 @@ fn spawned() -> Duration {
     since.elapsed()
 }
 
-/// Pings of one peer while another has command after command run, sixteen at a time.
+/// Pings of one peer while another has command after command run, sixteen at a time; and, in turns
+/// with them, of a server that does nothing else: what those take is the machine's.
 fn pings(tier: &str, daemon: &Daemon) {
     let done = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {
@@ -122,18 +130,31 @@ fn pings(tier: &str, daemon: &Daemon) {
             }
         });
         let mut peer = Peer::connect(daemon);
-        let ping = |_| {
+        let bare = bare::Server::start(channel().0, channel().0).unwrap();
+        let mut other = BufReader::new(bare.connect().unwrap());
+        let timed = |ping: &mut dyn FnMut()| {
             std::thread::sleep(Duration::from_millis(1));
             let since = Instant::now();
-            peer.request("ping", json!({}));
+            ping();
             since.elapsed()
         };
-        let times: Vec<Duration> = (0..TIMES).map(ping).collect();
+        let mut once = || {
+            let daemon = timed(&mut || _ = peer.request("ping", json!({})));
+            (daemon, timed(&mut || bare_ping(&mut other)))
+        };
+        let both = (0..PINGS).map(|_| once()).unzip();
         done.store(true, Ordering::Relaxed);
-        times
+        both
     });
-    let mut times = times;
+    let (mut times, mut least): (Vec<Duration>, Vec<Duration>) = times;
     println!("{tier:>6}: a ping meanwhile     {}", shown(&mut times));
+    println!("{tier:>6}: of a bare server     {}", shown(&mut least));
+}
+
+/// A ping of the bare server, which answers everything with the same.
+fn bare_ping(stream: &mut BufReader<UnixStream>) {
+    stream.get_mut().write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").unwrap();
+    stream.read_line(&mut String::new()).unwrap();
 }
 
 fn at_once(tier: &str, daemon: &Daemon) {

@@ -18,6 +18,7 @@ use ceased_core::time::Instant;
 
 use crate::handler::{Call, Handler, Job, outcome};
 use crate::reports::{Report, Reports};
+use crate::sys::{self, Slice};
 use crate::token::CancelToken;
 use crate::tools::HandlerRun;
 
@@ -218,6 +219,8 @@ impl Crew {
 
     /// The life of a worker thread.
     fn work(&self) {
+        // The loop starts it and has shorter ones.
+        sys::run_in(Slice::Ordinary);
         let mut queue = self.queue();
         while !queue.closed {
             queue = match self.work_off(queue) {

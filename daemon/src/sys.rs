@@ -1,4 +1,5 @@
-//! The calls that need `unsafe`: starting a process, signal state, and memory to give back.
+//! The calls that need `unsafe`: starting a process, signal state, time slices, and memory to give
+//! back.
 //!
 //! Everything else in this package goes through `rustix` or the standard library.
 
@@ -6,6 +7,7 @@
 
 mod fault;
 mod memory;
+mod slice;
 mod spawn;
 mod vfork;
 
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
+pub(crate) use slice::{Slice, run_in, starting_in};
 pub(crate) use spawn::{Credentials, Exec, Spawned, spawn, spawn_idle};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.

@@ -30,7 +30,7 @@ use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
-use crate::sys::{self, Fault, FaultCell};
+use crate::sys::{self, Fault, FaultCell, Slice};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -148,7 +148,7 @@ impl Program {
         for name in service::private_variables() {
             command.env_remove(name);
         }
-        let child = command
+        command
             .arg0(NAME)
             .arg(label)
             .env(MARK, "1")
@@ -156,8 +156,10 @@ impl Program {
             .stdout(held)
             .stderr(Stdio::null())
             // Out of reach of a terminal's Ctrl-C and of a kill of our group.
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        // It takes longer to become a guard than most commands take in all, and nobody is to wait
+        // for their turn until it has.
+        let child = sys::starting_in(Slice::Long, || command.spawn())?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
@@ -200,6 +202,8 @@ pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Re
 
 /// A guard process's whole life; returns its exit code.
 fn main() -> i32 {
+    // From here on it is what stops a command.
+    sys::run_in(Slice::Ordinary);
     sys::block_signals();
     sys::close_inherited(3);
     match serve() {

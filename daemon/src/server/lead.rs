@@ -28,6 +28,7 @@ use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
 use crate::store::thread::{StoreThread, Turn};
+use crate::sys::{self, Slice};
 
 /// How often the follower looks: what is not quick after all holds up the loop for less
 /// than twice this.
@@ -175,6 +176,7 @@ impl Lead {
         mut server: Box<Server>,
         leader: Leader,
     ) -> Option<Result<(), RunError>> {
+        sys::run_in(Slice::Short);
         let mut events = Events::with_capacity(1024);
         let mut polls = true;
         while !server.is_over() {
@@ -379,6 +381,8 @@ impl Lead {
 
     /// The life of a follower.
     fn follow(self: &Arc<Self>) {
+        // It must not wait for a call that takes the whole processor.
+        sys::run_in(Slice::Short);
         let (mut seen, mut quiet) = (0, 0);
         loop {
             let mut state = self.state();
