@@ -6,6 +6,7 @@ use ceased_tests::daemon::peer::{cancel, request};
 use ceased_tests::daemon::{
     Config, Daemon, Peer, Vitals, assert_none_left, carriers, marker, wait_until,
 };
+use rustix::io::read;
 use serde_json::{Value, json};
 
 const LIMIT_REACHED: i64 = -31003;
@@ -146,6 +147,30 @@ fn a_slow_reader_is_served() {
         thread::sleep(std::time::Duration::from_millis(400));
         let answer = peer.answer(id);
         assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(text.len()));
+    }
+}
+
+/// Also one that takes so little that the system does not say that there is room again.
+#[test]
+fn a_very_slow_reader_is_served() {
+    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"500ms\"";
+    let daemon = Daemon::start(&Config { limits, ..Config::default() });
+    let mut peer = daemon.peer();
+    let arguments = format!(r#"{{"text":"{}"}}"#, "y".repeat(100 * 1024));
+    for _ in 0..8 {
+        peer.call("echo", &arguments);
+    }
+    let (mut taken, mut answers) = (0, 0);
+    while answers < 8 {
+        if taken < 10 {
+            // Four stalls' worth of time in all.
+            thread::sleep(std::time::Duration::from_millis(200));
+        }
+        let mut piece = vec![0; 32 * 1024];
+        let length = read(peer.fd(), &mut piece).unwrap();
+        assert!(length > 0, "closed after {taken} pieces and {answers} answers");
+        taken += 1;
+        answers += piece.iter().filter(|byte| **byte == b'\n').count();
     }
 }
 

@@ -34,6 +34,7 @@ use ceased_core::id::{ConnId, Mint};
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
+use ceased_core::timer::Timer;
 use ceased_transports::{Link, SCRATCH_BYTES, Transport};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
@@ -410,8 +411,16 @@ impl Server {
         if let Some(store) = &mut self.store {
             store.watch();
         }
-        if self.engine.deadline().is_some_and(|(at, _)| at <= now.at) {
+        while let Some((at, timer)) = self.engine.deadline()
+            && at <= now.at
+        {
+            if let Timer::Stall(conn) = timer
+                && self.takes_something(now, conn)
+            {
+                continue;
+            }
             self.engine.handle(now, Event::Tick, &mut self.actions);
+            break;
         }
     }
 

@@ -279,6 +279,12 @@ impl Link {
         Sent::Blocked
     }
 
+    /// Has the next [`Link::send`] try, although nothing said that there is room: sockets say so
+    /// only when most of what they hold was taken.
+    pub const fn try_again(&mut self) {
+        self.writable = true;
+    }
+
     /// Says that nothing more will be sent; the peer reads its end after what was sent. What it
     /// still says can be received, so closing does not make it lose our last answers.
     ///

@@ -159,7 +159,7 @@ impl Program {
             .process_group(0);
         // It takes longer to become a guard than most commands take in all, and nobody is to wait
         // for their turn until it has.
-        let child = sys::starting_in(Slice::Long, || command.spawn())?;
+        let child = sys::while_in(Slice::Long, || command.spawn())?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Started { pid, pidfd, socket }),

@@ -52,7 +52,9 @@ impl Server {
         let lead = Arc::new(Lead::new(self.reports.clone()));
         let mut server = Box::new(self);
         loop {
-            if let Some(end) = lead.lead(server, Leader::Caller) {
+            // The thread is its caller's, who may go on with it.
+            let led = sys::while_in(Slice::Short, || lead.lead(server, Leader::Caller));
+            if let Some(end) = led {
                 return end;
             }
             match lead.wait() {
@@ -176,7 +178,6 @@ impl Lead {
         mut server: Box<Server>,
         leader: Leader,
     ) -> Option<Result<(), RunError>> {
-        sys::run_in(Slice::Short);
         let mut events = Events::with_capacity(1024);
         let mut polls = true;
         while !server.is_over() {
@@ -217,6 +218,7 @@ impl Lead {
         self.state().server = Some(server);
         let lead = Arc::clone(self);
         let spawned = thread::Builder::new().name("ceased-loop".into()).spawn(move || {
+            sys::run_in(Slice::Short);
             let server = lead.state().server.take();
             if let Some(server) = server {
                 lead.lead_to_the_end(server);

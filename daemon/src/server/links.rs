@@ -243,36 +243,51 @@ impl Server {
             if position % SENDS == SENDS - 1 {
                 self.look_around(now, events);
             }
-            if !self.send_greeting(conn) {
-                continue;
-            }
-            let Some(peer) = self.links.get_mut(&conn) else { continue };
-            let Some(outbox) = self.engine.outbox(conn) else { continue };
-            match peer.link.send(outbox) {
-                Sent::Everything => {
-                    if !std::mem::replace(&mut peer.warm, true) {
-                        self.warm.push_back(conn);
-                    }
-                    if let Some(Backlog::Blocked(_)) = peer.backlog.take().as_deref() {
-                        self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
-                    }
-                    self.drop_if_closing(now, conn);
-                }
-                Sent::Blocked => {
-                    // What it says meanwhile wakes us, too, but only what it takes counts.
-                    let sent = peer.link.bytes_sent();
-                    let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
-                    let told =
-                        |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
-                    if !before.as_deref().is_some_and(told) {
-                        self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
-                    }
-                }
-                // Reading tells how it was lost, after what the peer said before.
-                Sent::Lost => self.note_ready(conn),
-            }
+            self.send_to(now, conn);
         }
         self.cool_down();
+    }
+
+    fn send_to(&mut self, now: Now, conn: ConnId) {
+        if !self.send_greeting(conn) {
+            return;
+        }
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        let Some(outbox) = self.engine.outbox(conn) else { return };
+        match peer.link.send(outbox) {
+            Sent::Everything => {
+                if !std::mem::replace(&mut peer.warm, true) {
+                    self.warm.push_back(conn);
+                }
+                if let Some(Backlog::Blocked(_)) = peer.backlog.take().as_deref() {
+                    self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
+                }
+                self.drop_if_closing(now, conn);
+            }
+            Sent::Blocked => {
+                // What it says meanwhile wakes us, too, but only what it takes counts.
+                let sent = peer.link.bytes_sent();
+                let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
+                let told = |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
+                if !before.as_deref().is_some_and(told) {
+                    self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
+                }
+            }
+            // Reading tells how it was lost, after what the peer said before.
+            Sent::Lost => self.note_ready(conn),
+        }
+    }
+
+    /// Tries once more to send to a peer that seems not to read: a socket that was full says that
+    /// there is room only when most of it is. Whether the peer has taken something.
+    pub(super) fn takes_something(&mut self, now: Now, conn: ConnId) -> bool {
+        let sent = |server: &Self| server.links.get(&conn).map(|peer| peer.link.bytes_sent());
+        let before = sent(self);
+        if let Some(peer) = self.links.get_mut(&conn) {
+            peer.link.try_again();
+        }
+        self.send_to(now, conn);
+        sent(self) > before
     }
 
     /// Takes their buffers from those whose last word was longest ago, but for a few.

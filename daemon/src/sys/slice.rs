@@ -37,16 +37,16 @@ pub(crate) fn run_in(slice: Slice) {
     }
 }
 
-/// Does something whose children run for so long at a time, and leaves the calling thread as it is.
-pub(crate) fn starting_in<T>(slice: Slice, start: impl FnOnce() -> T) -> T {
+/// As [`run_in`] while something is done, and what that starts; then as it was before.
+pub(crate) fn while_in<T>(slice: Slice, act: impl FnOnce() -> T) -> T {
     let own = Attributes::of_this_thread().ok();
     run_in(slice);
-    let started = start();
+    let done = act();
     if let Some(own) = own {
-        // As above: at worst it stays as it was.
+        // As above: at worst it stays like this.
         let _ = own.with(own.runtime);
     }
-    started
+    done
 }
 
 /// How a thread is scheduled; the kernel's `struct sched_attr` in its first version.
@@ -126,7 +126,7 @@ mod tests {
     fn what_is_started_gets_the_slice_and_who_starts_it_keeps_its_own() {
         apart(|| {
             run_in(Slice::Short);
-            let started = starting_in(Slice::Long, || std::thread::spawn(slice));
+            let started = while_in(Slice::Long, || std::thread::spawn(slice));
             assert_eq!(started.join().expect("it says"), Slice::Long.nanos());
             assert_eq!(slice(), Slice::Short.nanos());
         });
