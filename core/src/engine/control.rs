@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Drain, Engine, work};
+use super::{Drain, Engine, result};
 use crate::action::{Action, Closing, Why};
 use crate::call::Call;
 use crate::connection::{Ending, Pending, Phase, Work};
@@ -185,7 +185,7 @@ impl Engine {
         }
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
-        self.abandon_creations(&work::shutting_down());
+        self.abandon_creations(&result::shutting_down());
         self.interrupt_tasks();
         self.answer_everybody();
         self.forget_keys();
@@ -206,7 +206,7 @@ impl Engine {
             .map(|(id, _)| *id)
             .collect();
         for id in live {
-            let error = work::shutting_down();
+            let error = result::shutting_down();
             self.end_task(id, Change::Fail, Some(error.message.as_ref().into()), Err(error));
         }
     }
@@ -232,7 +232,7 @@ impl Engine {
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,
-                    None => work::shutting_down(),
+                    None => result::shutting_down(),
                 };
                 self.fail(pending.reply, &error);
             }

@@ -157,7 +157,7 @@ impl Engine {
                 self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
             }
             (_, Phase::Ready) if self.drain.is_some() => {
-                self.fail(reply, &super::work::shutting_down());
+                self.fail(reply, &super::result::shutting_down());
             }
             ("tasks/get", Phase::Ready) if tasks => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks => self.await_task(reply, params),

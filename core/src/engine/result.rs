@@ -1,12 +1,58 @@
-//! Results of tools as JSON text: what they say about failure.
+//! What comes of jobs: how requests are answered with it, and what results say about failure.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
+use core::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::action::Why;
 use crate::durable::TaskOutcome;
+use crate::event::Outcome;
+use crate::message::{ErrorObject, code};
+
+/// What a request is answered with when its job ends like this.
+pub(super) fn into_answer(
+    outcome: Outcome,
+    why: Option<Why>,
+    timeout: Option<Duration>,
+) -> TaskOutcome {
+    match (outcome, why) {
+        (Outcome::Result(result), _) if result.get().starts_with('{') => Ok(result),
+        (Outcome::Result(_), _) => {
+            Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool's result is not an object"))
+        }
+        (Outcome::Error(error), _) => Err(error),
+        (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
+        (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
+        (
+            Outcome::Stopped,
+            None
+            | Some(
+                Why::Requested
+                | Why::Disconnected
+                | Why::Expired
+                | Why::LeftBehind
+                | Why::Unanswered
+                | Why::Feature
+                | Why::Limit
+                | Why::Host,
+            ),
+        ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
+    }
+}
+
+fn timed_out(timeout: Option<Duration>) -> ErrorObject {
+    let millis = timeout.unwrap_or_default().as_millis();
+    ErrorObject::new(code::TIMED_OUT, alloc::format!("the tool ran longer than {millis} ms"))
+        .with_data(alloc::format!("{{\"timedOut\":true,\"timeoutMs\":{millis}}}"))
+}
+
+/// What everything that is cut off by a shutdown is answered with.
+pub(super) fn shutting_down() -> ErrorObject {
+    ErrorObject::new(code::SHUTTING_DOWN, "interrupted: the daemon is shutting down")
+}
 
 /// Why an outcome makes its task `failed`; `None` when it completes it (TSK-43).
 pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
@@ -63,7 +109,7 @@ mod tests {
         ] {
             assert_eq!(failure(&ok(mute)).as_deref(), Some("the tool reported an error"));
         }
-        let error = Err(crate::message::ErrorObject::new(7, "bad"));
+        let error = Err(ErrorObject::new(7, "bad"));
         assert_eq!(failure(&error).as_deref(), Some("bad"));
     }
 }

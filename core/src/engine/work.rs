@@ -7,16 +7,15 @@ use alloc::boxed::Box;
 use serde_json::value::RawValue;
 
 use super::Engine;
+use super::result::into_answer;
 use crate::action::{Action, Note, Receipt, Why};
 use crate::claim::Terms;
 use crate::connection::{Ending, Pending};
 use crate::dialect::{AfterCancel, Methods};
-use crate::durable::TaskOutcome;
 use crate::event::{LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::Json;
-use crate::message::{ErrorObject, code};
 use crate::role::Side;
 use crate::task::Change;
 use crate::time::Instant;
@@ -468,42 +467,4 @@ fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
         json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
         json.uuid(task.uuid()).raw("\"}},");
     }
-}
-
-/// What a request is answered with when its job ends like this.
-fn into_answer(outcome: Outcome, why: Option<Why>, timeout: Option<Duration>) -> TaskOutcome {
-    match (outcome, why) {
-        (Outcome::Result(result), _) if result.get().starts_with('{') => Ok(result),
-        (Outcome::Result(_), _) => {
-            Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool's result is not an object"))
-        }
-        (Outcome::Error(error), _) => Err(error),
-        (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
-        (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
-        (
-            Outcome::Stopped,
-            None
-            | Some(
-                Why::Requested
-                | Why::Disconnected
-                | Why::Expired
-                | Why::LeftBehind
-                | Why::Unanswered
-                | Why::Feature
-                | Why::Limit
-                | Why::Host,
-            ),
-        ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
-    }
-}
-
-fn timed_out(timeout: Option<Duration>) -> ErrorObject {
-    let millis = timeout.unwrap_or_default().as_millis();
-    ErrorObject::new(code::TIMED_OUT, alloc::format!("the tool ran longer than {millis} ms"))
-        .with_data(alloc::format!("{{\"timedOut\":true,\"timeoutMs\":{millis}}}"))
-}
-
-/// What everything that is cut off by a shutdown is answered with.
-pub(super) fn shutting_down() -> ErrorObject {
-    ErrorObject::new(code::SHUTTING_DOWN, "interrupted: the daemon is shutting down")
 }
