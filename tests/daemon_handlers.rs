@@ -101,6 +101,24 @@ fn inline_calls_all_run() {
     }
 }
 
+/// CAN-08: an inline call that is cancelled in the same breath neither runs nor is answered.
+#[test]
+fn a_cancel_beats_an_inline_call() {
+    let (say, ran) = channel();
+    let counts = HandlerTool::new("counts", move |job: &Job| {
+        let _ = say.send(job.id());
+        Ok(ToolResult::text("ran"))
+    });
+    let daemon = Daemon::new().tool(counts.inline().build().expect("a good tool")).start();
+    let daemon = daemon.expect("it starts");
+    let mut peer = Peer::of(&daemon);
+    let lines = [call(2000, "counts", "{}", ""), cancel(2000), call(2001, "counts", "{}", "")];
+    peer.try_send((lines.join("\n") + "\n").as_bytes()).expect("it reads");
+    assert_eq!(peer.text(2001), "ran");
+    assert!(!peer.has_answer(2000), "it was cancelled");
+    assert_eq!(ran.try_iter().count(), 1, "it ran although it was cancelled");
+}
+
 #[test]
 fn an_inline_tool_does_not_wait() {
     let (daemon, _release) = daemon();

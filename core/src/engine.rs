@@ -249,6 +249,12 @@ impl Engine {
         self.jobs.get(&job).map(|job| &job.owner)
     }
 
+    /// Whether a job was told to stop and is not gone yet.
+    #[must_use]
+    pub fn is_stopping(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Stopping { .. }))
+    }
+
     /// What was counted so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {

@@ -288,7 +288,9 @@ pub enum Event<'a> {
     },
     /// Everything that arrived by now was handed in: jobs may start.
     ///
-    /// Nothing starts before, so that a cancel that arrives together with its request wins.
+    /// Nothing starts before, so that a cancel that arrives together with its request wins. Inline
+    /// calls do ([`Tool::inline`](crate::tool::Tool::inline)): a host that carries their start out
+    /// later asks [`Engine::is_stopping`](crate::engine::Engine::is_stopping) first.
     Turn,
     /// A deadline has passed. Takes a bounded number of what is due: the deadline tells whether
     /// something is left.

@@ -84,6 +84,11 @@ impl Recorded {
         self.engine.owner(job)
     }
 
+    /// See [`Engine::is_stopping`].
+    pub(crate) fn is_stopping(&self, job: JobId) -> bool {
+        self.engine.is_stopping(job)
+    }
+
     /// See [`Engine::wants_turn`].
     pub(crate) fn wants_turn(&self) -> bool {
         self.engine.wants_turn()

@@ -1,7 +1,7 @@
 //! Inline calls: handlers that run on the loop's own thread, to the end and at once.
 
 use ceased_core::action::Action;
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::time::Now;
 
 use crate::handler::{Call, Handler, Job};
@@ -35,6 +35,11 @@ impl Inline {
         actions: &mut Vec<Action>,
     ) {
         let job = call.id;
+        // CAN-08: a cancel that came together with its call wins.
+        if engine.is_stopping(job) {
+            let outcome = Outcome::Stopped;
+            return engine.handle(now, Event::Done { job, outcome }, actions);
+        }
         self.job.call(call);
         let outcome = run_guarded(handler, &self.job);
         self.job.is_over();
