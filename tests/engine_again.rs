@@ -1,16 +1,13 @@
 //! Calls whose requestor comes back: idempotency keys, and what becomes of a call whose peer is
 //! gone. The engine's own agreements are checked after every event.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::Why;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
-use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::settings::Settings;
-use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
-use ceased_tests::tools;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_tests::again::{call, line, settings};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
 use serde_json::{Value, json};
@@ -19,42 +16,16 @@ use uuid::Uuid;
 const ANN: Identity = Identity::User(1);
 const BOB: Identity = Identity::User(2);
 
-fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
-    Tool {
-        task_support: TaskSupport::Optional,
-        ladder: Ladder::Command { kill_grace: Duration::from_secs(1) },
-        on_disconnect,
-        ..tools::tool(name)
-    }
-}
-
 fn world_with(limits: Limits) -> World {
     world_of(limits, TaskPolicy::default())
 }
 
 fn world_of(limits: Limits, tasks: TaskPolicy) -> World {
-    let tools = [
-        tool("work", OnDisconnect::Cancel),
-        tool("patient", OnDisconnect::Grace(Duration::from_secs(5))),
-        tool("detached", OnDisconnect::Detach),
-    ];
-    let settings = Settings { limits, tasks, catalog: Catalog::new(tools), ..Settings::default() };
-    World::made_of(Arc::new(settings), Rigged::default())
+    World::made_of(settings(limits, tasks), Rigged::default())
 }
 
 fn world() -> World {
     world_with(Limits::default())
-}
-
-fn line(id: &str, tool: &str, key: &str, arguments: &str, more: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":"{id}","method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"ceased/idempotencyKey":"{key}"}}{more}}}}}"#
-    )
-}
-
-/// Sends a call with a key, without waiting for anything.
-fn call(w: &mut World, conn: ConnId, id: &str, tool: &str, key: &str) {
-    w.send(conn, &line(id, tool, key, "{}", ""));
 }
 
 fn cancel(w: &mut World, conn: ConnId, id: &str) {
@@ -296,75 +267,6 @@ fn a_grace_after_the_connection() {
     assert_eq!(w.sizes().jobs, 0);
 }
 
-#[test]
-fn a_call_becomes_a_task_when_its_peer_goes() {
-    let mut w = world();
-    let one = w.open_as(ANN, NEWEST);
-    let job = w.call(one, json!(1), "detached");
-    w.lose(one);
-    assert_eq!(w.steps(job), []);
-    let other = w.open_as(ANN, NEWEST);
-    let tasks = w.result(other, "tasks/list", json!({}))["tasks"].take();
-    let id = tasks[0]["taskId"].as_str().expect("there is one").to_owned();
-    assert_eq!(tasks[0]["status"], "working");
-    let bob = w.open_as(BOB, NEWEST);
-    assert_eq!(w.result(bob, "tasks/list", json!({}))["tasks"], json!([]));
-    w.done(job, "late");
-    let result = w.result(other, "tasks/result", json!({"taskId": id}));
-    assert_eq!(result["content"][0]["text"], "late");
-    // With nobody to own it, or no room, it is stopped.
-    let nobody = w.open_as(Identity::Anonymous, NEWEST);
-    let job = w.call(nobody, json!(1), "detached");
-    w.lose(nobody);
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
-    let mut w = world_with(Limits { live_tasks_max: 1, ..Limits::default() });
-    let one = w.open_as(ANN, NEWEST);
-    w.task(one, "work");
-    let job = w.call(one, json!(1), "detached");
-    w.lose(one);
-    assert_eq!(w.steps(job).len(), 1);
-}
-
-/// TSK-24: a task that a call became is cancelled, or expires: its work stops whoever else waits
-/// for it, they are told why, and the key is free.
-#[test]
-fn a_cancelled_task_is_nobodys_any_more() {
-    for expires in [false, true] {
-        let tasks = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
-        let mut w = world_of(Limits::default(), tasks);
-        let one = w.open_as(ANN, NEWEST);
-        call(&mut w, one, "a", "detached", "k");
-        let job = w.last_started();
-        w.lose(one);
-        let other = w.open_as(ANN, NEWEST);
-        call(&mut w, other, "b", "detached", "k");
-        w.silent(other);
-        let code = if expires {
-            w.advance(tasks.default_ttl);
-            -31002
-        } else {
-            let tasks = w.result(other, "tasks/list", json!({}))["tasks"].take();
-            w.send(
-                other,
-                &json!({
-                    "jsonrpc": "2.0", "id": "c", "method": "tasks/cancel",
-                    "params": {"taskId": tasks[0]["taskId"]},
-                })
-                .to_string(),
-            );
-            -31001
-        };
-        let told = w.next(other);
-        assert_eq!((&told["id"], &told["error"]["code"]), (&json!("b"), &json!(code)));
-        assert_eq!(w.steps(job).len(), 1, "nobody keeps it from being stopped");
-        w.rest(other);
-        call(&mut w, other, "d", "detached", "k");
-        assert_ne!(w.last_started(), job);
-        w.stopped(job);
-        w.silent(other);
-    }
-}
-
 /// A call that its host cancels, or a person by its number, is answered and forgotten: who asks
 /// again starts anew.
 #[test]
@@ -423,11 +325,8 @@ fn a_shutdown_ends_waiting() {
 #[test]
 fn a_key_leads_to_no_other_task() {
     let [key, id] = [Uuid::from_u128(1), Uuid::from_u128(2)];
-    let settings = Settings {
-        catalog: Catalog::new([tool("work", OnDisconnect::Cancel)]),
-        ..Settings::default()
-    };
-    let mut w = World::made_of(Arc::new(settings), Rigged::new([key, id, id]));
+    let settings = settings(Limits::default(), TaskPolicy::default());
+    let mut w = World::made_of(settings, Rigged::new([key, id, id]));
     let (ann, bob) = (w.open_as(ANN, NEWEST), w.open_as(BOB, NEWEST));
     let as_task = r#","task":{"ttl":1000}"#;
     w.send(ann, &line("a", "work", "k", "{}", as_task));

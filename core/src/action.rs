@@ -30,7 +30,8 @@ pub enum Action {
         tool: Arc<Tool>,
         /// The arguments: the JSON text of an object that passed the tool's check.
         arguments: Json,
-        /// The task it works for, if any.
+        /// The task it works for, if any. `None` as well while a call that becomes a task is not
+        /// one for certain (DUR-01).
         task: Option<TaskId>,
     },
     /// Take one step to stop this job.

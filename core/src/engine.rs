@@ -81,6 +81,8 @@ pub struct Engine {
     task_ops: Rates,
     /// Jobs the host runs.
     running: usize,
+    /// Jobs that wait until their task is on disk.
+    held_jobs: usize,
     next_job: u64,
     /// Jobs that wait for a retry.
     parked: park::Parked,
@@ -154,6 +156,7 @@ impl Engine {
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             running: 0,
+            held_jobs: 0,
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key, seed),

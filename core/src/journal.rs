@@ -35,7 +35,8 @@ pub(crate) enum Disk {
     /// All that is to be there.
     #[default]
     Settled,
-    /// Its creation is on its way. Nobody may know of it yet.
+    /// Its creation is on its way. Nobody may know of it yet, nor that it has ended, as that of a
+    /// call may which becomes a task.
     Creating(Seq),
     /// Its end is on its way.
     Ending(Seq, Told),
@@ -84,8 +85,6 @@ pub(crate) struct Journal {
     pub(crate) trouble: Option<Trouble>,
     /// Loads on their way, and their tasks, which may be gone by now.
     pub(crate) loads: BTreeMap<LoadId, TaskId>,
-    /// Tasks whose creation is on its way.
-    pub(crate) creating: usize,
 }
 
 /// The store has failed and has not taken everything it is owed yet.
@@ -120,7 +119,6 @@ impl Journal {
             owed: BTreeSet::new(),
             trouble: None,
             loads: BTreeMap::new(),
-            creating: 0,
         }
     }
 

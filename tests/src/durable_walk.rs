@@ -18,6 +18,7 @@ use ceased_core::id::{AskId, ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::message::ErrorObject;
 use ceased_core::settings::Settings;
+use ceased_core::tool::{Catalog, OnDisconnect, Tool};
 use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -81,7 +82,9 @@ fn settings(rng: &mut Rng) -> Arc<Settings> {
         page_size: 1000,
         ..TaskPolicy::default()
     };
-    tools::settings(limits, tasks)
+    let kept = Tool { on_disconnect: OnDisconnect::Detach, ..tools::tool("kept") };
+    let catalog = Catalog::new([tools::optional("sleep"), kept]);
+    Arc::new(Settings { limits, tasks, catalog, ..Settings::default() })
 }
 
 impl Walk {
@@ -117,7 +120,8 @@ impl Walk {
         match self.rng.below(100) {
             0..5 => self.connect(),
             5..7 => self.disconnect(),
-            7..27 => self.create(),
+            7..24 => self.create(),
+            24..27 => self.call(),
             27..47 => self.ask(),
             47..60 => self.report(),
             60..80 => {
@@ -173,7 +177,8 @@ impl Walk {
         let id = format!("r{}", self.next);
         self.next += 1;
         let params = if client.modern { tasks(params) } else { params };
-        self.world.frame(conn, &request(json!(id), asked.method, params));
+        let method = if asked.method == "kept" { "tools/call" } else { asked.method };
+        self.world.frame(conn, &request(json!(id), method, params));
         self.asked.insert(id, asked);
         if self.rng.once_in(2) {
             self.world.feed(Input::Turn);
@@ -187,6 +192,17 @@ impl Walk {
             params["task"] = json!({"ttl": 500 + self.rng.below(60_000)});
         }
         self.send(conn, client, Asked { method: "tools/call", task: None }, params);
+    }
+
+    /// A call that becomes a task when its connection goes, which it often does at once.
+    fn call(&mut self) {
+        let Some((conn, client)) = self.some_client() else { return };
+        let params = json!({"name": "kept", "arguments": {}});
+        self.send(conn, client, Asked { method: "kept", task: None }, params);
+        if self.rng.once_in(2) {
+            self.clients.remove(&conn);
+            self.world.lose(conn);
+        }
     }
 
     fn ask(&mut self) {

@@ -1,6 +1,7 @@
 //! The test kit: what the suites of this workspace share.
 
 pub mod acp;
+pub mod again;
 pub mod binary;
 pub mod daemon;
 pub mod disk;

@@ -57,6 +57,12 @@ pub fn tool(name: &str) -> Tool {
     }
 }
 
+/// A function tool that may run as a task.
+#[must_use]
+pub fn optional(name: &str) -> Tool {
+    Tool { task_support: TaskSupport::Optional, ..tool(name) }
+}
+
 /// The tools of every world.
 ///
 /// | name | tasks | ladder | timeout |
@@ -69,7 +75,6 @@ pub fn tool(name: &str) -> Tool {
 /// | `strict` | optional, checks its arguments | handler | none |
 #[must_use]
 pub fn catalog() -> Catalog {
-    let optional = |name| Tool { task_support: TaskSupport::Optional, ..tool(name) };
     Catalog::new([
         tool("echo"),
         optional("sleep"),
@@ -88,7 +93,6 @@ pub fn catalog() -> Catalog {
 /// What every world does for servers: sampling and elicitation also as tasks, roots never.
 #[must_use]
 pub fn services() -> Catalog {
-    let optional = |name| Tool { task_support: TaskSupport::Optional, ..tool(name) };
     Catalog::new([
         optional("sampling/createMessage"),
         optional("elicitation/create"),

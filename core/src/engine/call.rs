@@ -173,7 +173,7 @@ impl Engine {
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
-        let waiting = self.running + self.queue.len() + self.journal.creating;
+        let waiting = self.running + self.queue.len() + self.held_jobs;
         if waiting >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
                 reply,
@@ -396,7 +396,10 @@ impl Engine {
                 starts = Some(admitted.arguments);
                 JobState::Running
             }
-            Some(_) => JobState::Held(admitted.arguments),
+            Some(_) => {
+                self.held_jobs += 1;
+                JobState::Held(admitted.arguments)
+            }
             None => {
                 self.queue.push(&owner, id);
                 JobState::Queued(admitted.arguments)

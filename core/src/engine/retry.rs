@@ -295,9 +295,11 @@ impl Engine {
         self.disown(id, Why::Disconnected);
     }
 
-    /// Makes a task of a call; false where there is no room for one, or nobody to own it.
+    /// Makes a task of a call; false where there is no room for one, or nobody to own it. It goes
+    /// on meanwhile: what only may come to be is known to nobody until it is on disk (DUR-01).
     fn detach(&mut self, id: JobId) -> bool {
-        let Some(owner) = self.jobs.get(&id).map(|job| job.owner.clone()) else { return false };
+        let Some(job) = self.jobs.get(&id) else { return false };
+        let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
         if owner == Identity::Anonymous
             || self.tasks.full(&owner, &self.settings.limits).is_some()
             || self.no_creation().is_some()
@@ -305,12 +307,14 @@ impl Engine {
             return false;
         }
         let Some(task) = self.fresh_task_id() else { return false };
-        let (now, ttl) = (self.now, self.settings.tasks.default_ttl);
-        let Some(tool) = self.jobs.get(&id).map(|job| job.tool.name.clone()) else { return false };
-        let entry = self.tasks.insert(task, &owner, now, ttl, (id, tool), None);
-        self.timers.arm(&mut entry.timer, Timer::Task(task), now.at + ttl);
-        self.store_detached(task);
-        self.counters.tasks_created += 1;
+        self.tasks.insert(
+            task,
+            &owner,
+            self.now,
+            self.settings.tasks.default_ttl,
+            (id, tool),
+            None,
+        );
         if let Some(job) = self.jobs.get_mut(&id) {
             job.task = Some(task);
             job.purpose = Purpose::Task;
@@ -319,11 +323,8 @@ impl Engine {
             if let Terms::Claim(claim) = &mut job.terms {
                 claim.log_level = None;
             }
-            if matches!(job.state, JobState::Queued(_)) {
-                self.tasks.get_mut(task).into_iter().for_each(|task| task.queued = true);
-            }
         }
-        self.note_creation(task);
+        self.store_creation(task);
         if self.jobs.get(&id).is_some_and(|job| job.needs_input()) {
             self.change_task(task, Change::InputNeeded);
         }

@@ -131,6 +131,11 @@ impl Engine {
         self.drop_copy(id);
     }
 
+    /// Whether anybody may know the id of a task.
+    pub(super) fn may_be_told(&self, id: TaskId) -> bool {
+        !self.tasks.get(id).is_some_and(Task::is_being_created)
+    }
+
     /// Whether all that can be said of a task may be said.
     pub(super) fn is_settled(&self, id: TaskId) -> bool {
         self.tasks.get(id).is_some_and(Task::is_settled)

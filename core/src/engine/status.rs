@@ -215,7 +215,7 @@ impl Engine {
                 json.raw(",").member("message", &self.clean(message));
             }
         }
-        if let Some(task) = job.task {
+        if let Some(task) = job.task.filter(|task| self.may_be_told(*task)) {
             json.raw(",\"task\":\"").display(task).raw("\"");
         }
         json.raw("}");

@@ -9,12 +9,13 @@ use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use super::Engine;
-use crate::action::{Action, Note};
+use crate::action::{Action, Note, Why};
 use crate::durable::{LoadId, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored};
-use crate::id::TaskId;
+use crate::id::{JobId, TaskId};
 use crate::job::JobState;
 use crate::journal::{Disk, Phase, Told, Trouble};
 use crate::message::{ErrorObject, code};
+use crate::status::Status;
 use crate::task::{Change, Task};
 use crate::timer::Timer;
 
@@ -64,7 +65,6 @@ impl Engine {
 
     /// A task is being created. It is once the store has it; without a store, now.
     pub(super) fn store_creation(&mut self, id: TaskId) {
-        self.journal.creating += 1;
         if !self.journal.is_on() {
             return self.bring_to_life(id);
         }
@@ -74,17 +74,12 @@ impl Engine {
         }
     }
 
-    /// A call has become a task because its peer is gone. Nobody waits to be told of it, so it
-    /// exists at once; the store learns of it like of every other.
-    pub(super) fn store_detached(&mut self, id: TaskId) {
-        if self.journal.is_on() {
-            self.hand_over(id);
-        }
-    }
-
     /// A task has ended. Whoever waits for that is told once the store has it; without a store,
-    /// now.
+    /// now. What nobody may know of yet ends for others after it has come to be.
     pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
+        if self.tasks.get(id).is_some_and(Task::is_being_created) {
+            return self.tasks.recount(id);
+        }
         if self.journal.is_on() {
             let disk = match self.hand_over(id) {
                 Some(seq) => Disk::Ending(seq, before),
@@ -133,7 +128,7 @@ impl Engine {
         match task.map(|task| (task.aside.disk.awaits(seq), task)) {
             Some((true, task)) if task.is_being_created() => {
                 // What became of the write is not known: the record is deleted to be sure.
-                self.abandon_creation(id, &store_error(why, NOT_CREATED));
+                self.abandon_creation(id, &store_error(why, NOT_CREATED), Why::Disconnected);
             }
             Some((true, task)) => {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).unstored();
@@ -224,39 +219,56 @@ impl Engine {
 
     // --------------------------------------------------------------------- creation
 
-    /// A task exists: its request is answered, and its job may run.
+    /// A task exists: its request is answered, and its job may run. That of a call that becomes a
+    /// task runs already, or has ended.
     fn bring_to_life(&mut self, id: TaskId) {
         let crowded = self.running + self.queue.len() >= self.settings.limits.running_max;
         let Some(task) = self.tasks.get_mut(id) else { return };
-        self.journal.creating -= 1;
         self.counters.tasks_created += 1;
         task.aside.settle();
-        // TSK-09: it begins as working even where it has to wait its turn.
-        task.queued = crowded;
         let due = task.created_at + task.ttl();
         self.timers.arm(&mut task.timer, Timer::Task(id), due);
         let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
+        let state = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state);
+        let held = matches!(state, Some(JobState::Held(_)));
+        // TSK-09: it begins as working even where it has to wait its turn.
+        task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
+        let ended = task.status.is_terminal();
+        let before = Told { status: Status::Working, queued: false, updated: task.created };
         self.note_creation(id);
-        if let Some(job) = job {
+        if let Some(job) = job.filter(|_| held) {
             self.release_job(job);
         }
-        if awaited {
+        if ended {
+            self.store_end(id, before);
+        } else if awaited {
             self.tell_waiters(id);
         }
     }
 
-    /// A task that nobody was told of does not come to be.
-    fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject) {
+    /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
+    /// what could not become one.
+    fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: Why) {
         let Some(task) = self.tasks.remove(id) else { return };
         let (Task { job, mut aside, .. }, _) = task;
         let waiters = aside.take().waiters;
-        self.journal.creating -= 1;
         self.keyed.forget_task(id);
-        if job.and_then(|job| self.remove_job(job)).is_some() {
-            self.counters.jobs_never_started += 1;
+        if let Some(job) = job {
+            self.abandon_job(job, why);
         }
         self.fail_waiters(waiters, error);
         self.store_removal(id);
+    }
+
+    fn abandon_job(&mut self, id: JobId, why: Why) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.task = None;
+        if matches!(job.state, JobState::Held(_)) {
+            self.counters.jobs_never_started += 1;
+            self.remove_job(id);
+        } else {
+            self.disown(id, why);
+        }
     }
 
     /// The daemon shuts down: what is being created does not come to be.
@@ -264,7 +276,7 @@ impl Engine {
         let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
         let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
         for id in ids {
-            self.abandon_creation(id, error);
+            self.abandon_creation(id, error, Why::Shutdown);
         }
     }
 
@@ -385,11 +397,13 @@ pub(super) fn untold(why: Unstored) -> ErrorObject {
 /// When one is broken.
 pub(super) fn check(engine: &Engine) {
     let journal = &engine.journal;
-    let mut creating = 0;
+    let mut held_jobs = 0;
     for (id, task) in engine.tasks.iter() {
         let held = task.job.and_then(|job| engine.jobs.get(&job));
-        let held = held.is_some_and(|job| matches!(job.state, JobState::Held(_)));
-        assert_eq!(held, matches!(task.aside.disk, Disk::Creating(_)), "{id}: held while created");
+        if held.is_some_and(|job| matches!(job.state, JobState::Held(_))) {
+            held_jobs += 1;
+            assert!(task.is_being_created(), "{id}: held while created");
+        }
         let ended = task.status.is_terminal();
         match &task.aside.disk {
             Disk::Settled => {
@@ -397,8 +411,7 @@ pub(super) fn check(engine: &Engine) {
                 assert!(waits || task.aside.waiters.is_empty(), "{id} keeps somebody waiting");
             }
             Disk::Creating(seq) => {
-                creating += 1;
-                assert!(!ended && task.timer.is_none() && task.aside.listeners.is_empty());
+                assert!(task.timer.is_none() && task.aside.listeners.is_empty());
                 assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
             }
             Disk::Ending(seq, before) => {
@@ -416,7 +429,7 @@ pub(super) fn check(engine: &Engine) {
             assert!(matches!(task.outcome(), RecordedOutcome::Stored { .. }));
         }
     }
-    assert_eq!(creating, journal.creating, "creations are counted");
+    assert_eq!(held_jobs, engine.held_jobs, "jobs that wait for the disk are counted");
     for id in &journal.owed {
         let owed =
             engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));

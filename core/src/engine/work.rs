@@ -57,6 +57,7 @@ impl Engine {
             unreachable!("the job of a task is held until that is on disk");
         };
         job.state = JobState::Queued(arguments);
+        self.held_jobs -= 1;
         self.queue.push(&job.owner, id);
     }
 
@@ -83,6 +84,7 @@ impl Engine {
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
+        let task = task.filter(|task| self.may_be_told(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
     }
 
@@ -271,7 +273,8 @@ impl Engine {
             connection.held_progress.remove(&id);
         }
         match job.state {
-            JobState::Held(_) | JobState::Queued(_) => {}
+            JobState::Held(_) => self.held_jobs -= 1,
+            JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 self.running -= 1;
             }

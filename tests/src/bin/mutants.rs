@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 21] = [
+const SUITES: [Suite; 22] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -49,6 +49,7 @@ const SUITES: [Suite; 21] = [
     Suite::Target("engine_subscribe"),
     Suite::Target("engine_extension"),
     Suite::Target("engine_again"),
+    Suite::Target("engine_detach"),
     Suite::Target("engine_fair"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),
