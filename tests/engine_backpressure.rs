@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ceased_core::action::{Closing, Why};
-use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::tool::Step;
+use ceased_tests::trace::Input;
 use ceased_tests::world::World;
 use serde_json::{Value, json};
 
@@ -63,4 +64,36 @@ fn a_peer_that_floods_itself_is_dropped() {
     assert_eq!(w.steps(task_job), []);
     assert_eq!(w.status(fast, &task).as_deref(), Some("working"));
     assert!(!w.is_open(c));
+}
+
+/// However many seem not to read, the host can try each once more: a tick takes such a peer first
+/// or leaves it to be the next deadline.
+#[test]
+fn each_that_stalls_is_given_its_last_chance() {
+    let limits = Limits::default();
+    let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
+    let mut w = World::with(limits, policy);
+    let conns = [w.open(), w.open(), w.open()];
+    let ttl = u64::try_from(limits.write_stall.as_millis()).expect("a small number");
+    w.send(
+        conns[0],
+        &request(
+            json!("t"),
+            "tools/call",
+            json!({"name": "sleep", "arguments": {}, "task": {"ttl": ttl}}),
+        ),
+    );
+    assert_eq!(w.sizes().tasks, 1);
+    for conn in conns {
+        w.feed(Input::Blocked(conn));
+    }
+    w.sleep_through(limits.write_stall);
+    w.feed(Input::Tick);
+    assert_eq!((w.sizes().tasks, w.closed.len()), (0, 0), "what else is due comes before");
+    w.feed(Input::Tick);
+    assert_eq!(w.closed, [(conns[0], Closing::Stalled)]);
+    w.feed(Input::Drained(conns[1]));
+    w.feed(Input::Tick);
+    assert_eq!(w.closed.len(), 2);
+    assert_eq!(w.closed[1].0, conns[2]);
 }

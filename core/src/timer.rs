@@ -14,7 +14,9 @@ pub enum Timer {
     Job(JobId),
     /// A task's ttl.
     Task(TaskId),
-    /// A peer has read nothing for too long.
+    /// A peer has read nothing for too long. A [`Tick`](crate::event::Event::Tick) takes it first
+    /// or not at all: a host that sees it as the next [`deadline`](crate::engine::Engine::deadline)
+    /// can try the peer once more before.
     Stall(ConnId),
     /// A full outbox may have been sent, and subscriptions be told what they do not know.
     CatchUp(ConnId),

@@ -255,9 +255,14 @@ impl Engine {
         }
     }
 
-    /// What is due happens, at most [`TICK_MAX`] of it: the deadline stays due for the rest.
+    /// What is due happens, at most [`TICK_MAX`] of it: the deadline stays due for the rest. A peer
+    /// that seems not to read comes first of a tick or in a later one, so that the host can try it
+    /// once more.
     pub(super) fn on_tick(&mut self) {
-        for _ in 0..TICK_MAX {
+        for taken in 0..TICK_MAX {
+            if taken > 0 && matches!(self.timers.next(), Some((_, Timer::Stall(_)))) {
+                break;
+            }
             let Some(timer) = self.timers.pop(self.now.at) else { break };
             match timer {
                 Timer::Job(id) => self.on_job_timer(id),

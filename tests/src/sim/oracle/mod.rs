@@ -84,6 +84,8 @@ pub struct Oracle {
     /// Calls the host made: where they are.
     host_calls: BTreeMap<u64, u64>,
     next_out: u64,
+    /// Peers that have taken nothing for a moment, ever.
+    stalls: u64,
     drain: Option<Drain>,
     /// Whose job was started last.
     last_turn: Option<String>,
@@ -113,6 +115,7 @@ impl Oracle {
             buckets: BTreeMap::new(),
             host_calls: BTreeMap::new(),
             next_out: 1,
+            stalls: 0,
             drain: None,
             last_turn: None,
             expected: Expected::default(),
@@ -137,7 +140,8 @@ impl Oracle {
             Input::Blocked(conn) => {
                 let at = now + nanos(self.settings.limits.write_stall);
                 if let Some(conn) = self.conns.get_mut(&conn.get()) {
-                    conn.stall = Some(at);
+                    conn.stall = Some((at, self.stalls));
+                    self.stalls += 1;
                 }
             }
             Input::Drained(conn) => self.drained(conn.get()),

@@ -79,7 +79,8 @@ pub struct Conn {
     pub pending: Vec<Pending>,
     pub(super) level: LogLevel,
     pub(super) batches: Vec<Batch>,
-    pub(super) stall: Option<u64>,
+    /// When it is given up if it takes nothing, and how many others may have been before.
+    pub(super) stall: Option<(u64, u64)>,
     pub(super) linger: Option<u64>,
     pub(super) probes: u64,
     /// What its peer said it answers.

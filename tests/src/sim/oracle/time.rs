@@ -11,7 +11,8 @@ enum Due {
     Job(u64),
     /// A task, by its name, which is how the engine orders them.
     Task(String, u64),
-    Stall(u64),
+    /// A peer that takes nothing, by when that was noticed.
+    Stall(u64, u64),
     Linger(u64),
     /// A parked call, by its state, which is how the engine orders them.
     Parked(String, u64),
@@ -43,7 +44,9 @@ impl Oracle {
             .iter()
             .filter_map(|job| job.timer.map(|at| (at, Due::Job(job.nonce))))
             .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
-            .chain(of_conn(|conn| conn.stall, Due::Stall))
+            .chain(self.conns.iter().filter_map(|(conn, entry)| {
+                entry.stall.map(|(at, number)| (at, Due::Stall(number, *conn)))
+            }))
             .chain(of_conn(|conn| conn.linger, Due::Linger))
             .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
             .chain(self.jobs.iter().filter_map(|j| j.orphan.map(|at| (at, Due::Orphan(j.nonce)))))
@@ -65,7 +68,8 @@ impl Oracle {
         let jobs = self.jobs.iter().flat_map(|job| [job.timer, job.orphan]).flatten();
         let keyed = self.keyed.iter().filter_map(Keyed::timer);
         let tasks = self.tasks.iter().map(|task| task.timer);
-        let conns = self.conns.values().flat_map(|conn| [conn.stall, conn.linger]).flatten();
+        let stall = |conn: &Conn| conn.stall.map(|(at, _)| at);
+        let conns = self.conns.values().flat_map(|conn| [stall(conn), conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
         let parked = self.parked.iter().map(|parked| parked.timer);
         let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
@@ -82,11 +86,16 @@ impl Oracle {
     }
 
     pub(super) fn tick(&mut self) {
+        let mut first = true;
         while let Some((_, due)) = self.timers().filter(|(at, _)| *at <= self.now).min() {
+            if matches!(due, Due::Stall(..)) && !first {
+                break;
+            }
+            first = false;
             match due {
                 Due::Job(nonce) => self.job_timer(nonce),
                 Due::Task(_, nonce) => self.ttl_is_over(nonce),
-                Due::Stall(conn) => {
+                Due::Stall(_, conn) => {
                     self.conns.get_mut(&conn).expect("its timer was due").stall = None;
                     self.mark(Mark::Stalled);
                     self.close(conn, "Stalled", false);
