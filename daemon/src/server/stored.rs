@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ceased_core::durable::{TaskRecord, Unstored};
 use ceased_core::event::{Event, Identity};
-use ceased_core::time::{Now, Wall};
+use ceased_core::time::{Instant, Now, Wall};
 
 use super::Server;
 use crate::metrics::StoreStatus;
@@ -17,7 +17,7 @@ use crate::store::kept::Kept;
 use crate::store::thread::{Order, Report, StoreThread};
 use crate::store::{Store, StoreError};
 
-/// A peer is alone when no other has said anything for this long.
+/// A peer is alone when there is no other, or none has said anything for this long.
 const ALONE: Duration = Duration::from_millis(50);
 
 /// Where a store keeps what it has, and what became of the one before it.
@@ -77,7 +77,8 @@ impl Server {
     /// most likely waits for it.
     fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
         let is_idle = self.ready.is_empty() && self.actions.is_empty();
-        let is_alone = self.ready.alone_since().is_some_and(|since| now.at >= since + ALONE);
+        let silent = |since: Instant| now.at >= since + ALONE;
+        let is_alone = self.links.len() <= 1 || self.ready.alone_since().is_some_and(silent);
         is_alone && is_idle && self.pool.quick().is_empty() && !self.engine.wants_turn()
     }
 
