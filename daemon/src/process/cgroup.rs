@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use uuid::Uuid;
@@ -113,9 +112,9 @@ impl Cgroup {
         &self.path
     }
 
-    /// Makes the group of a job.
-    pub(super) fn job(&self, job: JobId) -> io::Result<Group> {
-        self.group(&job.to_string())
+    /// Makes the group of a job, the so manieth.
+    pub(super) fn job(&self, number: u64) -> io::Result<Group> {
+        self.group(&format!("g{number}"))
     }
 
     fn group(&self, label: &str) -> io::Result<Group> {

@@ -195,9 +195,7 @@ impl Direct {
         if let Some(group) = &self.group {
             let fd = group.events().as_raw_fd();
             let _ = world.registry.deregister(&mut SourceFd(&fd));
-            if cgroup::remove(group.path()).is_err() {
-                world.removals.push(group.path().to_owned());
-            }
+            world.emptied.push(group.path().to_owned());
         } else {
             reap(&mut self.exit, self.pid, world);
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
+use std::mem;
 use std::num::NonZeroI32;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 
+use super::cgroup;
 use super::containment::Containment;
 use super::direct::Direct;
 use super::guarded::{Guarded, Lost};
@@ -40,10 +42,12 @@ pub(super) struct World {
     pub(super) report: Box<dyn FnMut(Report) + Send>,
     /// Whether a guard was killed.
     pub(super) lost_guards: bool,
-    /// The next guard, where there are guards.
+    /// The next guard, or the next group.
     pub(super) spare: Spare,
     /// Every child that the supervisor started itself and has not reaped.
     pub(super) own_children: BTreeSet<NonZeroI32>,
+    /// Groups of jobs that ended in this turn.
+    pub(super) emptied: Vec<PathBuf>,
     /// Groups of ended jobs that the kernel would not remove yet.
     pub(super) removals: Vec<PathBuf>,
     /// Read at most once in a turn: where it is needed, many jobs tend to need it.
@@ -57,11 +61,17 @@ impl World {
         self.orphans == Orphans::Adopt && (self.lost_guards || getpid().is_init())
     }
 
-    /// Has a spare guard started where one was taken. After what is urgent: it takes a moment.
+    /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
+    /// urgent: it takes a moment.
     pub(super) fn restock(&mut self) {
-        if let Containment::Guard(program) = &self.containment {
-            self.spare.restock(program, &mut self.own_children);
-        }
+        self.remove_emptied();
+        self.spare.restock(&self.containment, &mut self.own_children);
+    }
+
+    /// Removes the groups of jobs that have ended.
+    pub(super) fn remove_emptied(&mut self) {
+        let stay = |group: &PathBuf| cgroup::remove(group).is_err();
+        self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stay));
     }
 
     /// The process table as it is in this turn.
@@ -167,7 +177,7 @@ impl Job {
             give_pipes(&theirs, uid);
         }
         let started = Instant::now();
-        match Body::start(&launch, &prepared, &theirs, slot, world) {
+        match Body::start(&prepared, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {
                 id: launch.job,
                 launch,
@@ -371,7 +381,6 @@ fn told(job: JobId, progress: Progress) -> Report {
 
 impl Body {
     fn start(
-        launch: &Launch,
         prepared: &Prepared,
         theirs: &[OwnedFd; 4],
         slot: usize,
@@ -381,7 +390,7 @@ impl Body {
         let registry = &world.registry;
         let (pid, body, failed) = match &world.containment {
             Containment::Cgroup { group, .. } => {
-                let group = group.job(launch.job).map_err(|error| {
+                let group = world.spare.take_group(group).map_err(|error| {
                     explain_resources("make a control group for the command", &error)
                 })?;
                 let direct = Direct::start(prepared, theirs, Some(group), slot, registry)
@@ -394,7 +403,7 @@ impl Body {
                 (direct.pid(), Self::Direct(direct), None)
             }
             Containment::Guard(program) => {
-                let guard = world.spare.take(program, &mut world.own_children);
+                let guard = world.spare.take_guard(program, &mut world.own_children);
                 let mut guarded = Guarded::new(guard.map_err(no_process)?, slot, registry);
                 let failed = guarded.run(prepared, theirs).err().map(|error| {
                     let reason = explain_resources("hand the command to its guard", &error);

@@ -128,6 +128,7 @@ impl Supervisor {
             lost_guards: false,
             spare: Spare::default(),
             own_children: BTreeSet::new(),
+            emptied: Vec::new(),
             removals: Vec::new(),
             table: None,
         };
