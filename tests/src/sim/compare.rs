@@ -384,7 +384,12 @@ fn assert_same(
     if matches!(input, Input::Tick | Input::Drain(_)) {
         told.values_mut().chain(heard.values_mut()).for_each(|said| said.sort());
     }
-    if !matches!(input, Input::Turn) {
+    if matches!(input, Input::Turn) {
+        // When in a turn a peer is given up is not for the oracle to know.
+        let gives_up = |order: &String| order.starts_with("close ") && order.ends_with(" Flooded");
+        orders.sort_by_key(gives_up);
+        done.sort_by_key(gives_up);
+    } else {
         orders.sort();
         done.sort();
     }
