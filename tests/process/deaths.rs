@@ -152,7 +152,81 @@ fn guard_killed_with_adoption() {
     // The other job did not notice.
     rig.order(Order::Terminate(other));
     assert_eq!(rig.wait_exit(other).signal, Some(15));
-    assert_eq!(children(), guards("spare"), "nobody but the guard of the next command");
+    let (mut left, mut spare) = (children(), guards("spare"));
+    left.sort_unstable();
+    spare.sort_unstable();
+    assert_eq!(left, spare, "nobody but the guard of the next command, and what it is a copy of");
+    assert_eq!(spare.len(), 2);
+}
+
+/// To start a guard takes longer than most commands take: all but the first are copies of one. They
+/// are where that was put in memory, which the system chooses anew for each program it starts.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn copies() {
+    if argument().is_none() {
+        return;
+    }
+    let mut rig = rig(Tier::Guard).unwrap();
+    let jobs = [(); 3].map(|()| rig.run(&["sleep", "1000"]));
+    let mut places = std::collections::BTreeSet::new();
+    for job in jobs {
+        eventually("it is guarded", || guards(&job.to_string()).len() == 1);
+        let [guard] = guards(&job.to_string()).try_into().unwrap();
+        let maps = fs::read_to_string(format!("/proc/{guard}/maps")).unwrap();
+        places.insert(maps.split('-').next().unwrap().to_owned());
+    }
+    assert_eq!(places.len(), 1, "{places:?}");
+    for job in jobs {
+        rig.order(Order::Kill(job));
+        rig.wait_exit(job);
+    }
+}
+
+#[test]
+fn guards_are_copies() {
+    run_alone("deaths::copies", "1");
+}
+
+#[test]
+fn what_guards_are_copies_of_dies() {
+    run_alone("deaths::no_original", "1");
+}
+
+/// What guards are copies of is killed, or stopped: commands run on and are guarded, and the next
+/// ones are, too.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn no_original() {
+    if argument().is_none() {
+        return;
+    }
+    let mut rig = rig(Tier::Guard).unwrap();
+    for signal in [Signal::KILL, Signal::STOP, Signal::KILL] {
+        let before = rig.run(&["sleep", "1000"]);
+        eventually("it is guarded", || guards(&before.to_string()).len() == 1);
+        eventually("the next guard is there", || guards("spare").len() == 3);
+        let busy = guards(&before.to_string());
+        for pid in guards("spare").into_iter().filter(|pid| !busy.contains(pid)) {
+            kill(pid, signal);
+        }
+        if signal == Signal::KILL {
+            eventually("they are dead", || guards("spare") == busy);
+        }
+        for _ in 0..3 {
+            let marker = marker();
+            let job = rig.shell(STRAY, &marker);
+            rig.wait_ready(job);
+            eventually("it is guarded", || guards(&job.to_string()).len() == 1);
+            rig.order(Order::Kill(job));
+            assert_eq!(rig.wait_exit(job).stopped, Stopped::Killed);
+            assert_none_left(&marker);
+        }
+        rig.order(Order::Terminate(before));
+        assert_eq!(rig.wait_exit(before).signal, Some(15));
+    }
+    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert_eq!(children(), [] as [i32; 0]);
 }
 
 /// Without adoption, at least the command's session is ended.

@@ -30,7 +30,7 @@ use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
-use crate::sys::{self, Fault, FaultCell, Slice};
+use crate::sys::{self, Fault, FaultCell, Slice, Twin};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -38,6 +38,8 @@ pub(super) const MARK: &str = "CEASED_GUARD";
 const NAME: &str = "ceased-guard";
 /// How long a program may take to prove that it can be a guard.
 const READY_WITHIN: Duration = Duration::from_secs(5);
+/// How long a guard may take to make a copy of itself, which takes a fifth of a millisecond.
+const FORKED_WITHIN: Duration = Duration::from_millis(500);
 /// How often a process table is looked through for processes that were born meanwhile.
 const ROUNDS_MAX: u32 = 8;
 /// How many exits are taken in before anything else is looked at again.
@@ -128,7 +130,7 @@ impl Program {
         };
         let path = self.path.display();
         guard.end();
-        if answer == Some(FromGuard::Ready) {
+        if matches!(answer, Some(FromGuard::Ready { .. })) {
             return Ok(());
         }
         Err(io::Error::other(format!(
@@ -161,13 +163,18 @@ impl Program {
         // for their turn until it has.
         let child = sys::while_in(Slice::Long, || command.spawn())?;
         let pid = Pid::from_child(&child);
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
-            Err(error) => {
-                let _ = kill_process(pid, rustix::process::Signal::KILL);
-                let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-                Err(error.into())
-            }
+        watched(pid, socket)
+    }
+}
+
+/// A guard that is our child; one that cannot be watched is ended, not leaked.
+fn watched(pid: Pid, socket: ToGuardSocket) -> io::Result<Started> {
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
+        Err(error) => {
+            let _ = kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+            Err(error.into())
         }
     }
 }
@@ -184,6 +191,24 @@ impl Started {
     /// Whether it has not exited.
     pub(super) fn is_alive(&self) -> bool {
         ready(self.pidfd.as_fd(), Duration::ZERO).is_ok_and(|has_exited| !has_exited)
+    }
+
+    /// Has a guard that guards nothing make another, which is our child as well.
+    pub(super) fn fork(&self) -> io::Result<Self> {
+        let (socket, theirs) = wire::pair()?;
+        // Somebody may have stopped it.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::CONT);
+        self.socket.fork(&theirs)?;
+        drop(theirs);
+        if !ready(socket.as_fd(), FORKED_WITHIN)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let pid = match socket.receive()? {
+            Some(FromGuard::Ready { pid }) => Pid::from_raw(pid),
+            Some(_) | None => None,
+        };
+        let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
+        watched(pid, socket)
     }
 
     /// Ends a guard that guards nothing and waits until it is gone.
@@ -216,21 +241,37 @@ fn serve() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null = std::fs::File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
-    set_child_subreaper(Some(getpid()))?;
-    let control = ToSupervisorSocket::new(control);
-    control.send(FromGuard::Ready);
-    match control.receive()? {
-        Some(ToGuard::Run(prepared, descriptors)) => {
-            // A spare one does not know yet for what job it was started.
-            if let Some(job) = prepared.job() {
-                let _ = rustix::thread::set_name(job);
+    let mut control = ToSupervisorSocket::new(control);
+    enter_service(&control)?;
+    loop {
+        match control.receive()? {
+            Some(ToGuard::Fork(theirs)) => {
+                // Where there is no copy, its end of the socket is closed now, and says so.
+                if let Ok(Twin::Copy) = sys::fork_sibling() {
+                    control = ToSupervisorSocket::new(theirs);
+                    rustix::process::setpgid(None, None)?;
+                    enter_service(&control)?;
+                }
             }
-            control.set_nonblocking()?;
-            Guard::start(control, &prepared, descriptors)?.run()
+            Some(ToGuard::Run(prepared, descriptors)) => {
+                // A spare one does not know yet for what job it was started.
+                if let Some(job) = prepared.job() {
+                    let _ = rustix::thread::set_name(job);
+                }
+                control.set_nonblocking()?;
+                return Guard::start(control, &prepared, descriptors)?.run();
+            }
+            Some(ToGuard::Keep(path)) => return keeper::keep(&control, &path),
+            Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
         }
-        Some(ToGuard::Keep(path)) => keeper::keep(&control, &path),
-        Some(ToGuard::Terminate | ToGuard::Kill) | None => Ok(()),
     }
+}
+
+/// Becomes who gets the orphans, and says that it is there.
+fn enter_service(control: &ToSupervisorSocket) -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    control.send(FromGuard::Ready { pid: getpid().as_raw_nonzero().get() });
+    Ok(())
 }
 
 /// What the guard of one command knows.
@@ -364,7 +405,7 @@ impl Guard {
                     self.is_killing = true;
                     self.sweeps = 0;
                 }
-                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_))) => {}
+                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(_))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The daemon is dead, or talks nonsense and might as well be.
                 Ok(None) | Err(_) => {

@@ -130,7 +130,7 @@ impl Guarded {
                     State::Over | State::Lost => State::Over,
                 };
             }
-            FromGuard::Ready | FromGuard::Failed(_) => {}
+            FromGuard::Ready { .. } | FromGuard::Failed(_) => {}
         }
         Some(message)
     }

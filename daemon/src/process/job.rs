@@ -368,7 +368,7 @@ impl Job {
                 FromGuard::Exited { status, .. } => {
                     self.exited = Some((status, self.started.elapsed()));
                 }
-                FromGuard::Ready | FromGuard::Started { .. } | FromGuard::Gone { .. } => {}
+                FromGuard::Ready { .. } | FromGuard::Started { .. } | FromGuard::Gone { .. } => {}
             }
         }
     }

@@ -1,5 +1,7 @@
-//! What is there before it is needed: a guard, whose start takes longer than most commands, or a
-//! control group.
+//! What is there before it is needed: a guard, or a control group.
+//!
+//! To become a guard takes a program longer than most commands take in all. So one does, and makes
+//! copies of itself, which takes a tenth of that.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,10 +16,11 @@ use super::guard::{Program, Started};
 /// What guards are called in a process listing until they know their job.
 const LABEL: &str = "spare";
 
-/// At most one guard that guards nothing yet, or one empty group. The number of the guard is among
-/// `own_children`, for it is nobody's orphan.
+/// At most one guard that guards nothing yet, and one that never will and is copied; or one empty
+/// group. The numbers of the guards are among `own_children`, for they are nobody's orphans.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
+    original: Option<Started>,
     guard: Option<Started>,
     group: Option<Group>,
     /// Groups that were ever made.
@@ -53,8 +56,37 @@ impl Spare {
             let _ = pidfd_send_signal(&guard.pidfd, Signal::CONT);
             return Ok(guard);
         }
-        self.end(own_children);
-        program.start(LABEL)
+        end(&mut self.guard, own_children);
+        self.make_guard(program, own_children)
+    }
+
+    /// A copy of the original; where none can be had, the original.
+    fn make_guard(
+        &mut self,
+        program: &Program,
+        own_children: &mut BTreeSet<NonZeroI32>,
+    ) -> io::Result<Started> {
+        if !self.original.as_ref().is_some_and(Started::is_alive) {
+            end(&mut self.original, own_children);
+            let original = program.start(LABEL)?;
+            own_children.insert(original.pid.as_raw_nonzero());
+            self.original = Some(original);
+        }
+        let copied = self.original.as_ref().map(Started::fork);
+        match (copied, self.original.take()) {
+            (Some(Ok(guard)), original) => {
+                self.original = original;
+                Ok(guard)
+            }
+            (Some(Err(error)), Some(original)) if error.kind() != io::ErrorKind::TimedOut => {
+                tracing::debug!(%error, "guards are not copied");
+                Ok(original)
+            }
+            (_, mut original) => {
+                end(&mut original, own_children);
+                program.start(LABEL)
+            }
+        }
     }
 
     /// Makes another in the place of one that was taken.
@@ -68,7 +100,7 @@ impl Spare {
         }
         let made = match containment {
             Containment::Guard(program) if self.guard.is_none() => {
-                program.start(LABEL).map(|guard| {
+                self.make_guard(program, own_children).map(|guard| {
                     own_children.insert(guard.pid.as_raw_nonzero());
                     self.guard = Some(guard);
                 })
@@ -89,11 +121,16 @@ impl Spare {
         self.wanted = true;
     }
 
-    /// Ends the guard and waits until it is gone.
+    /// Ends the guards and waits until they are gone.
     pub(super) fn end(&mut self, own_children: &mut BTreeSet<NonZeroI32>) {
-        if let Some(mut guard) = self.guard.take() {
-            guard.end();
-            own_children.remove(&guard.pid.as_raw_nonzero());
-        }
+        end(&mut self.guard, own_children);
+        end(&mut self.original, own_children);
+    }
+}
+
+fn end(guard: &mut Option<Started>, own_children: &mut BTreeSet<NonZeroI32>) {
+    if let Some(mut guard) = guard.take() {
+        guard.end();
+        own_children.remove(&guard.pid.as_raw_nonzero());
     }
 }

@@ -30,6 +30,8 @@ const DESCRIPTORS: usize = 5;
 pub(super) enum ToGuard {
     /// Run this command on these four descriptors.
     Run(Prepared, [OwnedFd; 4]),
+    /// Make a copy of yourself that is a guard with this socket.
+    Fork(OwnedFd),
     /// Be the keeper of this control group: when we die, end everything in it.
     Keep(PathBuf),
     /// SIGTERM, and SIGCONT, to every process of the job.
@@ -41,8 +43,8 @@ pub(super) enum ToGuard {
 /// From a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FromGuard {
-    /// It runs, and is a guard and not just any program.
-    Ready,
+    /// It runs as process `pid`, and is a guard and not just any program.
+    Ready { pid: i32 },
     /// The command is process `leader`, and leader of a process group and session of that number.
     Started { leader: i32 },
     /// The command could not be started.
@@ -74,7 +76,7 @@ impl FromGuard {
             [tag, flag, 0, 0, a, b, c, d]
         };
         match self {
-            Self::Ready => pack(b'r', 0, 0),
+            Self::Ready { pid } => pack(b'r', 0, pid),
             Self::Started { leader } => pack(b's', 0, leader),
             Self::Failed(fault) => {
                 let [step, a, b, c, d] = fault.encode();
@@ -94,7 +96,7 @@ impl FromGuard {
         let number = i32::from_le_bytes([a, b, c, d]);
         let exited = |status| Self::Exited { status, others: flag != 0 };
         Some(match tag {
-            b'r' => Self::Ready,
+            b'r' => Self::Ready { pid: number },
             b's' => Self::Started { leader: number },
             b'f' => Self::Failed(Fault::decode(&[flag, a, b, c, d])?),
             b'c' => exited(Status::Code(number)),
@@ -130,6 +132,11 @@ impl ToGuardSocket {
         file.write_all(&prepared.encode())?;
         let [stdin, stdout, stderr, progress] = tool.each_ref().map(AsFd::as_fd);
         send(self.0.as_fd(), b"R", &[file.as_fd(), stdin, stdout, stderr, progress])
+    }
+
+    /// Has a guard without a job make another with this socket.
+    pub(super) fn fork(&self, theirs: &OwnedFd) -> io::Result<()> {
+        send(self.0.as_fd(), b"F", &[theirs.as_fd()])
     }
 
     /// Makes the guard the keeper of a control group.
@@ -191,6 +198,9 @@ impl ToSupervisorSocket {
         let Some((tag, rest)) = bytes.get(..n).and_then(<[u8]>::split_first) else {
             return Ok(None);
         };
+        if (*tag, fds.len()) == (b'F', 1) {
+            return Ok(fds.pop().map(ToGuard::Fork));
+        }
         Ok(Some(match (tag, <[OwnedFd; DESCRIPTORS]>::try_from(fds)) {
             (b'R', Ok([launch, stdin, stdout, stderr, progress])) => {
                 let mut launch = File::from(launch);
@@ -262,7 +272,7 @@ mod tests {
         assert_eq!(ours.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let exited = |status, others| FromGuard::Exited { status, others };
         for message in [
-            FromGuard::Ready,
+            FromGuard::Ready { pid: 4_194_303 },
             FromGuard::Started { leader: 4_194_303 },
             FromGuard::Failed(Fault { step: Step::Cwd, errno: 2 }),
             exited(Status::Code(255), true),
@@ -283,11 +293,17 @@ mod tests {
         let theirs = ToSupervisorSocket::new(theirs);
         theirs.set_nonblocking().unwrap();
         ours.keep(Path::new("/a b")).unwrap();
+        let (answered, socket) = pair().unwrap();
+        ours.fork(&socket).unwrap();
         ours.terminate().unwrap();
         ours.kill().unwrap();
         assert!(
             matches!(theirs.receive(), Ok(Some(ToGuard::Keep(path))) if path == Path::new("/a b"))
         );
+        drop(socket);
+        let Ok(Some(ToGuard::Fork(socket))) = theirs.receive() else { panic!("no order to fork") };
+        ToSupervisorSocket::new(socket).send(FromGuard::Ready { pid: 7 });
+        assert_eq!(answered.receive().unwrap(), Some(FromGuard::Ready { pid: 7 }));
         assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Terminate))));
         assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Kill))));
         drop(ours);

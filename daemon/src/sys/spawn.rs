@@ -214,6 +214,36 @@ fn fork_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
     result
 }
 
+/// Which of two processes this is that were one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twin {
+    /// The one that was copied.
+    Original,
+    /// The copy.
+    Copy,
+}
+
+/// Copies this process; the copy is a child of our parent, like us.
+///
+/// # Errors
+///
+/// When this process has more than one thread, or that cannot be seen; `EAGAIN` at a process limit,
+/// `ENOMEM`.
+pub(crate) fn fork_sibling() -> io::Result<Twin> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("only a process with one thread can be copied whole"));
+    }
+    // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. There is no other thread whose
+    // locks the copy would find taken for ever. The zeros are no stack, no places for thread ids and
+    // no thread storage, in whatever order the architecture has them.
+    match unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) }
+    {
+        0 => Ok(Twin::Copy),
+        1.. => Ok(Twin::Original),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The signals a thread had blocked before it blocked them all.
 struct Unblocked(libc::sigset_t);
 
