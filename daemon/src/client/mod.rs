@@ -34,7 +34,7 @@ mod tasks;
 mod wait;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ impl Default for Options {
 }
 
 /// What the server said about itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Server {
     /// The revision both sides speak.
     pub protocol_version: String,
@@ -119,6 +119,8 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
+    /// What came with an answer, after it, and waits for the next wait.
+    unheard: VecDeque<Result<Message, Error>>,
     options: Options,
     last_call: u64,
     calls: BTreeMap<CallId, Call>,
@@ -189,13 +191,8 @@ impl Client {
     /// A client that has said nothing yet.
     fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
         let wire = Wire::new(input, output).map_err(Error::Io)?;
-        let server = Server {
-            protocol_version: String::new(),
-            info: Value::Null,
-            capabilities: Value::Null,
-        };
-        let calls = BTreeMap::new();
-        Ok(Self { wire, options, last_call: 0, calls, server, late_answers: 0 })
+        let (server, calls, unheard) = (Server::default(), BTreeMap::new(), VecDeque::new());
+        Ok(Self { wire, unheard, options, last_call: 0, calls, server, late_answers: 0 })
     }
 
     /// Says who we are, if we are to.
@@ -250,7 +247,7 @@ impl Client {
     }
 
     /// Makes a request and waits for its answer, for as long as the [`Options`] say. Notifications
-    /// that come meanwhile are dropped; with [`Client::send`] and [`Client::wait`] they are not.
+    /// that come before it are dropped; with [`Client::send`] and [`Client::wait`] they are not.
     ///
     /// # Errors
     /// [`Error::Rpc`] when the server answers with an error. On [`Error::TimedOut`] and
@@ -306,7 +303,7 @@ impl Client {
                 return answer.expect("was there a line ago").map_err(Error::Rpc);
             }
             self.check(&deadline)?;
-            self.turn(deadline.at, sink)?;
+            self.turn(deadline.at, Some(id), sink)?;
         }
     }
 
@@ -322,7 +319,7 @@ impl Client {
         let deadline = Deadline::after(Some(time));
         loop {
             match self.check(&deadline) {
-                Ok(()) => self.turn(deadline.at, sink)?,
+                Ok(()) => self.turn(deadline.at, None, sink)?,
                 Err(Error::TimedOut(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -376,7 +373,7 @@ impl Client {
         let deadline = Deadline::after(Some(timeout));
         while self.wire.has_unsent() {
             self.check(&deadline)?;
-            self.turn(deadline.at, &mut |_| {})?;
+            self.turn(deadline.at, None, &mut |_| {})?;
         }
         Ok(())
     }
@@ -414,25 +411,30 @@ impl Client {
         }
     }
 
-    /// One wait on the connection, and what came of it.
+    /// One wait on the connection, and what came of it, up to the answer to `awaited`. What was said
+    /// after that is for whoever waits next.
     fn turn(
         &mut self,
         deadline: Option<Instant>,
+        awaited: Option<CallId>,
         sink: &mut dyn FnMut(&Notification),
     ) -> Result<(), Error> {
-        let mut messages = Vec::new();
-        self.wire.turn(deadline, self.options.interrupts.as_ref(), &mut |frame| {
-            messages.push(Message::read(&frame));
-        })?;
+        if self.unheard.is_empty() {
+            let unheard = &mut self.unheard;
+            self.wire.turn(deadline, self.options.interrupts.as_ref(), &mut |frame| {
+                unheard.extend(Message::read(&frame).transpose());
+            })?;
+        }
         // All of them are taken before any is complained about: a good answer beside a bad line
         // still counts.
         let mut complaint = None;
-        for message in messages {
-            let taken = message.and_then(|message| match message {
-                Some(message) => self.take(message, sink),
-                None => Ok(()),
-            });
+        while let Some(message) = self.unheard.pop_front() {
+            let taken = message.and_then(|message| self.take(message, sink));
             complaint = complaint.or(taken.err());
+            let awaited = awaited.and_then(|id| self.calls.get(&id));
+            if awaited.is_some_and(|call| call.answer.is_some()) {
+                break;
+            }
         }
         complaint.map_or(Ok(()), Err)
     }

@@ -291,6 +291,32 @@ fn notifications_come_in_order_with_the_call_they_belong_to() {
     assert!(matches!(fourth, Notification::Other { method, .. } if method == "notifications/else"));
 }
 
+/// What comes with an answer, after it, is heard by whoever waits next; the same read brought both.
+#[test]
+fn what_is_said_after_an_answer_is_not_lost() {
+    let (mut client, _, _server) = stage(|talk, message| {
+        let note = |data: &str| {
+            let params = json!({"level": "info", "data": data});
+            json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+        };
+        let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {}});
+        talk.line(&format!("{}\n{answer}\n{}\n{}", note("before"), note("one"), note("two")));
+    })
+    .client();
+    client.call("ping", json!({})).unwrap();
+    let mut notes = Vec::new();
+    let call = client.send("ping", json!({})).unwrap();
+    client.wait(call, Some(GENEROUS), &mut |note| notes.push(note.clone())).unwrap();
+    let said: Vec<&Value> = notes
+        .iter()
+        .filter_map(|note| match note {
+            Notification::Log(log) => Some(&log.data),
+            Notification::Progress(_) | Notification::Task(_) | Notification::Other { .. } => None,
+        })
+        .collect();
+    assert_eq!(said, ["one", "two", "before"]);
+}
+
 #[test]
 fn a_line_too_long_is_an_error_and_the_connection_goes_on() {
     let (mut client, _, _server) = stage(|talk, message| {
