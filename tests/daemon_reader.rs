@@ -153,7 +153,7 @@ fn a_slow_reader_is_served() {
 /// Also one that takes so little that the system does not say that there is room again.
 #[test]
 fn a_very_slow_reader_is_served() {
-    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"500ms\"";
+    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
     let daemon = Daemon::start(&Config { limits, ..Config::default() });
     let mut peer = daemon.peer();
     let arguments = format!(r#"{{"text":"{}"}}"#, "y".repeat(100 * 1024));
@@ -164,7 +164,7 @@ fn a_very_slow_reader_is_served() {
     while answers < 8 {
         if taken < 10 {
             // Four stalls' worth of time in all.
-            thread::sleep(std::time::Duration::from_millis(200));
+            thread::sleep(std::time::Duration::from_millis(400));
         }
         let mut piece = vec![0; 32 * 1024];
         let length = read(peer.fd(), &mut piece).unwrap();

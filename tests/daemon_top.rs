@@ -118,7 +118,7 @@ impl Screen {
         assert_eq!(after.local_modes, self.before.local_modes, "raw mode is left");
         assert!(after.local_modes.contains(LocalModes::ECHO));
         wait_until("the other screen is left", || self.look(|screen| !screen.alternate_screen()));
-        assert!(!self.look(vt100::Screen::hide_cursor), "the cursor is shown again");
+        wait_until("the cursor is shown again", || !self.look(vt100::Screen::hide_cursor));
         code.flatten()
     }
 }

@@ -105,6 +105,12 @@ impl Audit {
         }
     }
 
+    /// Gives back the room that a burst took.
+    pub(crate) fn trim(&mut self) {
+        self.fresh.shrink_to_fit();
+        self.shared.queue().waiting.lines.shrink_to_fit();
+    }
+
     /// Opens the file again, behind what was recorded so far; the old one stays in use if that
     /// fails.
     pub(crate) fn reopen(&mut self) {

@@ -16,11 +16,16 @@ use super::guard::{Program, Started};
 /// What guards are called in a process listing until they know their job.
 const LABEL: &str = "spare";
 
+/// After so many failures in a row each guard is started by itself.
+const FAILURES_MAX: u32 = 3;
+
 /// At most one guard that guards nothing yet, and one that never will and is copied; or one empty
 /// group. The numbers of the guards are among `own_children`, for they are nobody's orphans.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     original: Option<Started>,
+    /// How often in a row it was not copied.
+    failures: u32,
     guard: Option<Started>,
     group: Option<Group>,
     /// Groups that were ever made.
@@ -60,33 +65,39 @@ impl Spare {
         self.make_guard(program, own_children)
     }
 
-    /// A copy of the original; where none can be had, the original.
+    /// A copy of the original; where none can be had, a guard that is started like that.
     fn make_guard(
         &mut self,
         program: &Program,
         own_children: &mut BTreeSet<NonZeroI32>,
     ) -> io::Result<Started> {
-        if !self.original.as_ref().is_some_and(Started::is_alive) {
-            end(&mut self.original, own_children);
-            let original = program.start(LABEL)?;
-            own_children.insert(original.pid.as_raw_nonzero());
-            self.original = Some(original);
-        }
-        let copied = self.original.as_ref().map(Started::fork);
-        match (copied, self.original.take()) {
-            (Some(Ok(guard)), original) => {
-                self.original = original;
-                Ok(guard)
-            }
-            (Some(Err(error)), Some(original)) if error.kind() != io::ErrorKind::TimedOut => {
-                tracing::debug!(%error, "guards are not copied");
-                Ok(original)
-            }
-            (_, mut original) => {
-                end(&mut original, own_children);
-                program.start(LABEL)
+        if self.failures < FAILURES_MAX {
+            match self.copy(program, own_children) {
+                Ok(guard) => {
+                    self.failures = 0;
+                    return Ok(guard);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a guard is not copied");
+                    self.failures += 1;
+                    end(&mut self.original, own_children);
+                }
             }
         }
+        program.start(LABEL)
+    }
+
+    fn copy(
+        &mut self,
+        program: &Program,
+        own_children: &mut BTreeSet<NonZeroI32>,
+    ) -> io::Result<Started> {
+        if let Some(original) = &self.original {
+            return original.fork();
+        }
+        let original = self.original.insert(program.start(LABEL)?);
+        own_children.insert(original.pid.as_raw_nonzero());
+        original.fork()
     }
 
     /// Makes another in the place of one that was taken.

@@ -62,17 +62,21 @@ pub(super) struct Upkeep {
     give_back: Option<fn()>,
     /// The most connections there were since that was called; `None`: it never was.
     crowd: Option<usize>,
+    /// A crowd has gone: when to look for what it left.
+    look_at: Option<Instant>,
 }
 
 /// So many connections must have gone, and half of all, before it is looked for what they left.
 const CROWD: usize = 1024;
+/// By then what they left is written down, and the room for that is free as well.
+const AFTER_CROWD: Duration = Duration::from_secs(1);
 
 impl Upkeep {
     /// When to call [`Server::keep_up`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
         let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
-        [idle, watchdog].into_iter().flatten().min()
+        [idle, watchdog, self.look_at].into_iter().flatten().min()
     }
 }
 
@@ -83,8 +87,8 @@ impl Server {
         self.upkeep.watchdog = watchdog;
     }
 
-    /// Has this called when everything that the start takes is done, and again when a crowd of
-    /// peers has gone, as soon as there is nothing else to do.
+    /// Has this called when everything that the start takes is done, and again a moment after a
+    /// crowd of peers has gone.
     pub(crate) const fn give_back_by(&mut self, act: fn()) {
         self.upkeep.give_back = Some(act);
     }
@@ -112,20 +116,27 @@ impl Server {
     pub(super) fn keep_up(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.mind_idleness(now);
-        self.give_back();
+        self.give_back(now.at);
     }
 
     /// Gives memory back, if there is any to be given back and nothing to do.
-    fn give_back(&mut self) {
+    fn give_back(&mut self, now: Instant) {
         let Some(act) = self.upkeep.give_back else { return };
         let here = self.links.len();
         if let Some(most) = &mut self.upkeep.crowd {
             *most = here.max(*most);
             if here + CROWD > *most || here * 2 > *most {
+                self.upkeep.look_at = None;
                 return;
             }
+            if now < *self.upkeep.look_at.get_or_insert(now + AFTER_CROWD) {
+                return;
+            }
+            // If there is something to do it is looked for another such moment later.
+            self.upkeep.look_at = None;
         }
         if self.timeout() != Some(Duration::ZERO) {
+            self.trail.audit.trim();
             act();
             self.upkeep.crowd = Some(here);
         }
