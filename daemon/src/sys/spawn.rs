@@ -233,11 +233,12 @@ pub(crate) fn fork_sibling() -> io::Result<Twin> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("only a process with one thread can be copied whole"));
     }
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    let zero: libc::c_long = 0;
     // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. There is no other thread whose
     // locks the copy would find taken for ever. The zeros are no stack, no places for thread ids and
     // no thread storage, in whatever order the architecture has them.
-    match unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD, 0, 0, 0, 0) }
-    {
+    match unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) } {
         0 => Ok(Twin::Copy),
         1.. => Ok(Twin::Original),
         _ => Err(io::Error::last_os_error()),
