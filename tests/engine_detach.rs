@@ -142,6 +142,28 @@ fn a_call_that_the_store_does_not_take_is_no_task() {
     assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
 }
 
+/// Stopped by its number while it becomes a task, it is a cancelled task, or none.
+#[test]
+fn what_becomes_a_task_can_be_stopped() {
+    for taken in [true, false] {
+        let (mut w, mut store, other) = detaching(Limits::default(), "k");
+        let job = w.last_started();
+        assert_eq!(w.result(other, "ceased/cancel", json!({"job": job.get()})), json!({}));
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+        if taken {
+            store.commit_all(&mut w);
+        } else {
+            store.refuse(&mut w, Unstored::Full, false);
+        }
+        w.stopped(job);
+        let tasks = listed(&mut w, other);
+        assert_eq!(tasks.len(), usize::from(taken));
+        assert!(tasks.iter().all(|task| task["status"] == "cancelled"), "{tasks:?}");
+        assert_eq!(w.sizes().jobs, 0);
+        store.commit_all(&mut w);
+    }
+}
+
 /// A shutdown stops what is becoming a task like everything else, and leaves nothing behind.
 #[test]
 fn a_shutdown_while_a_call_becomes_a_task() {
