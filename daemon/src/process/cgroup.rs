@@ -112,7 +112,7 @@ impl Cgroup {
         &self.path
     }
 
-    /// Makes the group of a job, the so manieth.
+    /// Makes a group for a job; `number` is one that no other was made with.
     pub(super) fn job(&self, number: u64) -> io::Result<Group> {
         self.group(&format!("g{number}"))
     }

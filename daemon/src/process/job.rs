@@ -64,14 +64,9 @@ impl World {
     /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
     /// urgent: it takes a moment.
     pub(super) fn restock(&mut self) {
-        self.remove_emptied();
+        let stays = |group: &PathBuf| cgroup::remove(group).is_err();
+        self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stays));
         self.spare.restock(&self.containment, &mut self.own_children);
-    }
-
-    /// Removes the groups of jobs that have ended.
-    pub(super) fn remove_emptied(&mut self) {
-        let stay = |group: &PathBuf| cgroup::remove(group).is_err();
-        self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stay));
     }
 
     /// The process table as it is in this turn.
