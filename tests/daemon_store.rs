@@ -6,11 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ceased::store::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use ceased::store::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use ceased::store::{Due, Fault, Faults, Faulty, Memory, Store, StoreError};
-use ceased::{
-    Daemon, HandlerTool, Job, RunError, Running, TaskId, TaskPolicy, TaskSupport, ToolResult,
-};
+use ceased::{Daemon, HandlerTool, Job, RunError, Running, TaskPolicy, TaskSupport, ToolResult};
 use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
@@ -194,8 +192,8 @@ impl Store for Watched {
         self.inner.commit(writes, due)
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
-        self.inner.load(task)
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
+        self.inner.load(key)
     }
 
     fn tidy(&mut self) -> Result<bool, StoreError> {

@@ -9,7 +9,7 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::call::{Answer, Caller, Refusal};
-use crate::durable::{LoadId, Seq, StoreWrite, Unstored};
+use crate::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::json::Json;
@@ -90,8 +90,8 @@ pub enum Action {
     Load {
         /// The load's number.
         load: LoadId,
-        /// Of which task.
-        task: TaskId,
+        /// Of which task, and where its record is.
+        key: RecordKey,
     },
     /// The outbox of this connection is no longer empty.
     Flush {

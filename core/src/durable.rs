@@ -61,6 +61,16 @@ impl fmt::Debug for LoadId {
     }
 }
 
+/// By what a store finds a record. Neither is given to two tasks that are in one store at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey {
+    /// The record's task.
+    pub task: TaskId,
+    /// The record's [position](TaskRecord::position): grows from one task to the next, so that a
+    /// store which keeps records by it has what is written together in one place.
+    pub position: u64,
+}
+
 /// Everything about a task that outlives the process. Written when the task is created and when it
 /// has ended; what happens in between is lost with the process, as the work is.
 #[derive(Debug, Clone)]
@@ -69,7 +79,7 @@ pub struct TaskRecord {
     pub id: TaskId,
     /// Whose (TSK-39).
     pub owner: Identity,
-    /// Its place in the owner's list; grows with every task (TSK-19).
+    /// Its place in the owner's list; grows with every task, whoever owns it (TSK-19).
     pub position: u64,
     /// The tool that was called, for views.
     pub tool: Arc<str>,
@@ -87,6 +97,14 @@ pub struct TaskRecord {
     pub expires: Wall,
     /// What came of it: there, in one of two ways, exactly when the status is terminal.
     pub outcome: RecordedOutcome,
+}
+
+impl TaskRecord {
+    /// By what a store finds it.
+    #[must_use]
+    pub const fn key(&self) -> RecordKey {
+        RecordKey { task: self.id, position: self.position }
+    }
 }
 
 /// What the request behind a task would have been answered with: the JSON text of an object, or an
@@ -133,10 +151,10 @@ impl RecordedOutcome {
 /// One change of the store.
 #[derive(Debug, Clone)]
 pub enum StoreWrite {
-    /// The record is new, or takes the place of the one with its id.
+    /// The record is new, or takes the place of the one with its key.
     Put(TaskRecord),
     /// The record is not needed any more.
-    Delete(TaskId),
+    Delete(RecordKey),
 }
 
 /// Why a write was not carried out.

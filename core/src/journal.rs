@@ -1,9 +1,9 @@
 //! The engine's side of the store: which writes are on their way, and what the store is still owed
 //! (DUR-01).
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
-use crate::durable::{LoadId, Seq, Unstored};
+use crate::durable::{LoadId, RecordKey, Seq, Unstored};
 use crate::id::TaskId;
 use crate::status::Status;
 use crate::time::Wall;
@@ -78,10 +78,10 @@ pub(crate) struct Journal {
     last: u64,
     last_load: u64,
     /// Writes on their way, and their tasks.
-    pub(crate) sent: BTreeMap<Seq, TaskId>,
+    pub(crate) sent: BTreeMap<Seq, RecordKey>,
     /// Tasks the store has to be told of when it works again: how they are by then, or that they
     /// are gone.
-    pub(crate) owed: BTreeSet<TaskId>,
+    pub(crate) owed: BTreeMap<TaskId, RecordKey>,
     pub(crate) trouble: Option<Trouble>,
     /// Loads on their way, and their tasks, which may be gone by now.
     pub(crate) loads: BTreeMap<LoadId, TaskId>,
@@ -116,7 +116,7 @@ impl Journal {
             last: 0,
             last_load: 0,
             sent: BTreeMap::new(),
-            owed: BTreeSet::new(),
+            owed: BTreeMap::new(),
             trouble: None,
             loads: BTreeMap::new(),
         }
@@ -132,11 +132,16 @@ impl Journal {
     }
 
     /// The number of the next write, which is about this task.
-    pub(crate) fn number(&mut self, id: TaskId) -> Seq {
+    pub(crate) fn number(&mut self, key: RecordKey) -> Seq {
         self.last += 1;
         let seq = Seq::new(self.last);
-        self.sent.insert(seq, id);
+        self.sent.insert(seq, key);
         seq
+    }
+
+    /// The store has to be told of this task when it works again.
+    pub(crate) fn owe(&mut self, key: RecordKey) {
+        self.owed.insert(key.task, key);
     }
 
     /// The number of the next load, which is of this task.
@@ -148,16 +153,16 @@ impl Journal {
     }
 
     /// Takes out the first write that is on its way, if it is not after `upto`.
-    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, TaskId)> {
+    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, RecordKey)> {
         let first = self.sent.first_entry().filter(|entry| *entry.key() <= upto)?;
         Some(first.remove_entry())
     }
 
     /// Takes out the next tasks the store is owed, for one try.
-    pub(crate) fn take_owed(&mut self) -> BTreeSet<TaskId> {
-        let rest = match self.owed.iter().nth(TRY_MAX).copied() {
+    pub(crate) fn take_owed(&mut self) -> BTreeMap<TaskId, RecordKey> {
+        let rest = match self.owed.keys().nth(TRY_MAX).copied() {
             Some(first_left) => self.owed.split_off(&first_left),
-            None => BTreeSet::new(),
+            None => BTreeMap::new(),
         };
         core::mem::replace(&mut self.owed, rest)
     }

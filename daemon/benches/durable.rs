@@ -2,7 +2,8 @@
 //! SQLite that does nothing but the daemon's statements with the daemon's rows in transactions of
 //! the daemon's sizes; and how long a start takes with many tasks in the store.
 //!
-//! `cargo bench -p ceased --bench durable`, or with `-- lives 1 16`, `-- start`, for a part of it.
+//! `cargo bench -p ceased --bench durable`, or with `-- lives 1 16`, `-- start`, for a part of it;
+//! `-- lives x8 16` has rounds of eight times as many tasks.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ceased::store::durable::{RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
+use ceased::store::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
 use ceased::store::{Due, Sqlite, Store, StoreError};
 use ceased::{Daemon, HandlerTool, Job, TaskId, TaskSupport, ToolResult};
 use ceased_core::event::Identity;
@@ -37,9 +38,13 @@ fn main() {
     arguments.retain(|argument| argument != "--bench");
     let wants = |part: &str| times && (arguments.is_empty() || arguments[0] == part);
     if wants("lives") {
-        let chosen: Vec<usize> = arguments.iter().skip(1).map(|n| n.parse().unwrap()).collect();
+        let (times, numbers): (Vec<&String>, Vec<&String>) =
+            arguments.iter().skip(1).partition(|argument| argument.starts_with('x'));
+        let times = times.first().map_or(1, |times| times[1..].parse().unwrap());
+        let chosen: Vec<usize> = numbers.iter().map(|n| n.parse().unwrap()).collect();
         let all = [1, 16, 128];
-        (if chosen.is_empty() { &all[..] } else { &chosen }).iter().for_each(|n| lives_with(*n));
+        let each = if chosen.is_empty() { &all[..] } else { &chosen };
+        each.iter().for_each(|n| lives_with(*n, times));
     }
     if wants("start") {
         [10_000, 100_000].into_iter().for_each(start_with);
@@ -75,14 +80,14 @@ impl Store for Noting {
             let StoreWrite::Put(record) = write else { return None };
             let ended = record.status.is_terminal();
             notes.samples[usize::from(ended)].get_or_insert_with(|| record.clone());
-            Some((*record.id.uuid().as_bytes(), ended))
+            Some((record.key(), ended))
         });
         notes.batches.push(noted.collect());
         self.store.commit(writes, due)
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
-        self.store.load(task)
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
+        self.store.load(key)
     }
 
     fn tidy(&mut self) -> Result<bool, StoreError> {
@@ -100,8 +105,8 @@ impl Store for Noting {
 
 /// Rounds of lives with so many outstanding, through the daemon and through the least a server can
 /// be, each beside a bare loop with its transactions, in turns; medians.
-fn lives_with(outstanding: usize) {
-    let lives = if outstanding == 1 { 500 } else { 3_000 };
+fn lives_with(outstanding: usize, times: usize) {
+    let lives = times * if outstanding == 1 { 500 } else { 3_000 };
     let mut rounds: Vec<[f64; 7]> = (0..ROUNDS)
         .map(|_| {
             let (daemon, batches, samples) = daemon(outstanding, lives);
@@ -234,9 +239,9 @@ impl Client {
 fn store(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
     let dir = tempfile::tempdir_in(".").unwrap();
     let mut store = Sqlite::open(dir.path(), 1 << 20).unwrap();
-    let write = |(task, has_ended): &Noted| {
+    let write = |(key, has_ended): &Noted| {
         let sample = samples[usize::from(*has_ended)].clone();
-        StoreWrite::Put(TaskRecord { id: TaskId::new(Uuid::from_bytes(*task)), ..sample })
+        StoreWrite::Put(TaskRecord { id: key.task, position: key.position, ..sample })
     };
     let batches: Vec<Vec<StoreWrite>> =
         batches.iter().map(|batch| batch.iter().map(write).collect()).collect();

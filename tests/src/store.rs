@@ -132,18 +132,25 @@ impl Store {
     fn apply(&mut self, write: StoreWrite) {
         match write {
             StoreWrite::Put(record) => {
-                self.records.insert(record.id, record);
+                let key = record.key();
+                let others = self.records.values().filter(|other| other.id != key.task);
+                let is_free = others.into_iter().all(|other| other.position != key.position);
+                assert!(is_free, "{key:?} is given twice");
+                let before = self.records.insert(key.task, record);
+                assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
             }
-            StoreWrite::Delete(id) => {
-                self.records.remove(&id);
+            StoreWrite::Delete(key) => {
+                let before = self.records.remove(&key.task);
+                assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
             }
         }
     }
 
     /// Brings what the engine asked for; nothing when the store cannot read.
     pub fn load(&mut self, world: &mut World, readable: bool) {
-        for (load, task) in std::mem::take(&mut world.loads) {
-            let outcome = self.records.get(&task).map(|record| record.outcome.clone());
+        for (load, key) in std::mem::take(&mut world.loads) {
+            let record = self.records.get(&key.task).filter(|record| record.key() == key);
+            let outcome = record.map(|record| record.outcome.clone());
             let outcome = match outcome {
                 Some(RecordedOutcome::Here(outcome)) if readable => Some(outcome),
                 Some(_) | None => None,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ceased_core::action::{Action, Closing, Note, Why};
 use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
-use ceased_core::durable::{LoadId, Seq, StoreWrite};
+use ceased_core::durable::{LoadId, RecordKey, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{Event, Identity};
 use ceased_core::id::{ConnId, JobId, Mint, SurveyId, TaskId};
@@ -111,7 +111,7 @@ pub struct World {
     /// Every write the engine wanted, in order.
     pub stored: Vec<(Seq, StoreWrite)>,
     /// Every load the engine wanted, in order.
-    pub loads: Vec<(LoadId, TaskId)>,
+    pub loads: Vec<(LoadId, RecordKey)>,
     /// Every note, in order.
     pub notes: Vec<Note>,
     /// Every connection the engine closed, in order.
@@ -267,7 +267,7 @@ impl World {
                 self.refused_cancels.push((caller, refusal));
             }
             Action::Store { seq, write } => self.stored.push((seq, *write)),
-            Action::Load { load, task } => self.loads.push((load, task)),
+            Action::Load { load, key } => self.loads.push((load, key)),
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
@@ -455,7 +455,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::Notified { conn, method, params } => format!("notified {conn} {method} {params:?}"),
         Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
         Action::Store { seq, write } => format!("store {seq:?} {write:?}"),
-        Action::Load { load, task } => format!("load {load:?} {task}"),
+        Action::Load { load, key } => format!("load {load:?} {}", key.task),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
         Action::Survey { survey, jobs, viewer } => format!("survey {survey:?} {jobs:?} {viewer:?}"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use ceased::store::{Due, Sqlite, Store, StoreError, Unusable};
 use ceased_tests::rng::Rng;
 
-use crate::sample::{completed, failed, id, put, working};
+use crate::sample::{completed, failed, id, key, put, working};
 use crate::{contents, copy, open};
 
 fn filled(dir: &Path) {
@@ -111,9 +111,9 @@ fn one_rotten_result_does_not_take_the_others_with_it() {
     let mut count = 0;
     store.restore(0, &mut |_| count += 1).unwrap();
     assert_eq!(count, 60);
-    assert!(matches!(store.load(id(58)), Err(StoreError::Refused(_))));
-    assert!(matches!(store.load(id(55)), Ok(Some(Ok(_)))));
-    assert!(matches!(store.load(id(57)), Ok(None)));
+    assert!(matches!(store.load(key(58)), Err(StoreError::Refused(_))));
+    assert!(matches!(store.load(key(55)), Ok(Some(Ok(_)))));
+    assert!(matches!(store.load(key(57)), Ok(None)));
 }
 
 /// A damaged database beside a log: either the log mends it, or neither is touched.

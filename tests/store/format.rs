@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use ceased::store::{Due, Store};
 use ceased_core::durable::StoreWrite;
 
-use crate::sample::{completed, failed, id, put, working};
+use crate::sample::{completed, failed, key, put, working};
 use crate::{Contents, contents, open};
 
 /// The version this build writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn file(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("store/v{version}.db"))
 }
 
-/// What is in the file of version 1.
+/// What is in the files of versions 1 and 2.
 fn first() -> Vec<StoreWrite> {
     (0..30)
         .map(|n| match n % 5 {
@@ -39,7 +39,7 @@ fn as_contents(writes: Vec<StoreWrite>) -> Contents {
 /// DUR-01: a file of each version is read whole, and can be written to.
 #[test]
 fn files_of_every_version_are_read() {
-    let every: Vec<(u32, Vec<StoreWrite>)> = vec![(1, first())];
+    let every: Vec<(u32, Vec<StoreWrite>)> = vec![(1, first()), (2, first())];
     assert_eq!(every.len(), usize::try_from(VERSION).unwrap());
     for (version, writes) in every {
         let dir = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn files_of_every_version_are_read() {
         let mut store = open(dir.path());
         let expected = as_contents(writes);
         assert_eq!(contents(&mut store).unwrap(), expected, "version {version}");
-        assert!(matches!(store.load(id(3)), Ok(Some(Ok(_)))));
+        assert!(matches!(store.load(key(3)), Ok(Some(Ok(_)))));
         store.commit(&[put(working(900))], Due::New).unwrap();
         drop(store);
         assert_eq!(contents(&mut open(dir.path())).unwrap().len(), expected.len() + 1);

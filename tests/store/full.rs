@@ -6,7 +6,7 @@ use ceased::store::{Due, Sqlite, Store, StoreError};
 use ceased_tests::disk::SmallDisk;
 
 use crate::contents;
-use crate::sample::{completed, delete, id, put, working};
+use crate::sample::{completed, delete, id, key, put, working};
 
 const RESERVE: u64 = 2 << 20;
 
@@ -53,7 +53,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     drop(store);
     let mut store = Sqlite::open(&dir, RESERVE).unwrap();
     assert_eq!(contents(&mut store).unwrap(), kept);
-    assert!((1..20).all(|n| matches!(store.load(id(n)), Ok(Some(Ok(_))))));
+    assert!((1..20).all(|n| matches!(store.load(key(n)), Ok(Some(Ok(_))))));
     assert!(!kept.contains_key(&id(0)) && kept.contains_key(&id(2000)));
 }
 
@@ -68,5 +68,6 @@ fn a_disk_that_is_full_from_the_start() {
     disk.free();
     // There is room for the store and none for the reserve: nothing new is begun.
     let mut store = Sqlite::open(&dir, RESERVE).unwrap();
+    assert_eq!(fs::metadata(dir.join("tasks.db-wal")).unwrap().len(), 0, "nor kept for the log");
     assert_eq!(store.commit(&[put(working(1))], Due::New), Err(StoreError::Full));
 }

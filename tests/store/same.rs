@@ -5,7 +5,7 @@ use ceased_core::durable::StoreWrite;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::sample::{completed, delete, failed, id, put, working};
+use crate::sample::{completed, delete, failed, key, put, working};
 use crate::{contents, open};
 
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ proptest! {
                     disk.commit(&writes, Due::New).unwrap();
                 }
                 Step::Load(number) => {
-                    let (here, there) = (disk.load(id(number)), memory.load(id(number)));
+                    let (here, there) = (disk.load(key(number)), memory.load(key(number)));
                     prop_assert_eq!(format!("{here:?}"), format!("{there:?}"));
                 }
                 Step::Restore(resident) => {

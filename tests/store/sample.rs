@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ceased::{ErrorObject, TaskId};
-use ceased_core::durable::{RecordedOutcome, StoreWrite, TaskRecord};
+use ceased_core::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskRecord};
 use ceased_core::event::Identity;
 use ceased_core::task::Status;
 use ceased_core::time::Wall;
@@ -13,6 +13,11 @@ use uuid::Uuid;
 /// The id of the task with this number.
 pub(crate) fn id(number: u64) -> TaskId {
     TaskId::new(Uuid::from_u64_pair(0x1234_5678_9abc_4def, 0x8000_0000_0000_0000 | number))
+}
+
+/// By what its record is found.
+pub(crate) fn key(number: u64) -> RecordKey {
+    working(number).key()
 }
 
 /// A task that has not ended.
@@ -62,5 +67,5 @@ pub(crate) const fn put(record: TaskRecord) -> StoreWrite {
 }
 
 pub(crate) fn delete(number: u64) -> StoreWrite {
-    StoreWrite::Delete(id(number))
+    StoreWrite::Delete(key(number))
 }

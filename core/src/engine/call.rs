@@ -357,7 +357,7 @@ impl Engine {
     pub(super) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
-            if !self.tasks.contains(id) && !self.journal.owed.contains(&id) {
+            if !self.tasks.contains(id) && !self.journal.owed.contains_key(&id) {
                 return Some(id);
             }
             self.counters.id_collisions += 1;

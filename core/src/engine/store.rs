@@ -10,7 +10,9 @@ use core::time::Duration;
 
 use super::Engine;
 use crate::action::{Action, Note, Why};
-use crate::durable::{LoadId, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored};
+use crate::durable::{
+    LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
+};
 use crate::id::{JobId, TaskId};
 use crate::job::JobState;
 use crate::journal::{Disk, Phase, Told, Trouble};
@@ -27,20 +29,20 @@ impl Engine {
 
     /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at
     /// the moment and is owed it.
-    fn hand_over(&mut self, id: TaskId) -> Option<Seq> {
+    fn hand_over(&mut self, key: RecordKey) -> Option<Seq> {
         if self.journal.trouble.is_some() {
-            self.journal.owed.insert(id);
+            self.journal.owe(key);
             return None;
         }
-        Some(self.send_to_store(id))
+        Some(self.send_to_store(key))
     }
 
-    fn send_to_store(&mut self, id: TaskId) -> Seq {
-        let write = match self.tasks.get(id) {
-            Some(task) => StoreWrite::Put(self.record(id, task)),
-            None => StoreWrite::Delete(id),
+    fn send_to_store(&mut self, key: RecordKey) -> Seq {
+        let write = match self.tasks.get(key.task) {
+            Some(task) => StoreWrite::Put(self.record(key.task, task)),
+            None => StoreWrite::Delete(key),
         };
-        let seq = self.journal.number(id);
+        let seq = self.journal.number(key);
         self.out.push(Action::Store { seq, write: Box::new(write) });
         seq
     }
@@ -68,7 +70,8 @@ impl Engine {
         if !self.journal.is_on() {
             return self.bring_to_life(id);
         }
-        let seq = self.send_to_store(id);
+        let Some(key) = self.tasks.get(id).map(Task::record_key) else { return };
+        let seq = self.send_to_store(key);
         if let Some(task) = self.tasks.get_mut(id) {
             task.aside.disk = Disk::Creating(seq);
         }
@@ -77,11 +80,12 @@ impl Engine {
     /// A task has ended. Whoever waits for that is told once the store has it; without a store,
     /// now. What nobody may know of yet ends for others after it has come to be.
     pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
-        if self.tasks.get(id).is_some_and(Task::is_being_created) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if task.is_being_created() {
             return self.tasks.recount(id);
         }
         if self.journal.is_on() {
-            let disk = match self.hand_over(id) {
+            let disk = match self.hand_over(task.record_key()) {
                 Some(seq) => Disk::Ending(seq, before),
                 None => Disk::Owed(before),
             };
@@ -93,16 +97,17 @@ impl Engine {
     }
 
     /// A task is gone.
-    pub(super) fn store_removal(&mut self, id: TaskId) {
+    pub(super) fn store_removal(&mut self, key: RecordKey) {
         if self.journal.is_on() {
-            self.hand_over(id);
+            self.hand_over(key);
         }
     }
 
     // --------------------------------------------------------------------- from the store
 
     pub(super) fn on_durable(&mut self, upto: Seq) {
-        while let Some((seq, id)) = self.journal.pop_upto(upto) {
+        while let Some((seq, key)) = self.journal.pop_upto(upto) {
+            let id = key.task;
             let task = self.tasks.get_mut(id).filter(|task| task.aside.disk.awaits(seq));
             match task {
                 Some(task) if task.is_being_created() => self.bring_to_life(id),
@@ -118,10 +123,11 @@ impl Engine {
     }
 
     pub(super) fn on_unstored(&mut self, seq: Seq, why: Unstored) {
-        let Some(id) = self.journal.sent.remove(&seq) else {
+        let Some(key) = self.journal.sent.remove(&seq) else {
             self.counters.late_reports += 1;
             return;
         };
+        let id = key.task;
         self.counters.unstored += 1;
         self.note_trouble(why);
         let task = self.tasks.get_mut(id);
@@ -132,14 +138,12 @@ impl Engine {
             }
             Some((true, task)) => {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).unstored();
-                self.journal.owed.insert(id);
+                self.journal.owe(key);
                 self.publish_end(id);
             }
             // A later write about the task says all there is to say.
             Some((false, _)) => {}
-            None => {
-                self.journal.owed.insert(id);
-            }
+            None => self.journal.owe(key),
         }
         self.go_on_trying();
     }
@@ -177,8 +181,8 @@ impl Engine {
     /// Hands the store what it is owed, so much at once.
     fn try_store(&mut self) {
         let mut last = None;
-        for id in self.journal.take_owed() {
-            let seq = self.send_to_store(id);
+        for (id, key) in self.journal.take_owed() {
+            let seq = self.send_to_store(key);
             last = Some(seq);
             if let Some(task) = self.tasks.get_mut(id) {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).sent_again(seq);
@@ -250,6 +254,7 @@ impl Engine {
     /// what could not become one.
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: Why) {
         let Some(task) = self.tasks.remove(id) else { return };
+        let key = task.0.record_key();
         let (Task { job, mut aside, .. }, _) = task;
         let waiters = aside.take().waiters;
         self.keyed.forget_task(id);
@@ -257,7 +262,7 @@ impl Engine {
             self.abandon_job(job, why);
         }
         self.fail_waiters(waiters, error);
-        self.store_removal(id);
+        self.store_removal(key);
     }
 
     fn abandon_job(&mut self, id: JobId, why: Why) {
@@ -313,9 +318,9 @@ impl Engine {
     pub(super) fn load(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if task.aside.load.is_none() && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
-            let load = self.journal.number_load(id);
+            let (load, key) = (self.journal.number_load(id), task.record_key());
             task.aside.load = Some(load);
-            self.out.push(Action::Load { load, task: id });
+            self.out.push(Action::Load { load, key });
         }
     }
 
@@ -357,7 +362,7 @@ impl Engine {
         let left = record.expires.since(self.now.wall).min(most);
         if left == Duration::ZERO {
             self.counters.tasks_expired += 1;
-            return self.store_removal(id);
+            return self.store_removal(record.key());
         }
         let task = self.tasks.restore(record, self.now);
         let ended = task.status.is_terminal();
@@ -412,15 +417,17 @@ pub(super) fn check(engine: &Engine) {
             }
             Disk::Creating(seq) => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
-                assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
+                let sent = journal.sent.get(seq).copied();
+                assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
             Disk::Ending(seq, before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
-                assert_eq!(journal.sent.get(seq), Some(id), "{id} waits for no write");
+                let sent = journal.sent.get(seq).copied();
+                assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
             Disk::Owed(before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
-                assert!(journal.owed.contains(id), "{id} is never written");
+                assert!(journal.owed.contains_key(id), "{id} is never written");
                 assert!(task.aside.waiters.is_empty(), "{id} keeps somebody waiting for ever");
             }
         }
@@ -430,7 +437,7 @@ pub(super) fn check(engine: &Engine) {
         }
     }
     assert_eq!(held_jobs, engine.held_jobs, "jobs that wait for the disk are counted");
-    for id in &journal.owed {
+    for id in journal.owed.keys() {
         let owed =
             engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));
         assert!(owed && journal.trouble.is_some(), "{id} is owed to a store that works");

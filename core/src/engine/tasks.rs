@@ -253,6 +253,7 @@ impl Engine {
 
     fn expire(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(id) else { return };
+        let key = task.0.record_key();
         let (Task { job, mut aside, tool, status, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
@@ -265,7 +266,7 @@ impl Engine {
             self.end_waiting(job, &error);
             self.disown(job, Why::Expired);
         }
-        self.store_removal(id);
+        self.store_removal(key);
         self.fail_waiters(waiters, &error);
     }
 }

@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::durable::{LoadId, RecordedOutcome};
+use crate::durable::{LoadId, RecordKey, RecordedOutcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::rare::{Nothing, Rare};
@@ -139,6 +139,11 @@ impl Task {
     /// The ttl as promised (TSK-34).
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl)
+    }
+
+    /// By what a store finds it.
+    pub(crate) const fn record_key(&self) -> RecordKey {
+        RecordKey { task: self.id, position: self.position }
     }
 
     /// Its `statusMessage` (TSK-09, TSK-43).

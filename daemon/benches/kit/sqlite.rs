@@ -6,13 +6,14 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use ceased::TaskId;
 use ceased::store::Sqlite;
-use ceased::store::durable::{RecordedOutcome, TaskRecord};
+use ceased::store::durable::{RecordKey, RecordedOutcome, TaskRecord};
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
 /// One write: about which task, and whether that has ended.
-pub(crate) type Noted = ([u8; 16], bool);
+pub(crate) type Noted = (RecordKey, bool);
 
 /// A record of a task that has begun, and one of a task that has ended.
 pub(crate) type Samples = [TaskRecord; 2];
@@ -22,7 +23,7 @@ const PUT: &str = "
     INSERT INTO task (id, owner, position, tool, status, status_message, created_ms, updated_ms,
         expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-    ON CONFLICT (id) DO UPDATE SET owner = ?2, position = ?3, tool = ?4, status = ?5,
+    ON CONFLICT (position) DO UPDATE SET id = ?1, owner = ?2, tool = ?4, status = ?5,
         status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
         sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
 
@@ -60,16 +61,16 @@ impl Bare {
             ["BEGIN IMMEDIATE", PUT, "COMMIT"].map(|sql| self.connection.prepare(sql).unwrap());
         move |batch| {
             begin.execute([]).unwrap();
-            for (task, has_ended) in batch {
+            for (key, has_ended) in batch {
                 let record = if *has_ended { ended } else { begun };
                 // Eight bytes, as the store's sums have.
-                let sum = i64::MAX - i64::from(task[0]);
+                let sum = i64::MAX - key.position as i64;
                 let time = record.created.as_millis() as i64;
                 let outcome = has_ended.then_some(result.get());
                 put.execute(params![
-                    task,
+                    key.task.uuid().as_bytes(),
                     "uid:1000",
-                    record.position as i64,
+                    key.position as i64,
                     &*record.tool,
                     record.status.as_str(),
                     record.status_message.as_deref(),
@@ -100,7 +101,7 @@ pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>
         carry_out(batch);
         at_it += since.elapsed();
     };
-    let mut batches = Vec::new();
+    let (mut batches, mut position) = (Vec::new(), 0);
     let (mut room, mut unread, mut out) = (vec![0; 1 << 18], Vec::new(), Vec::new());
     let mut ended = BTreeSet::new();
     loop {
@@ -120,7 +121,9 @@ pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>
                 answer_result(&mut out, id, &task[..36]);
             } else if line.contains("\"tools/call\"") {
                 let task = Uuid::new_v4();
-                created.push((*task.as_bytes(), false));
+                let key = RecordKey { task: TaskId::new(task), position };
+                position += 1;
+                created.push((key, false));
                 answer_creation(&mut out, id, task);
             } else {
                 writeln!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{line}}}").unwrap();
@@ -135,9 +138,9 @@ pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>
         commit(&created);
         peer.write_all(&out).unwrap();
         out.clear();
-        let done: Vec<Noted> = created.iter().map(|(task, _)| (*task, true)).collect();
+        let done: Vec<Noted> = created.iter().map(|(key, _)| (*key, true)).collect();
         commit(&done);
-        ended.extend(created.iter().map(|(task, _)| Uuid::from_bytes(*task)));
+        ended.extend(created.iter().map(|(key, _)| key.task.uuid()));
         batches.extend([created, done]);
     }
 }

@@ -106,7 +106,7 @@ impl Server {
                 Action::Store { seq, write } => {
                     self.order_store(Order::Write { seq, write: *write });
                 }
-                Action::Load { load, task } => self.order_store(Order::Load { load, task }),
+                Action::Load { load, key } => self.order_store(Order::Load { load, key }),
                 Action::Flush { conn } => self.unsent.push(conn),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");

@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ceased_core::id::TaskId;
-
-use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use super::{Due, Store, StoreError};
 
 /// What goes wrong from now on.
@@ -101,9 +99,9 @@ impl<S: Store> Store for Faulty<S> {
         }
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
         self.check()?;
-        self.inner.load(task)
+        self.inner.load(key)
     }
 
     fn tidy(&mut self) -> Result<bool, StoreError> {

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::id::TaskId;
-
-use super::durable::{RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
+use super::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
 use super::record::KeptOutcome;
 use super::{Due, Store, StoreError};
 
 /// A store in memory. It is never full and never fails.
 #[derive(Debug, Default)]
 pub struct Memory {
-    records: BTreeMap<TaskId, TaskRecord>,
+    records: BTreeMap<RecordKey, TaskRecord>,
 }
 
 impl Memory {
@@ -56,15 +54,15 @@ impl Store for Memory {
     fn commit(&mut self, writes: &[StoreWrite], _: Due) -> Result<(), StoreError> {
         for write in writes {
             match write {
-                StoreWrite::Put(record) => drop(self.records.insert(record.id, record.clone())),
-                StoreWrite::Delete(task) => drop(self.records.remove(task)),
+                StoreWrite::Put(record) => drop(self.records.insert(record.key(), record.clone())),
+                StoreWrite::Delete(key) => drop(self.records.remove(key)),
             }
         }
         Ok(())
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
-        Ok(self.records.get(&task).and_then(|record| match &record.outcome {
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
+        Ok(self.records.get(&key).and_then(|record| match &record.outcome {
             RecordedOutcome::Here(outcome) => Some(outcome.clone()),
             RecordedOutcome::Open | RecordedOutcome::Stored { .. } => None,
         }))

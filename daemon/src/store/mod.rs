@@ -26,8 +26,7 @@ mod worker;
 
 use std::fmt;
 
-use ceased_core::durable::{StoreWrite, TaskRecord};
-use ceased_core::id::TaskId;
+use ceased_core::durable::{RecordKey, StoreWrite, TaskRecord};
 
 /// The engine's types that a store deals in.
 pub use ceased_core::durable;
@@ -61,11 +60,11 @@ pub trait Store: Send {
     /// is in the store; after the others nobody knows.
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError>;
 
-    /// What came of a task; `None` when there is no such task or nothing has come of it.
+    /// What came of a task; `None` when there is no record with this key or nothing has come of it.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError>;
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError>;
 
     /// A small step of what keeps the store small and fit; for when there is nothing else to do.
     /// True when there is more to do.

@@ -8,7 +8,7 @@ use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, params};
 use uuid::Uuid;
 
-use super::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use super::durable::{RecordKey, RecordedOutcome, TaskOutcome, TaskRecord};
 use super::record::{self, KeptOutcome, Kind, Sum};
 
 /// Why a row was not written.
@@ -43,11 +43,11 @@ const PUT: &str = "
     INSERT INTO task (id, owner, position, tool, status, status_message, created_ms, updated_ms,
         expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-    ON CONFLICT (id) DO UPDATE SET owner = ?2, position = ?3, tool = ?4, status = ?5,
+    ON CONFLICT (position) DO UPDATE SET id = ?1, owner = ?2, tool = ?4, status = ?5,
         status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
         sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
 
-const DELETE: &str = "DELETE FROM task WHERE id = ?1";
+const DELETE: &str = "DELETE FROM task WHERE position = ?2 AND id = ?1";
 
 const ALL: &str = "
     SELECT id, owner, position, tool, status, status_message, created_ms, updated_ms, expires_ms,
@@ -55,7 +55,8 @@ const ALL: &str = "
         CASE WHEN octet_length(outcome) <= ?1 THEN outcome END
     FROM task";
 
-const OUTCOME: &str = "SELECT outcome_kind, outcome_sum, outcome FROM task WHERE id = ?1";
+const OUTCOME: &str = "
+    SELECT outcome_kind, outcome_sum, outcome FROM task WHERE position = ?2 AND id = ?1";
 
 /// Everything of a record but its outcome, as it is kept.
 struct Head<'a> {
@@ -122,7 +123,7 @@ impl<'a> Head<'a> {
         Some(TaskRecord {
             id: TaskId::new(Uuid::from_bytes(self.id)),
             owner: record::identity(&self.owner)?,
-            position: self.position.cast_unsigned(),
+            position: u64::try_from(self.position).ok()?,
             tool: (&*self.tool).into(),
             status: record::status(&self.status)?,
             status_message: self.status_message.map(|text| text.into_owned().into()),
@@ -148,7 +149,7 @@ impl<'c> Writer<'c> {
         Ok(Self { put, delete })
     }
 
-    /// Writes a record in the place of the one with its id.
+    /// Writes a record in the place of the one with its key.
     pub(super) fn put(&mut self, record: &TaskRecord) -> Result<(), Unwritten> {
         let outcome = match &record.outcome {
             RecordedOutcome::Open => None,
@@ -180,8 +181,8 @@ impl<'c> Writer<'c> {
     }
 
     /// Removes a record, if it is there.
-    pub(super) fn delete(&mut self, task: TaskId) -> Result<(), Unwritten> {
-        self.delete.execute([task.uuid().as_bytes()])?;
+    pub(super) fn delete(&mut self, key: RecordKey) -> Result<(), Unwritten> {
+        self.delete.execute(params![key.task.uuid().as_bytes(), key.position.cast_signed()])?;
         Ok(())
     }
 }
@@ -225,10 +226,11 @@ fn read(row: &Row<'_>) -> Result<TaskRecord, Unread> {
 /// What came of a task: `None` for nothing yet, an error text for what is not what was written.
 pub(super) fn outcome(
     connection: &Connection,
-    task: TaskId,
+    key: RecordKey,
 ) -> rusqlite::Result<Result<Option<TaskOutcome>, String>> {
     let mut statement = connection.prepare_cached(OUTCOME)?;
-    statement.query_row([task.uuid().as_bytes()], |row| {
+    let (task, position) = (key.task.uuid(), key.position.cast_signed());
+    statement.query_row(params![task.as_bytes(), position], |row| {
         let Some(json) = row.get::<_, Option<String>>(2)? else { return Ok(Ok(None)) };
         Ok(kept(row.get(0)?, row.get(1)?, json).map(Some))
     })

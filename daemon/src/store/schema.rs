@@ -11,7 +11,8 @@ use super::{StoreError, Unusable};
 pub(super) const APPLICATION_ID: i32 = 0x6365_6173;
 
 /// Step N leads from version N to N + 1; an empty file has version 0.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
     CREATE TABLE task (
         id BLOB NOT NULL PRIMARY KEY,   -- the sixteen bytes of its UUID
         owner TEXT NOT NULL,            -- uid:N, token:NAME or anonymous
@@ -28,7 +29,35 @@ const STEPS: &[&str] = &["
         outcome_sum INTEGER,            -- over these two
         outcome TEXT                    -- JSON
     ) STRICT;
-"];
+",
+    "
+    ALTER TABLE task RENAME TO task_by_id;
+    -- By position, which grows: what is written together is together, and there is no index by
+    -- chance, of which each write would change another page.
+    CREATE TABLE task (
+        position INTEGER NOT NULL PRIMARY KEY,  -- in the owner's list
+        id BLOB NOT NULL,               -- the sixteen bytes of its UUID
+        owner TEXT NOT NULL,            -- uid:N, token:NAME or anonymous
+        tool TEXT NOT NULL,
+        status TEXT NOT NULL,           -- the word on the wire
+        status_message TEXT,
+        created_ms INTEGER NOT NULL,    -- these three since 1970
+        updated_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        ttl_ns INTEGER NOT NULL,
+        sum INTEGER NOT NULL,           -- over everything above
+        outcome_kind INTEGER,           -- 0 a result, 1 an error
+        outcome_sum INTEGER,            -- over these two
+        outcome TEXT                    -- JSON
+    ) STRICT;
+    INSERT INTO task (position, id, owner, tool, status, status_message, created_ms, updated_ms,
+            expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome)
+        SELECT position, id, owner, tool, status, status_message, created_ms, updated_ms,
+            expires_ms, ttl_ns, sum, outcome_kind, outcome_sum, outcome
+        FROM task_by_id ORDER BY position;
+    DROP TABLE task_by_id;
+",
+];
 
 /// The version this program writes.
 pub(super) const VERSION: usize = STEPS.len();

@@ -8,17 +8,16 @@ use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ceased_core::id::TaskId;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
-use super::durable::{StoreWrite, TaskOutcome, TaskRecord};
+use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use super::reserve::{self, Reserve};
 use super::{Due, Store, StoreError, rows, schema};
 
@@ -39,9 +38,11 @@ const LOG_PAGES: usize = 1000;
 const PAGE_BYTES: usize = 4096;
 /// Bytes the log's file is cut back to when it is begun anew.
 const LOG_BYTES_KEPT: i64 = 8 * 1024 * 1024;
-/// A log that is longer is cut when nobody uses it. A shorter one is left to be written over: a sync
-/// takes twice as long where the file has become longer.
-const LOG_BYTES_AT_REST: u64 = 1024 * 1024;
+/// How long the log's file is made before it is used, and cut to when nobody uses it: what it has
+/// when it is copied. A sync takes twice as long where the file has become longer.
+const LOG_BYTES: u64 = (32 + LOG_PAGES * (24 + PAGE_BYTES)) as u64;
+/// Zeros are written so many at a time.
+const ZEROS: usize = 64 * 1024;
 /// Free pages that are not worth giving back to the file system.
 const FREE_PAGES_KEPT: i64 = 256;
 /// Pages given back in one step.
@@ -76,7 +77,29 @@ impl Sqlite {
         let reserve = Reserve::open(&reserve_path, reserve_bytes)
             .map_err(|error| failed(&reserve_path, &error))?;
         let (dir, connection) = (dir.to_owned(), Some(connection));
-        Ok(Self { dir, connection, reserve, log_pages, is_used: false })
+        let store = Self { dir, connection, reserve, log_pages, is_used: false };
+        store.lengthen_log();
+        Ok(store)
+    }
+
+    /// Makes the log's file as long as it becomes anyway; what is behind its frames is not read. No
+    /// room for that is no failure.
+    fn lengthen_log(&self) {
+        let Ok(file) = OpenOptions::new().write(true).open(self.dir.join(LOG_FILE)) else { return };
+        let Ok(found) = file.metadata() else { return };
+        let zeros = [0; ZEROS];
+        let mut end = found.len();
+        while end < LOG_BYTES {
+            let part = usize::try_from(LOG_BYTES - end).unwrap_or(ZEROS).min(ZEROS);
+            if file.write_all_at(&zeros[..part], end).is_err() {
+                // What room there is is for tasks.
+                let _ = file.set_len(found.len());
+                return;
+            }
+            end += part as u64;
+        }
+        // Else the first task would wait for it.
+        let _ = file.sync_data();
     }
 
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
@@ -107,7 +130,7 @@ impl Sqlite {
             for write in writes {
                 match write {
                     StoreWrite::Put(record) => rows.put(record)?,
-                    StoreWrite::Delete(task) => rows.delete(*task)?,
+                    StoreWrite::Delete(key) => rows.delete(*key)?,
                 }
             }
             drop(rows);
@@ -192,13 +215,13 @@ impl Store for Sqlite {
         }
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
         let file = self.dir.join(FILE);
-        match rows::outcome(self.connection()?, task).optional() {
+        match rows::outcome(self.connection()?, key).optional() {
             Ok(None) => Ok(None),
             // One result that cannot be given is no reason to give none at all.
             Ok(Some(kept)) => kept.map_err(|what| {
-                StoreError::Refused(format!("task {task} in {}: {what}", file.display()))
+                StoreError::Refused(format!("task {} in {}: {what}", key.task, file.display()))
             }),
             Err(error) => Err(self.judged(&error)),
         }
@@ -211,8 +234,13 @@ impl Store for Sqlite {
         };
         let has_room = self.reserve.hold();
         let rests = !mem::take(&mut self.is_used);
-        let is_long = self.file_bytes(LOG_FILE).is_some_and(|bytes| bytes > LOG_BYTES_AT_REST);
-        self.shorten_log(if rests && is_long && has_room { "TRUNCATE" } else { "PASSIVE" })?;
+        let is_long = self.file_bytes(LOG_FILE).is_some_and(|bytes| bytes > LOG_BYTES);
+        if rests && is_long && has_room {
+            self.shorten_log("TRUNCATE")?;
+            self.lengthen_log();
+        } else {
+            self.shorten_log("PASSIVE")?;
+        }
         Ok(is_more || !rests && is_long)
     }
 
@@ -228,6 +256,7 @@ impl Store for Sqlite {
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.connection = None;
         self.connection = Some(connect(&self.dir, &self.log_pages)?);
+        self.lengthen_log();
         Ok(())
     }
 }

@@ -23,8 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_core::durable::{LoadId, Seq, StoreWrite, TaskOutcome, Unstored};
-use ceased_core::id::TaskId;
+use ceased_core::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 use super::health::Health;
@@ -49,7 +48,7 @@ pub(crate) enum Order {
     /// Carry out a write.
     Write { seq: Seq, write: StoreWrite },
     /// Read what came of a task.
-    Load { load: LoadId, task: TaskId },
+    Load { load: LoadId, key: RecordKey },
 }
 
 /// What the store tells.

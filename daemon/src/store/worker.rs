@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ceased_core::durable::{Seq, StoreWrite, TaskOutcome, Unstored};
-use ceased_core::id::TaskId;
+use ceased_core::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
 use super::health::Health;
 use super::thread::{Order, Report};
@@ -150,7 +149,7 @@ impl Worker {
         {
             match order {
                 Order::Write { seq, write } => batch.push(seq, write),
-                Order::Load { load, task } => loads.push((load, task)),
+                Order::Load { load, key } => loads.push((load, key)),
             }
         }
         // Room for a burst is given back.
@@ -164,8 +163,8 @@ impl Worker {
             (self.report)(Report::Durable(upto));
             self.overdue = self.store.needs_tidying();
         }
-        for (load, task) in loads {
-            let outcome = self.load(task)?;
+        for (load, key) in loads {
+            let outcome = self.load(key)?;
             (self.report)(Report::Loaded(load, outcome));
         }
         Ok(writes)
@@ -235,14 +234,14 @@ impl Worker {
         }
     }
 
-    fn load(&mut self, task: TaskId) -> Result<Option<TaskOutcome>, Failed> {
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, Failed> {
         if !self.is_open()? {
             return Ok(None);
         }
-        match self.health.step(|| self.store.load(task)) {
+        match self.health.step(|| self.store.load(key)) {
             Ok(outcome) => Ok(outcome),
             Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
-                tracing::error!(%task, %error, "a result cannot be read");
+                tracing::error!(task = %key.task, %error, "a result cannot be read");
                 Ok(None)
             }
             Err(error) => self.broke(error).map(|()| None),

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use ceased_core::event::Identity;
+use ceased_core::id::TaskId;
 use ceased_core::json::Json;
 use ceased_core::task::Status;
 use ceased_core::time::Wall;
@@ -57,7 +58,7 @@ impl Store for Noting {
         Ok(())
     }
 
-    fn load(&mut self, _: TaskId) -> Result<Option<TaskOutcome>, StoreError> {
+    fn load(&mut self, _: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
         Ok(None)
     }
 
@@ -143,6 +144,11 @@ impl Rig {
     }
 }
 
+/// A record that is not there.
+fn nobody() -> RecordKey {
+    RecordKey { task: TaskId::new(Uuid::nil()), position: 0 }
+}
+
 fn write(number: u64, result_bytes: usize) -> Order {
     let result = format!("\"{}\"", "x".repeat(result_bytes - 2));
     let record = TaskRecord {
@@ -205,7 +211,7 @@ fn nothing_overtakes_a_turn() {
     let mut turn = rig.earn_turn();
     let (first, _) = (rig.written, rig.batches.try_iter().count());
     assert!(rig.hand_over(3).is_none(), "somebody has it");
-    rig.thread.order(Order::Load { load: LoadId::new(1), task: TaskId::new(Uuid::nil()) });
+    rig.thread.order(Order::Load { load: LoadId::new(1), key: nobody() });
     assert!(rig.hand_over(2).is_none(), "somebody has it");
     assert_eq!(rig.batches.try_iter().count(), 0);
     turn.carry_out();
@@ -249,7 +255,7 @@ fn a_turn_is_small() {
     rig.thread.order(write(rig.written, FEW_BYTES + 1));
     assert!(rig.hand_over(0).is_none(), "too long");
     rig.hear_all();
-    rig.thread.order(Order::Load { load: LoadId::new(1), task: TaskId::new(Uuid::nil()) });
+    rig.thread.order(Order::Load { load: LoadId::new(1), key: nobody() });
     assert!(rig.hand_over(0).is_none(), "to be read");
     let told = rig.reports.recv_timeout(PATIENCE);
     assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
@@ -346,7 +352,7 @@ fn the_thread_ends_with_whoever_has_it() {
 fn loads_earn_no_trust() {
     let mut rig = Rig::start();
     for number in 1..=u64::from(TRUSTED) {
-        rig.thread.order(Order::Load { load: LoadId::new(number), task: TaskId::new(Uuid::nil()) });
+        rig.thread.order(Order::Load { load: LoadId::new(number), key: nobody() });
         assert!(rig.hand_over(0).is_none());
         let told = rig.reports.recv_timeout(PATIENCE);
         assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
