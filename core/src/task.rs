@@ -1,6 +1,7 @@
 //! Tasks: work that outlives the request that asked for it.
 
 mod cursor;
+mod foresee;
 mod record;
 mod survey;
 

@@ -82,7 +82,7 @@ fn receive(count: usize, bytes: usize) -> io::Result<Duration> {
     let began = Instant::now();
     while frames < count {
         link.note(ceased_transports::Readiness { readable: true, ..Default::default() });
-        let flow = link.receive(&mut scratch, usize::MAX, &mut |frame| {
+        let flow = link.receive(&mut scratch, usize::MAX, &mut |frame: Frame<'_>| {
             if let Frame::Line(line) = frame {
                 frames += 1;
                 size += line.len();

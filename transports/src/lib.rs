@@ -28,7 +28,7 @@
 //! for event in &events {
 //!     link.on_event(event);
 //! }
-//! let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame| {
+//! let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| {
 //!     if let Frame::Line(line) = frame {
 //!         outbox.line(line);
 //!     }
@@ -56,7 +56,7 @@ mod unix;
 
 pub use address::{Address, AddressError, SocketMode};
 pub use error::{ListenError, Lost, StdioError};
-pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent};
+pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent, Sink};
 pub use listener::{Accept, Listener};
 pub use socket::Socket;
 pub use stdio::Stdio;

@@ -34,6 +34,23 @@ pub enum Flow {
     Finished,
 }
 
+/// Who takes what a link receives. A closure that takes frames is one.
+pub trait Sink {
+    /// These bytes have arrived; the frames that they complete follow.
+    fn arrived(&mut self, bytes: &[u8]) {
+        let _ = bytes;
+    }
+
+    /// The next frame.
+    fn frame(&mut self, frame: Frame<'_>);
+}
+
+impl<F: FnMut(Frame<'_>)> Sink for F {
+    fn frame(&mut self, frame: Frame<'_>) {
+        self(frame);
+    }
+}
+
 /// How [`Link::send`] ended.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,20 +217,21 @@ impl Link {
         &mut self,
         scratch: &mut [u8],
         budget: usize,
-        sink: &mut dyn FnMut(Frame<'_>),
+        sink: &mut dyn Sink,
     ) -> Result<Flow, Lost> {
         assert!(!scratch.is_empty(), "a link reads through a buffer");
         let ahead = std::mem::take(&mut self.ahead);
         let mut left = budget.saturating_sub(ahead.len());
-        self.inbox.feed(&ahead, &mut counting(&mut self.frames, sink));
+        if !ahead.is_empty() {
+            self.feed(&ahead, sink);
+        }
         while self.readable {
             if left == 0 {
                 return Ok(Flow::More);
             }
             let room = scratch.len().min(left);
             let count = self.read_once(scratch.get_mut(..room).unwrap_or_default());
-            let piece = scratch.get(..count).unwrap_or_default();
-            self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
+            self.feed(scratch.get(..count).unwrap_or_default(), sink);
             left -= count;
         }
         if let Some(lost) = self.trouble.as_mut().and_then(|trouble| trouble.lost.as_mut()) {
@@ -225,6 +243,11 @@ impl Link {
             return Ok(Flow::Finished);
         }
         Ok(Flow::Drained)
+    }
+
+    fn feed(&mut self, piece: &[u8], sink: &mut dyn Sink) {
+        sink.arrived(piece);
+        self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
     }
 
     /// One read into `buf`, which is not empty; the bytes it brought.
@@ -405,10 +428,10 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Hands frames on and counts them.
-fn counting(count: &mut u64, sink: &mut dyn FnMut(Frame<'_>)) -> impl FnMut(Frame<'_>) {
+fn counting(count: &mut u64, sink: &mut dyn Sink) -> impl FnMut(Frame<'_>) {
     move |frame| {
         *count += 1;
-        sink(frame);
+        sink.frame(frame);
     }
 }
 

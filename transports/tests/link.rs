@@ -189,7 +189,7 @@ impl Rig {
 
     fn receive(&mut self, budget: usize) -> Result<Flow, Lost> {
         let frames = &mut self.frames;
-        self.link.receive(&mut self.scratch, budget, &mut |frame| {
+        self.link.receive(&mut self.scratch, budget, &mut |frame: Frame<'_>| {
             frames.push(match frame {
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
                 Frame::Overlong | Frame::Alien(_) => format!("{frame:?}"),

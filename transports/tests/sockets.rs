@@ -85,7 +85,7 @@ impl Line {
 
     fn receive(&mut self) -> Result<Flow, Lost> {
         let frames = &mut self.frames;
-        self.link.receive(&mut self.scratch, SCRATCH_BYTES, &mut |frame| match frame {
+        self.link.receive(&mut self.scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| match frame {
             Frame::Line(line) => frames.push(line.to_vec()),
             Frame::Overlong | Frame::Alien(_) => panic!("{frame:?}"),
         })

@@ -273,6 +273,18 @@ impl Driver {
         self.said()
     }
 
+    /// What a host reads of a `tasks/get`, but for its number.
+    pub(crate) fn get_request(task: [u8; 36]) -> String {
+        let task = str::from_utf8(&task).expect("an id is text");
+        let head = r#"{"jsonrpc":"2.0","id":1234567,"method":"tasks/get","params":{"taskId":""#;
+        format!("{head}{task}\"}}}}\n")
+    }
+
+    /// These bytes were read; the frames among them follow.
+    pub(crate) fn foresee(&self, bytes: &str) {
+        self.engine.foresee(bytes.as_bytes());
+    }
+
     /// `tasks/result` of one of [`Driver::tasks`], which has ended.
     pub(crate) fn task_result(&mut self, which: usize) -> usize {
         self.task_request("tasks/result", which);

@@ -3,17 +3,19 @@
 use std::io;
 use std::time::Duration;
 
+use ceased_core::action::Action;
 use ceased_core::event::{AfterInput, Event, Identity};
 use ceased_core::frame::Frame;
 use ceased_core::id::ConnId;
 use ceased_core::role::Role;
 use ceased_core::time::Now;
-use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Transport};
+use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Sink, Transport};
 use memchr::memmem;
 use mio::{Events, Token};
 
 use super::ready::{self, Work};
 use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
+use crate::record::Recorded;
 
 /// Bytes read from one peer at once: what is written together is read together, so that a cancel
 /// that follows its call at once beats its start (CAN-08).
@@ -26,6 +28,30 @@ const AHEAD_BYTES: usize = 4 * 1024;
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// Connections that keep their buffers for the next word; the others are taken for idle.
 const WARM_MAX: usize = 256;
+
+/// Hands what a peer says to the engine.
+struct Heard<'a> {
+    now: Now,
+    conn: ConnId,
+    engine: &'a mut Recorded,
+    actions: &'a mut Vec<Action>,
+}
+
+impl Sink for Heard<'_> {
+    fn arrived(&mut self, bytes: &[u8]) {
+        self.engine.engine().foresee(bytes);
+    }
+
+    fn frame(&mut self, frame: Frame<'_>) {
+        let conn = self.conn;
+        let event = match frame {
+            Frame::Line(frame) => Event::Frame { conn, frame },
+            Frame::Overlong => Event::Overlong { conn },
+            Frame::Alien(bytes) => Event::Alien { conn, bytes },
+        };
+        self.engine.handle(self.now, event, self.actions);
+    }
+}
 
 impl Server {
     /// Lets in who waits at the listeners.
@@ -197,14 +223,8 @@ impl Server {
         let before = (peer.link.frames_received(), peer.link.bytes_received());
         self.ahead_bytes -= peer.link.ahead_bytes();
         let (engine, actions) = (&mut self.engine, &mut self.actions);
-        let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut |frame| {
-            let event = match frame {
-                Frame::Line(frame) => Event::Frame { conn, frame },
-                Frame::Overlong => Event::Overlong { conn },
-                Frame::Alien(bytes) => Event::Alien { conn, bytes },
-            };
-            engine.handle(now, event, actions);
-        });
+        let mut heard = Heard { now, conn, engine, actions };
+        let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut heard);
         let frames = peer.link.frames_received() - before.0;
         let work = Work::reading(frames, peer.link.bytes_received() - before.1);
         peer.place = peer.place.plus(work);

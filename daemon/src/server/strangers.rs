@@ -124,20 +124,21 @@ impl Server {
         let (received, until) = match &peer.stage {
             Stage::Open(_) => return,
             Stage::Dismissed => {
-                (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_| {}), None)
+                (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_: Frame<'_>| {}), None)
             }
             Stage::Gated(gate) => {
-                let received = peer.link.receive(words(&mut self.scratch), WORDS, &mut |frame| {
-                    if verdict.is_none() {
-                        let found = gate.judge(&frame, depth);
-                        if matches!(found, Verdict::Anonymous) {
+                let received =
+                    peer.link.receive(words(&mut self.scratch), WORDS, &mut |frame: Frame<'_>| {
+                        if verdict.is_none() {
+                            let found = gate.judge(&frame, depth);
+                            if matches!(found, Verdict::Anonymous) {
+                                rest.push(Said::new(&frame));
+                            }
+                            verdict = Some(found);
+                        } else {
                             rest.push(Said::new(&frame));
                         }
-                        verdict = Some(found);
-                    } else {
-                        rest.push(Said::new(&frame));
-                    }
-                });
+                    });
                 (received, Some(gate.until))
             }
         };

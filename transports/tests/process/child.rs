@@ -78,7 +78,7 @@ fn echo(stdio: Result<Stdio, StdioError>, input: &str, output: &str) -> ExitCode
     let mut scratch = vec![0; SCRATCH_BYTES];
     let mut finished = false;
     loop {
-        let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame| match frame {
+        let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| match frame {
             Frame::Line(line) => outbox.line(line),
             Frame::Overlong | Frame::Alien(_) => panic!("{frame:?}"),
         });
