@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use ceased_core::frame::{Frame, Outbox};
 use ceased_core::limits::FrameLimits;
 use ceased_transports::{Link, SCRATCH_BYTES, Sent, Socket};
+use mio::{Poll, Token};
 
 /// Runs of which the quickest counts: what else the machine does only ever takes longer.
 const RUNS: usize = 51;
@@ -57,9 +58,12 @@ fn show(
     Ok(())
 }
 
-fn pair() -> io::Result<(Link, UnixStream)> {
+fn pair() -> io::Result<(Poll, Link, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
-    Ok((Link::new(Box::new(Socket::from_unix(ours)?), FrameLimits::default()), theirs))
+    let mut link = Link::new(Box::new(Socket::from_unix(ours)?), FrameLimits::default());
+    let poll = Poll::new()?;
+    link.register(poll.registry(), Token(0))?;
+    Ok((poll, link, theirs))
 }
 
 /// A message of so many bytes, with its line end.
@@ -72,7 +76,7 @@ fn line(bytes: usize) -> Vec<u8> {
 
 /// The time it takes to read frames that have arrived, or arrive meanwhile.
 fn receive(count: usize, bytes: usize) -> io::Result<Duration> {
-    let (mut link, mut theirs) = pair()?;
+    let (_poll, mut link, mut theirs) = pair()?;
     let text = line(bytes).repeat(count);
     let writer = std::thread::spawn(move || theirs.write_all(&text).map(|()| theirs));
     // Small ones are all there before the clock starts.
@@ -98,7 +102,7 @@ fn receive(count: usize, bytes: usize) -> io::Result<Duration> {
 
 /// The time it takes to write frames and hand them to the system.
 fn send(count: usize, bytes: usize) -> io::Result<Duration> {
-    let (mut link, mut theirs) = pair()?;
+    let (poll, mut link, mut theirs) = pair()?;
     let text = line(bytes);
     let text = text.trim_ascii_end();
     let all = count * bytes;
@@ -113,7 +117,7 @@ fn send(count: usize, bytes: usize) -> io::Result<Duration> {
     }
     loop {
         link.note(ceased_transports::Readiness { writable: true, ..Default::default() });
-        match link.send(&mut outbox) {
+        match link.send(&mut outbox, poll.registry()) {
             Sent::Everything => break,
             Sent::Blocked => std::thread::yield_now(),
             Sent::Lost => return Err(io::ErrorKind::BrokenPipe.into()),

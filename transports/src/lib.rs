@@ -34,7 +34,7 @@
 //!     }
 //! })?;
 //! assert_eq!(flow, Flow::Drained);
-//! assert_eq!(link.send(&mut outbox), Sent::Everything);
+//! assert_eq!(link.send(&mut outbox, poll.registry()), Sent::Everything);
 //!
 //! let mut answer = String::new();
 //! BufReader::new(theirs).read_line(&mut answer)?;

@@ -69,12 +69,16 @@ pub enum Sent {
 /// An idle link owns no buffer, and what most links never have is in a box of its own.
 pub struct Link {
     transport: Box<dyn Transport>,
+    /// Its name among events.
+    token: Token,
     inbox: Inbox,
     /// What was read before its turn.
     ahead: Box<[u8]>,
     reading: Reading,
     readable: bool,
     writable: bool,
+    /// Events say when there is room to write.
+    awaits_room: bool,
     /// The end of the stream is in sight, so a short read is not the last one.
     to_the_end: bool,
     /// We have said that we will write no more; a hang-up is no loss then.
@@ -132,11 +136,13 @@ impl Link {
     pub fn new(transport: Box<dyn Transport>, frames: FrameLimits) -> Self {
         Self {
             transport,
+            token: Token(0),
             inbox: Inbox::new(frames),
             ahead: Box::default(),
             reading: Reading::Open,
             readable: true,
             writable: true,
+            awaits_room: false,
             to_the_end: false,
             finished: false,
             blocked: false,
@@ -157,6 +163,7 @@ impl Link {
     /// # Errors
     /// See [`Transport::register`].
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        (self.token, self.awaits_room) = (token, false);
         self.transport.register(registry, token)
     }
 
@@ -275,8 +282,9 @@ impl Link {
         }
     }
 
-    /// Writes what is in `outbox` until it is empty or the system takes no more.
-    pub fn send(&mut self, outbox: &mut Outbox) -> Sent {
+    /// Writes what is in `outbox` until it is empty or the system takes no more; then an event, for
+    /// which `registry` is asked, says when it does. The link is to be registered there.
+    pub fn send(&mut self, outbox: &mut Outbox, registry: &Registry) -> Sent {
         while !self.is_lost() && self.writable && !outbox.is_empty() {
             match self.transport.write(outbox.pending()) {
                 Ok(0) => self.lose(ErrorKind::WriteZero.into()),
@@ -290,16 +298,25 @@ impl Link {
                 Err(error) => self.lose(error),
             }
         }
-        self.blocked = false;
+        self.blocked = !outbox.is_empty();
+        self.await_room(registry);
         if self.is_lost() {
+            self.blocked = false;
             outbox.clear();
             return Sent::Lost;
         }
-        if outbox.is_empty() {
-            return Sent::Everything;
+        if self.blocked { Sent::Blocked } else { Sent::Everything }
+    }
+
+    /// Has events say when there is room, exactly while that is waited for.
+    fn await_room(&mut self, registry: &Registry) {
+        if self.is_lost() || self.awaits_room == self.blocked {
+            return;
         }
-        self.blocked = true;
-        Sent::Blocked
+        match self.transport.await_room(registry, self.token, self.blocked) {
+            Ok(()) => self.awaits_room = self.blocked,
+            Err(error) => self.lose(error),
+        }
     }
 
     /// Has the next [`Link::send`] try, although nothing said that there is room: sockets say so

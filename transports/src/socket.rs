@@ -68,8 +68,17 @@ impl Transport for Socket {
     }
 
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        registry.register(&mut SourceFd(&self.fd.as_raw_fd()), token, interests)
+        registry.register(&mut SourceFd(&self.fd.as_raw_fd()), token, Interest::READABLE)
+    }
+
+    /// A Unix socket tells of room whenever its peer has taken something, which is with each answer,
+    /// and whoever waits for the next request would be woken twice for it.
+    fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()> {
+        let interests = match awaited {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        registry.reregister(&mut SourceFd(&self.fd.as_raw_fd()), token, interests)
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {

@@ -42,6 +42,9 @@ use crate::transport::{Peer, Readiness, Transport};
 /// this many does not block.
 pub const PIPE_ATOMIC_BYTES: usize = 4096;
 
+/// What is asked for while room to write is not: the system always tells of a reader that is gone.
+const LOSS: Interest = Interest::PRIORITY;
+
 /// Standard input and output, or any two descriptors, as one transport.
 #[derive(Debug)]
 pub struct Stdio {
@@ -162,13 +165,19 @@ impl Transport for Stdio {
         registry.register(&mut SourceFd(&input), token, Interest::READABLE)?;
         if let Some(output) = self.output.watched() {
             let source = &mut SourceFd(&output.as_raw_fd());
-            if let Err(error) = registry.register(source, token, Interest::WRITABLE) {
+            if let Err(error) = registry.register(source, token, LOSS) {
                 registry.deregister(&mut SourceFd(&input))?;
                 return Err(error);
             }
         }
         self.registry = Some(ours);
         Ok(())
+    }
+
+    fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()> {
+        let Some(output) = self.output.watched() else { return Ok(()) };
+        let interests = if awaited { Interest::WRITABLE } else { LOSS };
+        registry.reregister(&mut SourceFd(&output.as_raw_fd()), token, interests)
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {

@@ -25,11 +25,19 @@ pub trait Transport: Send + fmt::Debug {
     /// `WouldBlock` when the system takes nothing now; anything else ends the link.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Asks for readable and writable events under `token`, edge-triggered.
+    /// Asks for events under `token`, edge-triggered: readable ones, and writable ones once they are
+    /// [awaited](Transport::await_room).
     ///
     /// # Errors
     /// What the system says, usually that its limit of watched descriptors is reached.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
+
+    /// Asks for writable events as well from now on, at once if there is room already; or for no
+    /// more of them. Under the token of `register`.
+    ///
+    /// # Errors
+    /// What the system says, for instance that there was no registration.
+    fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()>;
 
     /// Takes `register` back.
     ///

@@ -11,7 +11,7 @@ use ceased_core::time::Instant;
 use ceased_transports::{
     Flow, LAST_WORDS_BYTES_MAX, Link, Lost, Peer, Readiness, Sent, Socket, Transport,
 };
-use mio::{Registry, Token};
+use mio::{Poll, Registry, Token};
 
 /// xorshift64*: small, seeded, good enough to mix faults.
 #[derive(Debug)]
@@ -40,6 +40,7 @@ struct Wire {
     read_fails: Option<ErrorKind>,
     sent: Vec<u8>,
     room: usize,
+    awaits_room: bool,
     write_fails: Option<ErrorKind>,
     write_takes_nothing: bool,
     /// One call in so many is interrupted; 0 for none, never every one.
@@ -67,8 +68,8 @@ impl Wire {
     }
 
     fn make_room(&mut self, bytes: usize) {
-        self.news.writable |= self.room == 0;
         self.room += bytes;
+        self.news.writable |= self.awaits_room && self.room > 0;
     }
 }
 
@@ -126,6 +127,14 @@ impl Transport for Fake {
         Ok(())
     }
 
+    fn await_room(&mut self, _: &Registry, _: Token, awaited: bool) -> io::Result<()> {
+        let mut wire = lock(&self.0);
+        assert_ne!(wire.awaits_room, awaited, "it is said once");
+        wire.awaits_room = awaited;
+        wire.news.writable |= awaited && wire.room > 0;
+        Ok(())
+    }
+
     fn deregister(&mut self, _: &Registry) -> io::Result<()> {
         Ok(())
     }
@@ -149,6 +158,7 @@ fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
 }
 
 struct Rig {
+    poll: Poll,
     link: Link,
     wire: Arc<Mutex<Wire>>,
     frames: Vec<String>,
@@ -164,6 +174,7 @@ impl Rig {
             read_fails: None,
             sent: vec![],
             room: 1 << 20,
+            awaits_room: false,
             write_fails: None,
             write_takes_nothing: false,
             interrupts: 0,
@@ -174,7 +185,8 @@ impl Rig {
         }));
         let limits = FrameLimits { frame_bytes_max: 1 << 20 };
         let link = Link::new(Box::new(Fake(Arc::clone(&wire))), limits);
-        Self { link, wire, frames: vec![], scratch: vec![0; 64] }
+        let poll = Poll::new().expect("a poll");
+        Self { poll, link, wire, frames: vec![], scratch: vec![0; 64] }
     }
 
     fn wire(&self) -> MutexGuard<'_, Wire> {
@@ -273,7 +285,7 @@ fn whatever_the_transport_does_what_is_sent_arrives_whole_and_in_order() {
                 rig.wire().make_room(rng.below(400));
             }
             rig.announce();
-            match rig.link.send(&mut outbox) {
+            match rig.link.send(&mut outbox, rig.poll.registry()) {
                 Sent::Everything => {
                     assert!(outbox.is_empty() && !rig.link.is_blocked());
                     if next.is_none() {
@@ -317,7 +329,11 @@ fn the_end_is_found_behind_a_short_read() {
     assert!(rig.link.is_read_finished());
     let mut outbox = Outbox::new();
     outbox.line(b"[]");
-    assert_eq!(rig.link.send(&mut outbox), Sent::Everything, "a half-closed peer still reads");
+    assert_eq!(
+        rig.link.send(&mut outbox, rig.poll.registry()),
+        Sent::Everything,
+        "a half-closed peer still reads"
+    );
 }
 
 #[test]
@@ -341,13 +357,13 @@ fn a_hang_up_is_told_after_what_the_peer_said_last() {
     rig.announce();
     let mut outbox = Outbox::new();
     outbox.line(b"[]");
-    assert_eq!(rig.link.send(&mut outbox), Sent::Lost);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
     assert!(outbox.is_empty(), "what nobody can read is not kept");
     assert!(matches!(rig.receive(10), Ok(Flow::More)));
     assert!(matches!(rig.receive(1000), Err(Lost::Vanished(_))));
     assert_eq!(rig.frames, ["{\"method\":\"tasks/cancel\"}"], "a cut frame of a dead peer is none");
     assert!(matches!(rig.receive(1000), Err(Lost::Vanished(_))), "and for good");
-    assert_eq!(rig.link.send(&mut outbox), Sent::Lost);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
 }
 
 #[test]
@@ -375,7 +391,7 @@ fn a_failed_write_is_told_after_what_the_peer_said_last() {
         rig.wire().write_fails = Some(kind);
         let mut outbox = Outbox::new();
         outbox.line(b"[]");
-        assert_eq!(rig.link.send(&mut outbox), Sent::Lost);
+        assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
         let lost = rig.receive(64).unwrap_err();
         assert_eq!(rig.frames, ["{\"last\":1}"]);
         match lost {
@@ -394,7 +410,7 @@ fn a_write_that_takes_nothing_does_not_spin() {
     rig.wire().write_takes_nothing = true;
     let mut outbox = Outbox::new();
     outbox.line(b"[]");
-    assert_eq!(rig.link.send(&mut outbox), Sent::Lost);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
     assert!(matches!(rig.receive(64), Err(Lost::Broken { .. })));
 }
 
@@ -453,17 +469,17 @@ fn a_stall_is_measured_from_the_last_byte_that_moved() {
     rig.wire().room = 0;
     assert_eq!(rig.link.stalled_since(at(1)), None);
     outbox.line(&[b'x'; 100]);
-    assert_eq!(rig.link.send(&mut outbox), Sent::Blocked);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(2)), Some(at(2)));
-    assert_eq!(rig.link.send(&mut outbox), Sent::Blocked);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(9)), Some(at(2)));
     rig.wire().make_room(1);
     rig.announce();
-    assert_eq!(rig.link.send(&mut outbox), Sent::Blocked);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(10)), Some(at(10)), "one byte is progress");
     rig.wire().make_room(1000);
     rig.announce();
-    assert_eq!(rig.link.send(&mut outbox), Sent::Everything);
+    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Everything);
     assert_eq!(rig.link.stalled_since(at(11)), None);
 }
 

@@ -125,7 +125,7 @@ impl Line {
 
     fn send(&mut self, outbox: &mut Outbox) {
         loop {
-            match self.link.send(outbox) {
+            match self.link.send(outbox, self.poll.registry()) {
                 Sent::Everything => return,
                 Sent::Blocked => assert!(self.wait(), "no event"),
                 Sent::Lost => panic!("lost"),
@@ -289,7 +289,7 @@ fn a_peer_that_closes_is_lost_after_its_last_words() {
     theirs.write_all(b"{\"method\":\"tasks/cancel\"}\n").unwrap();
     drop(theirs);
     let mut answer = outbox(b"{}");
-    assert_eq!(line.link.send(&mut answer), Sent::Lost);
+    assert_eq!(line.link.send(&mut answer, line.poll.registry()), Sent::Lost);
     assert!(answer.is_empty());
     let lost = line.until_lost();
     assert!(matches!(&lost, Lost::Vanished(Some(_))), "{lost:?}");
@@ -304,7 +304,7 @@ fn a_reset_is_a_loss() {
     drop(theirs);
     let lost = line.until_lost();
     assert!(lost.to_string().contains("reset"), "{lost}");
-    assert_eq!(line.link.send(&mut outbox(b"{}")), Sent::Lost);
+    assert_eq!(line.link.send(&mut outbox(b"{}"), line.poll.registry()), Sent::Lost);
 }
 
 #[test]
@@ -313,10 +313,32 @@ fn a_closed_tcp_peer_is_first_finished_then_lost() {
     drop(theirs);
     line.until(Flow::Finished);
     // Only our writing finds out that nobody reads.
-    while line.link.send(&mut outbox(b"{}")) == Sent::Everything {
+    while line.link.send(&mut outbox(b"{}"), line.poll.registry()) == Sent::Everything {
         assert!(line.wait(), "no event");
     }
     assert!(matches!(line.until_lost(), Lost::Vanished(_)));
+}
+
+/// Who waits for the next request is not woken because an answer was taken.
+#[test]
+fn an_answer_that_is_taken_is_no_event() {
+    let (mut line, mut theirs) = unix_pair();
+    line.until(Flow::Drained);
+    let mut taken = [0; 3];
+    for _ in 0..2 {
+        line.send(&mut outbox(b"{}"));
+        theirs.read_exact(&mut taken).unwrap();
+        let mut events = Events::with_capacity(8);
+        line.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty(), "{events:?}");
+        // And no more of them after room was waited for.
+        let mut many = outbox(&vec![b'x'; 4 << 20]);
+        let mut rest = theirs.try_clone().unwrap();
+        let reader = thread::spawn(move || rest.read_exact(&mut vec![0; (4 << 20) + 1]));
+        line.send(&mut many);
+        reader.join().unwrap().unwrap();
+        line.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+    }
 }
 
 #[test]
@@ -330,10 +352,14 @@ fn a_peer_that_does_not_read_blocks_only_its_own_outbox() {
             wanted.extend_from_slice(text.as_bytes());
             wanted.push(b'\n');
         }
-        assert_eq!(line.link.send(&mut answers), Sent::Blocked);
+        assert_eq!(line.link.send(&mut answers, line.poll.registry()), Sent::Blocked);
         let first = line.link.bytes_sent();
         assert_eq!(first as usize + answers.len(), wanted.len());
-        assert_eq!(line.link.send(&mut answers), Sent::Blocked, "and it does not spin");
+        assert_eq!(
+            line.link.send(&mut answers, line.poll.registry()),
+            Sent::Blocked,
+            "and it does not spin"
+        );
         assert_eq!(line.link.bytes_sent(), first);
 
         // It can still be heard: its cancel is what would relieve us.

@@ -274,7 +274,7 @@ impl Server {
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let Some(outbox) = self.engine.outbox(conn) else { return };
-        match peer.link.send(outbox) {
+        match peer.link.send(outbox, self.poll.registry()) {
             Sent::Everything => {
                 if !std::mem::replace(&mut peer.warm, true) {
                     self.warm.push_back(conn);

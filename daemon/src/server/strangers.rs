@@ -214,7 +214,7 @@ impl Server {
     pub(super) fn send_greeting(&mut self, conn: ConnId) -> bool {
         let Some(peer) = self.links.get_mut(&conn) else { return false };
         let Some(Backlog::Greeting(greeting)) = peer.backlog.as_deref_mut() else { return true };
-        match peer.link.send(greeting) {
+        match peer.link.send(greeting, self.poll.registry()) {
             Sent::Everything => peer.backlog = None,
             Sent::Blocked => return false,
             Sent::Lost => {

@@ -89,7 +89,7 @@ fn echo(stdio: Result<Stdio, StdioError>, input: &str, output: &str) -> ExitCode
                 return LOST.into();
             }
         }
-        let sent = link.send(&mut outbox);
+        let sent = link.send(&mut outbox, poll.registry());
         if finished && sent == Sent::Everything {
             return FINISHED.into();
         }
