@@ -81,14 +81,6 @@ impl Place {
         self.state.join("tasks/tasks.db-wal")
     }
 
-    /// Takes from the log the room that is kept for what is written next; whether there is a log.
-    fn cut_log(&self) -> bool {
-        let Ok(log) = fs::read(self.log()) else { return false };
-        let file = fs::OpenOptions::new().write(true).open(self.log()).unwrap();
-        file.set_len(wal::valid_bytes(&log).unwrap_or(0) as u64).unwrap();
-        true
-    }
-
     /// A daemon that has this place, of which nothing else is left.
     fn start(&self, marker: &str) -> Daemon {
         let daemon = Daemon::start_in(self.home.clone());
@@ -208,13 +200,6 @@ fn assert_as_told<'a>(peer: &mut Peer, told: impl Iterator<Item = (&'a String, &
 /// One life of the daemon: what was told before is checked, more is told, and it is killed; and the
 /// next one is asked for all of that. It may find a torn write, and a disk that is full.
 fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
-    // Else the log has all the room that so short a life needs.
-    if !rng.once_in(4)
-        && let Some(disk) = &place.disk
-        && place.cut_log()
-    {
-        disk.fill();
-    }
     if rng.once_in(6) {
         // Killed while it starts, wherever that is.
         let program = Program::start(&place.home, place.home.command(&["serve"]));
@@ -223,9 +208,6 @@ fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
         program.wait();
     }
     let daemon = place.start(marker);
-    if let Some(disk) = &place.disk {
-        disk.free();
-    }
     let mut peer = daemon.peer();
     place.book.retain(|_, told| told.at.elapsed() < CHECKED_FOR);
     let skipped = place.book.len().saturating_sub(OLD_CHECKED).min(rng.below(1 + place.book.len()));

@@ -6,8 +6,9 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// What is worth taking, and what zeros are written in where the file system cannot allocate
 /// without.
@@ -52,6 +53,14 @@ impl Reserve {
         }
         self.is_held = true;
         true
+    }
+
+    /// Whether so many bytes are free besides; true where that cannot be told.
+    pub(super) fn has_beside(&self, bytes: u64) -> bool {
+        let Ok(found) = fstatvfs(&self.file) else { return true };
+        // Some of what is free may be kept for root.
+        let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+        free.saturating_mul(found.f_frsize) >= bytes
     }
 
     /// Gives the room back, to be used at once.

@@ -43,6 +43,8 @@ const LOG_BYTES_KEPT: i64 = 8 * 1024 * 1024;
 const LOG_BYTES: u64 = (32 + LOG_PAGES * (24 + PAGE_BYTES)) as u64;
 /// Zeros are written so many at a time.
 const ZEROS: usize = 64 * 1024;
+/// So much must be free on the disk, besides the reserve, for anything new to be begun.
+const NEW_BYTES: u64 = 256 * 1024;
 /// Free pages that are not worth giving back to the file system.
 const FREE_PAGES_KEPT: i64 = 256;
 /// Pages given back in one step.
@@ -200,7 +202,10 @@ impl Store for Sqlite {
 
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
         match due {
-            Due::New if !self.reserve.hold() => Err(StoreError::Full),
+            // The log has room of its own; that is for what was begun.
+            Due::New if !self.reserve.hold() || !self.reserve.has_beside(NEW_BYTES) => {
+                Err(StoreError::Full)
+            }
             Due::New => self.write(writes),
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
