@@ -23,6 +23,7 @@ mod daemon;
 mod handler;
 pub mod logging;
 mod metrics;
+mod pace;
 mod pool;
 pub mod process;
 pub mod record;

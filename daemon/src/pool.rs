@@ -17,10 +17,10 @@ use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Instant;
 
 use crate::handler::{Call, Handler, Job, outcome};
+use crate::pace::HandlerRun;
 use crate::reports::{Report, Reports};
 use crate::sys::{self, Slice};
 use crate::token::CancelToken;
-use crate::tools::HandlerRun;
 
 /// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
 /// has none; not briefly, so that a busy one does not keep making them.
@@ -91,7 +91,7 @@ impl Pool {
 
     /// Takes a call for the next [`Pool::dispatch`], or for [`Pool::quick`].
     pub(crate) fn submit(&mut self, work: Work) {
-        if work.run.is_quick() {
+        if work.run.pace(&work.call).is_quick() {
             self.quick.push_back(work);
         } else {
             self.fresh.push(work);
@@ -242,7 +242,8 @@ impl Crew {
         let mut told = began;
         while let Some(Work { run, call, token }) = queue.waiting.pop_front() {
             queue.begun += 1;
-            let short = run.is_short();
+            let pace = run.pace(&call);
+            let short = pace.is_short();
             let help = if short || queue.waiting.is_empty() { None } else { queue.idle.pop() };
             drop(queue);
             if let Some(thread) = help {
@@ -259,7 +260,7 @@ impl Crew {
             let ended = std::time::Instant::now();
             // How soon a call ends that is cancelled says nothing about the others.
             if !cancelled {
-                run.note(ended - began);
+                pace.note(ended - began);
             }
             untold = ended - told <= TOGETHER;
             if untold {

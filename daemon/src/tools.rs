@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use ceased_core::access::Allow;
@@ -12,6 +11,7 @@ use ceased_core::tool::{ArgumentCheck, Ladder, OnDisconnect, TaskSupport, Tool};
 use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
 use crate::handler::Handler;
+use crate::pace::HandlerRun;
 
 /// How long a handler may take to look at its token before it is given up as lost.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,67 +49,6 @@ pub(crate) enum PayloadRun {
         /// What its arguments must be.
         arguments: Arguments,
     },
-}
-
-/// A function of this process, and what is known of it.
-pub(crate) struct HandlerRun {
-    pub(crate) handler: Arc<dyn Handler>,
-    /// Whether the last call took no longer than waking a thread does.
-    short: AtomicBool,
-    /// Quick calls on worker threads still to be seen before the leader runs one.
-    unproven: AtomicU32,
-}
-
-/// A call that takes longer than this is not short: more than waking a thread costs.
-const SHORT: Duration = Duration::from_micros(20);
-/// A call that takes no longer than this is quick: less than handing it over costs.
-const QUICK: Duration = Duration::from_micros(5);
-/// Quick calls in a row before a tool is trusted to be quick.
-const PROOF: u32 = 16;
-/// As [`PROOF`], after a trusted call has held up the loop until another thread took that over. So
-/// many that a tool that is quick most of the time cannot hold it up often.
-const PROOF_AFTER_HOLD_UP: u32 = 10_000;
-
-impl HandlerRun {
-    fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
-        let (short, unproven) = (AtomicBool::new(true), AtomicU32::new(PROOF));
-        Arc::new(Self { handler, short, unproven })
-    }
-
-    /// Whether a call is likely to take no longer than waking a thread does.
-    pub(crate) fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
-    }
-
-    /// Whether a call is likely to take less than handing it to another thread does.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.unproven.load(Ordering::Relaxed) == 0
-    }
-
-    /// Notes how long a call took on a worker thread.
-    pub(crate) fn note(&self, took: Duration) {
-        let short = took <= SHORT;
-        // Read first: threads that write to one place wait for each other.
-        if self.is_short() != short {
-            self.short.store(short, Ordering::Relaxed);
-        }
-        let before = self.unproven.load(Ordering::Relaxed);
-        let unproven = if took <= QUICK { before.saturating_sub(1) } else { before.max(PROOF) };
-        if unproven != before {
-            self.unproven.store(unproven, Ordering::Relaxed);
-        }
-    }
-
-    /// Trust is lent to a call on the leader's thread: if it does not come back, it has none.
-    pub(crate) fn lend_trust(&self) {
-        self.unproven.store(PROOF_AFTER_HOLD_UP, Ordering::Relaxed);
-    }
-
-    /// Such a call has ended, and nobody had to take over the loop meanwhile.
-    pub(crate) fn return_trust(&self, took: Duration) {
-        let unproven = if took <= QUICK { 0 } else { PROOF };
-        self.unproven.store(unproven, Ordering::Relaxed);
-    }
 }
 
 /// The check of a call's arguments by their schema.

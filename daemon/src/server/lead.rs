@@ -344,7 +344,8 @@ impl Lead {
         let mut last = began;
         let mut next = self.next_call(epoch);
         while let Some(Work { run, call, token }) = next {
-            run.lend_trust();
+            let pace = run.pace(&call);
+            pace.lend_trust();
             let job = Job::new(call, token, reports);
             let outcome = run_guarded(&*run.handler, &job);
             let id = job.id();
@@ -354,7 +355,7 @@ impl Lead {
             if self.epoch() != epoch {
                 break;
             }
-            run.return_trust(ended - last);
+            pace.return_trust(ended - last);
             last = ended;
             next = if ended - began > AT_ONCE { None } else { self.next_call(epoch) };
         }
