@@ -3,9 +3,13 @@
 use alloc::string::String;
 use core::fmt;
 
+use memchr::memmem;
+
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
+use crate::id::TaskId;
 use crate::write::Writer;
 
 /// Says which task a message belongs to (TSK-16, TSK-29).
@@ -14,6 +18,17 @@ pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 const RESULT_TYPE: &str = "resultType";
+const META: &str = "_meta";
+
+/// The value of [`RELATED_TASK`]: JSON text.
+pub(crate) fn related_task(task: TaskId) -> String {
+    let mut id = Uuid::encode_buffer();
+    let id = task.uuid().hyphenated().encode_lower(&mut id);
+    let (before, after) = ("{\"taskId\":\"", "\"}");
+    let mut value = String::with_capacity(before.len() + id.len() + after.len());
+    value.extend([before, id, after]);
+    value
+}
 
 /// Writes `object` with these members in its `_meta`; each is a name and JSON text.
 pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &str)]) {
@@ -38,6 +53,17 @@ pub(crate) fn write_with_type(
     let members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
     members.write(result, set);
 }
+
+/// The members of an object as they are written, if there is clearly no `_meta` and no reserved one
+/// anywhere in it.
+fn plain_members<'r>(object: &'r str, reserved: Option<&str>) -> Option<&'r str> {
+    let members = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
+    let has = |text: &str| memmem::find(members.as_bytes(), text.as_bytes()).is_some();
+    // A letter of a name may be written as an escape.
+    let may_have = has(META) || reserved.is_some_and(has) || has("\\u00");
+    (!may_have).then_some(members)
+}
+
 /// Copies the members of an object but for `_meta`, which is kept apart.
 struct Members<'w, 'b, 'r> {
     json: &'w mut Writer<'b>,
@@ -51,10 +77,20 @@ struct Members<'w, 'b, 'r> {
 impl<'r> Members<'_, '_, 'r> {
     /// Writes the rest of an object, up to its closing brace.
     fn write(mut self, object: &'r str, set: &[(&str, &str)]) {
-        let mut reader = serde_json::Deserializer::from_str(object);
-        // It was checked to be an object when it was handed in; if it is none after all, what
-        // could be read of it is still one.
-        let _ = reader.deserialize_map(&mut self);
+        match plain_members(object, self.reserved) {
+            Some(members) => {
+                if !members.is_empty() {
+                    self.json.raw(if self.count > 0 { "," } else { "" }).raw(members);
+                    self.count += 1;
+                }
+            }
+            None => {
+                let mut reader = serde_json::Deserializer::from_str(object);
+                // It was checked to be an object when it was handed in; if it is none after all,
+                // what could be read of it is still one.
+                let _ = reader.deserialize_map(&mut self);
+            }
+        }
         let Self { json, count, meta, .. } = self;
         json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
         if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
@@ -78,7 +114,7 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
     fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
             let value: &RawValue = map.next_value()?;
-            if key == "_meta" {
+            if key == META {
                 self.meta = Some(value);
                 continue;
             }
@@ -132,7 +168,13 @@ mod tests {
         let meta = format!(r#""{RELATED_TASK}":{{"taskId":"t"}},"progressToken":7"#);
         for (object, expected) in [
             ("{}", format!(r#"{{"_meta":{{{meta}}}}}"#)),
+            ("{ }", format!(r#"{{"_meta":{{{meta}}}}}"#)),
             (r#"{"a":[1, 2]}"#, format!(r#"{{"a":[1, 2],"_meta":{{{meta}}}}}"#)),
+            (r#" { "a" : "}{" } "#, format!(r#"{{"a" : "}}{{","_meta":{{{meta}}}}}"#)),
+            (
+                r#"{"\u005fmet\u0061":{"x":1},"a":1}"#,
+                format!(r#"{{"a":1,"_meta":{{"x":1,{meta}}}}}"#),
+            ),
             (
                 r#"{"_meta":{"x":{"y":1}},"a":null}"#,
                 format!(r#"{{"a":null,"_meta":{{"x":{{"y":1}},{meta}}}}}"#),
@@ -158,6 +200,8 @@ mod tests {
         for (result, rest) in [
             ("{ }", format!(r#""_meta":{{{us}}}"#)),
             (r#"{"resultType":"task","content":[]}"#, format!(r#""content":[],"_meta":{{{us}}}"#)),
+            (r#"{"a":1}"#, format!(r#""a":1,"_meta":{{{us}}}"#)),
+            (r#"{"result\u0054ype":"task","a":1}"#, format!(r#""a":1,"_meta":{{{us}}}"#)),
             (
                 r#"{"_meta":{"x":1,"io.modelcontextprotocol/serverInfo":0},"a":null}"#,
                 format!(r#""a":null,"_meta":{{"x":1,{us}}}"#),

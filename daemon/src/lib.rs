@@ -21,6 +21,7 @@ pub mod client;
 pub mod config;
 mod daemon;
 mod handler;
+mod ids;
 pub mod logging;
 mod metrics;
 mod pace;

@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::call::{Answer, Caller};
 use ceased_core::event::{Event, Identity};
-use ceased_core::id::{ConnId, Mint};
+use ceased_core::id::ConnId;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -46,6 +46,7 @@ use self::strangers::{Backlog, Stage};
 pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
 use crate::audit::Audit;
 use crate::daemon::StartError;
+use crate::ids::RandomIds;
 use crate::metrics::{Endpoint, Thresholds};
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
@@ -258,7 +259,7 @@ impl Server {
         let store = store.map(|store| stored::start(store, &reports)).transpose()?;
         let mut server = Self {
             poll,
-            engine: Recorded::new(&options.settings, Box::new(RandomIds), options.record),
+            engine: Recorded::new(&options.settings, Box::new(RandomIds::new()), options.record),
             settings: options.settings,
             clock: Clock::new(),
             doors: Vec::new(),
@@ -487,14 +488,5 @@ impl Clock {
             at: self.at(std::time::Instant::now()),
             wall: Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         }
-    }
-}
-
-/// Ids from the operating system's generator (TSK-08).
-struct RandomIds;
-
-impl Mint for RandomIds {
-    fn uuid(&mut self) -> uuid::Uuid {
-        uuid::Uuid::new_v4()
     }
 }

@@ -17,7 +17,7 @@ use crate::connection::{Ending, Phase};
 use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
-use crate::meta::{RELATED_TASK, write_with_meta};
+use crate::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::params::{self, Params};
 use crate::task::Change;
 use crate::timer::Timer;
@@ -149,7 +149,7 @@ impl Engine {
 
     fn write_call(&mut self, conn: ConnId, id: CallId, ask: &Ask, task: Option<TaskId>) {
         let number = format!("{}", id.get());
-        let related = task.map(|task| format!("{{\"taskId\":\"{task}\"}}"));
+        let related = task.map(related_task);
         let mut meta: Vec<(&str, &str)> = Vec::new();
         if let Some(related) = &related {
             meta.push((RELATED_TASK, related));

@@ -13,9 +13,12 @@ use crate::durable::{RecordedOutcome, Unstored};
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
-use crate::meta::{RELATED_TASK, write_with_meta};
+use crate::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::task::Task;
 use crate::write::Writer;
+
+/// Bytes of the buffer in which objects are written that room is kept for.
+const SCRATCH_KEPT: usize = 16 * 1024;
 
 /// When something may be said of a task.
 enum When {
@@ -178,8 +181,7 @@ impl Engine {
                 self.answer(reply, |json| {
                     json.bytes(&object);
                 });
-                object.clear();
-                self.scratch = object;
+                self.keep_scratch(object);
             }
         }
     }
@@ -209,18 +211,32 @@ impl Engine {
 
     /// TSK-14
     fn show_outcome(&mut self, reply: Reply, id: TaskId) {
-        let outcome = match self.tasks.get(id).map(|task| task.outcome()) {
-            Some(RecordedOutcome::Here(outcome)) => outcome.clone(),
+        let mut result = core::mem::take(&mut self.scratch);
+        let error = match self.tasks.get(id).map(|task| task.outcome()) {
+            Some(RecordedOutcome::Here(Ok(value))) => {
+                let related = related_task(id);
+                let json = &mut Writer::new(&mut result);
+                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+                None
+            }
+            Some(RecordedOutcome::Here(Err(error))) => Some(error.clone()),
             Some(RecordedOutcome::Open | RecordedOutcome::Stored { .. }) | None => {
-                Err(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))
+                Some(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))
             }
         };
-        match outcome {
-            Ok(value) => self.answer(reply, |json| {
-                let related = alloc::format!("{{\"taskId\":\"{id}\"}}");
-                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+        match error {
+            None => self.answer(reply, |json| {
+                json.bytes(&result);
             }),
-            Err(error) => self.fail(reply, &error),
+            Some(error) => self.fail(reply, &error),
         }
+        self.keep_scratch(result);
+    }
+
+    /// Takes a buffer back; not the room that something large has needed.
+    fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        buffer.shrink_to(SCRATCH_KEPT);
+        self.scratch = buffer;
     }
 }
