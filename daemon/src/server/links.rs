@@ -176,23 +176,29 @@ impl Server {
 
     /// Reads the cancels that wait, and raises their flags.
     fn take_cancels(&mut self, now: Now) {
-        self.look_ahead();
         let (allowed, mut done) = (self.ready.allowance(), Work::default());
-        while done < allowed
-            && let Some(conn) = self.ready.next_urgent()
-        {
-            done = done.plus(self.read(now, conn));
+        for _ in 0..ready::GLANCES {
+            let is_more = self.look_ahead();
+            let before = done;
+            while done < allowed
+                && let Some(conn) = self.ready.next_urgent()
+            {
+                done = done.plus(self.read(now, conn));
+            }
+            if done != before {
+                self.act(now);
+            }
+            if !is_more {
+                break;
+            }
         }
         self.ready.overdraw(done.less(allowed));
-        if !done.is_none() {
-            self.act(now);
-        }
     }
 
-    /// Looks for cancels in what is next from those who wait.
-    fn look_ahead(&mut self) {
-        for _ in 0..ready::LOOKS {
-            let Some(conn) = self.ready.fresh() else { break };
+    /// Looks for cancels in what is next from some of those who wait; whether there are others.
+    fn look_ahead(&mut self) -> bool {
+        for _ in 0..ready::GLANCE {
+            let Some(conn) = self.ready.fresh() else { return false };
             let Some(peer) = self.links.get_mut(&conn) else { continue };
             let is_known = matches!(peer.stage, Stage::Open(_));
             if !is_known || self.ahead_bytes > AHEAD_BYTES_MAX {
@@ -207,6 +213,7 @@ impl Server {
                 self.ready.expedite(conn, peer.place);
             }
         }
+        true
     }
 
     /// Reads a little from one peer; the work that was.

@@ -6,7 +6,8 @@
 //! waits for ever: cancels get half as much as a slice at a time, work done for a peer moves it
 //! back, and who has been quiet is ahead by a little, not by all it did not use.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use ceased_core::id::ConnId;
 use ceased_core::time::Instant;
@@ -19,8 +20,10 @@ pub(super) const SLICE: Work = Work(32);
 const URGENT: Work = Work(SLICE.0 / 2);
 /// While no more than these wait, nobody waits long.
 const FEW: usize = 4;
-/// Connections looked at ahead of their turn at a time.
-pub(super) const LOOKS: usize = 64;
+/// Connections looked at ahead of their turn before what they want cancelled is.
+pub(super) const GLANCE: usize = 8;
+/// How often that is done at a time.
+pub(super) const GLANCES: usize = 8;
 /// How far ahead of the others a peer is that has been quiet.
 const AHEAD: Work = Work(64);
 /// What looking at a peer costs, whatever it has said: the system takes as much for reading it and
@@ -58,8 +61,8 @@ pub(super) struct Ready {
     waiting: BTreeSet<(Work, ConnId)>,
     /// Those of them that come first because of what they say.
     urgent: BTreeSet<(Work, ConnId)>,
-    /// Those of them that nobody has looked at.
-    fresh: Vec<ConnId>,
+    /// Those of them that nobody has looked at, and where they stood when they came.
+    fresh: BinaryHeap<Reverse<(Work, ConnId)>>,
     /// Nobody waits who stands further than [`AHEAD`] before this.
     front: Work,
     /// What the urgent have had beyond what they may: one read may be longer than that.
@@ -80,13 +83,20 @@ impl Ready {
         // Changes nothing for one that is there.
         *place = (*place).max(self.front.less(AHEAD));
         if self.waiting.insert((*place, conn)) {
-            self.fresh.push(conn);
+            self.fresh.push(Reverse((*place, conn)));
         }
     }
 
-    /// A connection to look at before its turn.
+    /// A connection to look at before its turn; those for whom least was done lately come first,
+    /// since whoever has something cancelled rarely says much else.
     pub(super) fn fresh(&mut self) -> Option<ConnId> {
-        self.fresh.pop()
+        loop {
+            let Reverse(next) = self.fresh.pop()?;
+            // It may have had its turn since.
+            if self.waiting.contains(&next) {
+                return Some(next.1);
+            }
+        }
     }
 
     /// When few wait, and are read now, none needs a look before.
@@ -185,6 +195,16 @@ mod tests {
         let ahead = first.iter().take_while(|number| **number == 64).count();
         assert!((1..20).contains(&ahead), "{first:?}");
         assert!(!first[ahead..].contains(&64), "{first:?}");
+    }
+
+    /// Who has been quiet is looked at first, whoever came first.
+    #[test]
+    fn the_quiet_are_looked_at_first() {
+        let (mut ready, mut places) = busy(9);
+        let loud: Vec<usize> = (0..1000).map(|_| read_on(&mut ready, &mut places, 1)).collect();
+        assert!(loud.contains(&3));
+        ready.insert(ConnId::new(9), &mut places[9]);
+        assert_eq!(ready.fresh(), Some(ConnId::new(9)));
     }
 
     /// Nobody starves: each gets the same work done, whatever its frames cost.
