@@ -253,6 +253,12 @@ impl Engine {
         }
     }
 
+    /// Whether requests of a connection wait for their answers: it could cancel one.
+    #[must_use]
+    pub fn has_open_requests(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| !connection.requests.is_empty())
+    }
+
     /// Who asked for a job that is not gone yet.
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {

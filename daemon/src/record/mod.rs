@@ -84,6 +84,11 @@ impl Recorded {
         self.engine.owner(job)
     }
 
+    /// See [`Engine::has_open_requests`].
+    pub(crate) fn has_open_requests(&self, conn: ConnId) -> bool {
+        self.engine.has_open_requests(conn)
+    }
+
     /// See [`Engine::is_stopping`].
     pub(crate) fn is_stopping(&self, job: JobId) -> bool {
         self.engine.is_stopping(job)

@@ -134,14 +134,14 @@ impl Server {
     /// There may be something to read that no event will announce.
     pub(super) fn note_ready(&mut self, conn: ConnId) {
         if let Some(peer) = self.links.get_mut(&conn) {
-            self.ready.insert(conn, &mut peer.place);
+            self.ready.insert(conn, &mut peer.place, self.engine.has_open_requests(conn));
         }
     }
 
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
-            self.ready.insert(conn, &mut peer.place);
+            self.ready.insert(conn, &mut peer.place, self.engine.has_open_requests(conn));
             if peer.backlog.is_some() {
                 self.unsent.push(conn);
             }
@@ -237,7 +237,10 @@ impl Server {
         peer.place = peer.place.plus(work);
         match received {
             Ok(Flow::Drained) => {}
-            Ok(Flow::More) => self.ready.insert(conn, &mut peer.place),
+            Ok(Flow::More) => {
+                let could_cancel = self.engine.has_open_requests(conn);
+                self.ready.insert(conn, &mut peer.place, could_cancel);
+            }
             Ok(Flow::Finished) => self.finished(now, conn),
             Err(lost) => {
                 tracing::debug!(%conn, %lost, "lost");

@@ -61,8 +61,9 @@ pub(super) struct Ready {
     waiting: BTreeSet<(Work, ConnId)>,
     /// Those of them that come first because of what they say.
     urgent: BTreeSet<(Work, ConnId)>,
-    /// Those of them that nobody has looked at, and where they stood when they came.
-    fresh: BinaryHeap<Reverse<(Work, ConnId)>>,
+    /// Those of them that nobody has looked at, those with nothing to cancel last, and where they
+    /// stood when they came.
+    fresh: BinaryHeap<Reverse<(bool, Work, ConnId)>>,
     /// Nobody waits who stands further than [`AHEAD`] before this.
     front: Work,
     /// What the urgent have had beyond what they may: one read may be longer than that.
@@ -78,23 +79,23 @@ impl Ready {
     }
 
     /// Puts a connection in, unless it is there. `place` is where it stood, moved back by the work
-    /// done for it since.
-    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Work) {
+    /// done for it since. One that `could_cancel` something is looked at before the others.
+    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Work, could_cancel: bool) {
         // Changes nothing for one that is there.
         *place = (*place).max(self.front.less(AHEAD));
         if self.waiting.insert((*place, conn)) {
-            self.fresh.push(Reverse((*place, conn)));
+            self.fresh.push(Reverse((!could_cancel, *place, conn)));
         }
     }
 
-    /// A connection to look at before its turn; those for whom least was done lately come first,
-    /// since whoever has something cancelled rarely says much else.
+    /// A connection to look at before its turn; of those that could cancel as much, first those for
+    /// whom least was done lately.
     pub(super) fn fresh(&mut self) -> Option<ConnId> {
         loop {
-            let Reverse(next) = self.fresh.pop()?;
+            let Reverse((_, place, conn)) = self.fresh.pop()?;
             // It may have had its turn since.
-            if self.waiting.contains(&next) {
-                return Some(next.1);
+            if self.waiting.contains(&(place, conn)) {
+                return Some(conn);
             }
         }
     }
@@ -171,14 +172,14 @@ mod tests {
         let conn = ready.next().expect("somebody waits");
         let number = usize::try_from(conn.get()).expect("it is small");
         places[number] = places[number].plus(Work::reading(frames, 0));
-        ready.insert(conn, &mut places[number]);
+        ready.insert(conn, &mut places[number], false);
         number
     }
 
     fn busy(count: usize) -> (Ready, Vec<Work>) {
         let (mut ready, mut places) = (Ready::default(), vec![Work::default(); count + 1]);
         for (number, place) in (0..).zip(places.iter_mut().take(count)) {
-            ready.insert(ConnId::new(number), place);
+            ready.insert(ConnId::new(number), place, false);
         }
         (ready, places)
     }
@@ -190,21 +191,27 @@ mod tests {
         for _ in 0..1000 {
             read_on(&mut ready, &mut places, 1);
         }
-        ready.insert(ConnId::new(64), &mut places[64]);
+        ready.insert(ConnId::new(64), &mut places[64], false);
         let first: Vec<usize> = (0..20).map(|_| read_on(&mut ready, &mut places, 1)).collect();
         let ahead = first.iter().take_while(|number| **number == 64).count();
         assert!((1..20).contains(&ahead), "{first:?}");
         assert!(!first[ahead..].contains(&64), "{first:?}");
     }
 
-    /// Who has been quiet is looked at first, whoever came first.
+    /// Who could cancel something is looked at first, and then who has been quiet.
     #[test]
-    fn the_quiet_are_looked_at_first() {
+    fn whoever_may_cancel_is_looked_at_first() {
         let (mut ready, mut places) = busy(9);
         let loud: Vec<usize> = (0..1000).map(|_| read_on(&mut ready, &mut places, 1)).collect();
         assert!(loud.contains(&3));
-        ready.insert(ConnId::new(9), &mut places[9]);
+        ready.insert(ConnId::new(9), &mut places[9], false);
+        ready.remove(ConnId::new(3), places[3]);
+        places[3] = places[3].plus(Work(1000));
+        ready.insert(ConnId::new(3), &mut places[3], true);
+        assert_eq!(ready.fresh(), Some(ConnId::new(3)));
         assert_eq!(ready.fresh(), Some(ConnId::new(9)));
+        let rest = std::iter::from_fn(|| ready.fresh()).count();
+        assert_eq!(rest, 8, "each once");
     }
 
     /// Nobody starves: each gets the same work done, whatever its frames cost.
@@ -235,7 +242,7 @@ mod tests {
             {
                 done = done.plus(flood);
                 places[0] = places[0].plus(flood);
-                ready.insert(conn, &mut places[0]);
+                ready.insert(conn, &mut places[0], false);
                 ready.expedite(conn, places[0]);
             }
             ready.overdraw(done.less(allowed));
@@ -263,7 +270,7 @@ mod tests {
         for _ in 0..100 {
             read_on(&mut ready, &mut places, 7);
             for (number, place) in (0..).zip(places.iter_mut().take(3)) {
-                ready.insert(ConnId::new(number), place);
+                ready.insert(ConnId::new(number), place, false);
             }
             assert_eq!(ready.waiting.len(), 3);
         }
