@@ -226,6 +226,23 @@ fn time_goes_on_while_nobody_runs() {
     }
 }
 
+/// DUR-01: the place of a task that expired while nobody ran is given to no other. The store may
+/// have it still, and then has two tasks in one place.
+#[test]
+fn the_place_of_an_expired_task_is_not_given_again() {
+    let mut store = Store::default();
+    for (number, expires) in [(1, 200_000), (7, 0)] {
+        let record = record(number, WALL_START + expires);
+        store.records.insert(record.id, record);
+    }
+    let mut w = store.empty_world(&settings(4096));
+    store.restore(&mut w);
+    let c = w.open();
+    let (task, _) = working(&mut w, &mut store, c);
+    let id = TaskId::new(task.parse().expect("an id"));
+    assert_eq!(store.records[&id].position, 8);
+}
+
 /// DUR-01: a store that was damaged may say odd things; none of them breaks anything.
 #[test]
 fn odd_records() {

@@ -146,7 +146,7 @@ impl Tasks {
         // A store that was damaged may name a place twice.
         let taken = order.contains_key(&record.position) || record.position >= PLACES;
         let position = if taken { self.next_position } else { record.position };
-        self.next_position = self.next_position.max(position + 1);
+        self.pass_over(position);
         let status = if ended { record.status } else { Status::Working };
         let task = Task {
             id: record.id,
@@ -170,6 +170,13 @@ impl Tasks {
             timer: None,
         };
         self.put(task)
+    }
+
+    /// Gives this place to no other task: it is one's that was stored before a restart.
+    pub(crate) fn pass_over(&mut self, position: u64) {
+        if position < PLACES {
+            self.next_position = self.next_position.max(position + 1);
+        }
     }
 
     /// Takes a task in, and lists and counts it.

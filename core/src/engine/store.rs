@@ -362,6 +362,8 @@ impl Engine {
         let left = record.expires.since(self.now.wall).min(most);
         if left == Duration::ZERO {
             self.counters.tasks_expired += 1;
+            // It is the store's until that has removed it, which may take several attempts.
+            self.tasks.pass_over(record.position);
             return self.store_removal(record.key());
         }
         let task = self.tasks.restore(record, self.now);
