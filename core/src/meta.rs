@@ -4,7 +4,6 @@ use alloc::string::String;
 use core::fmt;
 
 use memchr::memmem;
-
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use uuid::Uuid;

@@ -19,7 +19,8 @@ const PROOF: u32 = 16;
 /// As [`PROOF`], after a trusted call has held up the loop until another thread took that over. So
 /// many that a tool that is quick most of the time cannot hold it up often.
 const PROOF_AFTER_HOLD_UP: u32 = 10_000;
-/// Bytes of arguments that are large: to read and copy them takes longer than a quick call may.
+/// Bytes of arguments that are large: to read and copy so many takes some microseconds, as long as a
+/// quick call may.
 const LARGE: usize = 16 * 1024;
 
 /// A function of this process, and what is known of it.
