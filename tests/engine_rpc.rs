@@ -349,3 +349,20 @@ fn names_are_written_as_json() {
     assert_eq!(list["tools"].as_array().unwrap().len(), 1, "the first of two namesakes");
     assert_eq!(list["tools"][0]["name"], "a\"b");
 }
+
+/// CAN-01: a host may ask whether a peer has anything to cancel.
+#[test]
+fn open_requests_are_known() {
+    let mut w = World::new();
+    let (c, other) = (w.open(), w.open());
+    assert!(!w.has_open_requests(c));
+    let job = w.call(c, json!(1), "sleep");
+    assert!(w.has_open_requests(c) && !w.has_open_requests(other));
+    w.end(job, result_of(&json!({"content": []})));
+    assert!(!w.has_open_requests(c), "it was answered");
+    w.call(c, json!(2), "sleep");
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+    assert!(!w.has_open_requests(c), "it was cancelled");
+    w.lose(c);
+    assert!(!w.has_open_requests(c), "it is gone");
+}

@@ -401,6 +401,12 @@ impl World {
 
     // ------------------------------------------------------------------------------- looking in
 
+    /// Whether requests of a connection wait for their answers.
+    #[must_use]
+    pub fn has_open_requests(&self, conn: ConnId) -> bool {
+        self.engine.has_open_requests(conn)
+    }
+
     /// What the engine holds.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

@@ -353,6 +353,9 @@ impl Engine {
     /// A task from before a restart. One whose work was cut off has failed.
     pub(super) fn on_restored(&mut self, record: TaskRecord) {
         let id = record.id;
+        // Whatever becomes of it here, its place is the store's until that has removed it, which may
+        // take several attempts.
+        self.tasks.pass_over(record.position);
         if self.tasks.contains(id) {
             self.counters.late_reports += 1;
             return;
@@ -362,8 +365,6 @@ impl Engine {
         let left = record.expires.since(self.now.wall).min(most);
         if left == Duration::ZERO {
             self.counters.tasks_expired += 1;
-            // It is the store's until that has removed it, which may take several attempts.
-            self.tasks.pass_over(record.position);
             return self.store_removal(record.key());
         }
         let task = self.tasks.restore(record, self.now);
