@@ -1,5 +1,8 @@
 //! The command line against the real daemon: what a user and a script see.
 
+use std::process::{Command, Stdio};
+
+use ceased_tests::binary::ceased;
 use ceased_tests::daemon::{
     Config, Daemon, Home, Program, Ran, Signal, assert_none_left, carriers, marker, wait_until,
 };
@@ -456,4 +459,20 @@ fn help() {
     assert!(exits(&home, 0, &["--version"]).out.starts_with("ceased "));
     assert!(exits(&home, 0, &["call", "--help"]).out.contains("--detach"));
     assert!(exits(&home, 2, &[]).err.contains("Usage"));
+}
+
+/// Whoever reads only the beginning, as `head` does, is not told that the rest went nowhere; one
+/// whose disk is full is.
+#[test]
+fn output_that_nobody_takes() {
+    let (gone, pipe) = std::io::pipe().unwrap();
+    drop(gone);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for (out, said) in [(Stdio::from(pipe), ""), (Stdio::from(full), "ceased: cannot write")] {
+        let mut command = Command::new(ceased());
+        let ran = command.args(["completions", "bash"]).stdout(out).output().unwrap();
+        let err = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!((ran.status.code(), err.get(..said.len())), (Some(1), Some(said)), "{err}");
+        assert_eq!(err.is_empty(), said.is_empty(), "{err}");
+    }
 }

@@ -158,7 +158,7 @@ pub struct Failure {
     /// The exit code.
     pub exit: Exit,
     /// What happened, and on further lines what to do about it. Without prefixes, they are added
-    /// when it is printed; control characters are escaped then.
+    /// when it is printed; control characters are escaped then. Empty when nothing is to be said.
     pub message: String,
 }
 
@@ -187,9 +187,14 @@ impl From<Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// For what is written to stdout and stderr.
+    /// For what is written to stdout and stderr. Whoever stopped reading need not be told.
     fn from(why: io::Error) -> Self {
-        Self::new(Exit::Failed, format!("cannot write the result: {why}"))
+        let message = if why.kind() == io::ErrorKind::BrokenPipe {
+            String::new()
+        } else {
+            format!("cannot write the result: {why}")
+        };
+        Self::new(Exit::Failed, message)
     }
 }
 
