@@ -213,4 +213,100 @@ mod tests {
             assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
         }
     }
+
+    /// The names of an object's members, in order.
+    fn names(object: &str) -> Vec<String> {
+        struct Names(Vec<String>);
+        impl<'r> Visitor<'r> for &mut Names {
+            type Value = ();
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
+                while let Some((name, IgnoredAny)) = map.next_entry()? {
+                    self.0.push(name);
+                }
+                Ok(())
+            }
+        }
+        let mut found = Names(Vec::new());
+        let mut reader = serde_json::Deserializer::from_str(object);
+        reader.deserialize_map(&mut found).expect("what is written is an object");
+        found.0
+    }
+
+    /// TSK-16, MOD-02: whatever an object has, and however it is written, it gets what a tree of it
+    /// gets, each member once and all others in their order.
+    #[test]
+    fn any_object_is_merged() {
+        const NAMES: [&str; 8] = [
+            "a",
+            "_meta",
+            r"\u005fmeta",
+            "resultType",
+            r"result\u0054ype",
+            "_Meta",
+            "\u{e4}",
+            r"\\u00",
+        ];
+        const VALUES: [&str; 7] = [
+            "1",
+            "null",
+            r#""_meta""#,
+            r#"{"_meta":{}}"#,
+            "[ {} ]",
+            r#"{"x":1,"k":2}"#,
+            r#""\"},""#,
+        ];
+        const SPACES: [&str; 4] = ["", "", " ", "\n\t"];
+        let mut random = 1_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (random >> 33) as usize % below
+        };
+        for _ in 0..20_000 {
+            let (mut object, mut seen) = (String::from("{"), Vec::new());
+            for _ in 0..next(5) {
+                let name = NAMES[next(NAMES.len())];
+                let read: String = serde_json::from_str(&format!("\"{name}\"")).expect("a name");
+                if seen.contains(&read) {
+                    continue;
+                }
+                let comma = if seen.is_empty() { "" } else { "," };
+                seen.push(read);
+                let [a, b, c, d] = core::array::from_fn(|_| SPACES[next(SPACES.len())]);
+                let value = VALUES[next(VALUES.len())];
+                object += &format!("{comma}{a}\"{name}\"{b}:{c}{value}{d}");
+            }
+            object += "}";
+            let tree: serde_json::Value = serde_json::from_str(&object).expect("an object");
+            for kind in [None, Some("complete")] {
+                let mut bytes = Vec::new();
+                let json = &mut Writer::new(&mut bytes);
+                match kind {
+                    None => write_with_meta(json, &object, &[("k", "7")]),
+                    Some(kind) => write_with_type(json, &object, kind, &[("k", "7")]),
+                }
+                let written = core::str::from_utf8(&bytes).expect("it is text");
+                let mut wanted = tree.clone();
+                if !wanted[META].is_object() {
+                    wanted[META] = serde_json::json!({});
+                }
+                wanted[META]["k"] = 7.into();
+                let mut order: Vec<String> = seen.clone();
+                if let Some(kind) = kind {
+                    wanted[RESULT_TYPE] = kind.into();
+                    order.retain(|name| name != RESULT_TYPE);
+                    order.insert(0, RESULT_TYPE.into());
+                }
+                order.retain(|name| name != META);
+                order.push(META.into());
+                assert_eq!(names(written), order, "{object} became {written}");
+                let read: serde_json::Value = serde_json::from_str(written).expect("it is JSON");
+                assert_eq!(read, wanted, "{object}");
+            }
+        }
+    }
 }
