@@ -141,10 +141,10 @@ impl Server {
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
-            self.ready.insert(conn, &mut peer.place, self.engine.has_open_requests(conn));
             if peer.backlog.is_some() {
                 self.unsent.push(conn);
             }
+            self.note_ready(conn);
         }
     }
 
@@ -237,10 +237,7 @@ impl Server {
         peer.place = peer.place.plus(work);
         match received {
             Ok(Flow::Drained) => {}
-            Ok(Flow::More) => {
-                let could_cancel = self.engine.has_open_requests(conn);
-                self.ready.insert(conn, &mut peer.place, could_cancel);
-            }
+            Ok(Flow::More) => self.note_ready(conn),
             Ok(Flow::Finished) => self.finished(now, conn),
             Err(lost) => {
                 tracing::debug!(%conn, %lost, "lost");
@@ -354,5 +351,69 @@ impl Server {
         if peer.sole && self.stopping == super::Stopping::No {
             self.shut_down(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    use ceased_transports::Socket;
+
+    use super::*;
+    use crate::{Daemon, HandlerTool, Job, ToolResult};
+
+    /// What a peer says first, and what one says that has a call under way.
+    const HELLO: &str = concat!(
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+        r#""capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+        "\n",
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        "\n"
+    );
+    const CALL: &str =
+        concat!(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}"#, "\n");
+
+    /// Who has a request under way, and could cancel it, is looked at before all others, whoever
+    /// was there first.
+    #[test]
+    fn whoever_could_cancel_is_looked_at_first() {
+        let (end, ends) = channel::<()>();
+        let ends = Mutex::new(ends);
+        let wait = HandlerTool::new("wait", move |_: &Job| {
+            let _ = ends.lock().map(|ends| ends.recv());
+            Ok(ToolResult::text("done"))
+        });
+        let mut server = Daemon::new().tool(wait.build().unwrap()).build().unwrap();
+        let mut events = Events::with_capacity(16);
+        let mut peers = Vec::new();
+        for _ in 0..3 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let conn = ConnId::new(server.next_conn);
+            server.serve_peer(Box::new(Socket::from_unix(theirs).unwrap()), false).unwrap();
+            peers.push((ours, conn));
+        }
+        let say = |peers: &[(UnixStream, ConnId)], text: &str| {
+            peers.iter().for_each(|(peer, _)| (&*peer).write_all(text.as_bytes()).unwrap());
+        };
+        say(&peers, HELLO);
+        say(&peers[2..], CALL);
+        while !server.engine.has_open_requests(peers[2].1) {
+            server.turn(&mut events, true).unwrap();
+        }
+        while server.turn(&mut events, true).is_ok() && !server.ready.is_empty() {}
+        say(&peers, "\n");
+        let mut said = std::collections::BTreeSet::new();
+        while said.len() < peers.len() {
+            server.poll.poll(&mut events, None).unwrap();
+            said.extend(events.iter().map(|event| event.token()));
+            server.note_events(Now::default(), &events);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| server.ready.fresh()).collect();
+        assert_eq!(order, [peers[2].1, peers[0].1, peers[1].1]);
+        drop(end);
     }
 }
