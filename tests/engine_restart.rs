@@ -278,6 +278,20 @@ fn odd_records() {
     working(&mut w, &mut store, c);
 }
 
+/// DUR-01: nor do two get the same place when the store names the last one there is.
+#[test]
+fn the_last_place() {
+    let mut w = Store::default().empty_world(&settings(4096));
+    let last = (1 << 62) - 1;
+    for (number, position) in [(1, last), (2, last), (3, last), (4, u64::MAX), (5, 1 << 62)] {
+        w.feed(Input::Restored(TaskRecord { position, ..record(number, WALL_START + 100_000) }));
+    }
+    let c = w.open();
+    assert_eq!(listed(&mut w, c).len(), 5, "each has a place of its own");
+    working(&mut w, &mut Store::default(), c);
+    assert_eq!(listed(&mut w, c).len(), 6);
+}
+
 /// DUR-01: a large result is held by the store alone, is read when it is asked for, in every form,
 /// and counts for its owner as before (TSK-36).
 #[test]

@@ -112,8 +112,7 @@ impl Tasks {
         (job, tool): (JobId, Arc<str>),
         creator: Option<ConnId>,
     ) -> &mut Task {
-        let position = self.next_position;
-        self.next_position += 1;
+        let position = self.new_position();
         let task = Task {
             id,
             owner: self.owner_place(owner),
@@ -137,16 +136,15 @@ impl Tasks {
         self.put(task)
     }
 
-    /// Takes a task in that was stored before a restart; its id must be free. What has no outcome
-    /// is taken for one that had not ended.
+    /// Takes a task in that was stored before a restart; its id must be free, and its place was
+    /// [passed over](Tasks::pass_over). What has no outcome is taken for one that had not ended.
     pub(crate) fn restore(&mut self, record: TaskRecord, now: Now) -> &mut Task {
         let ended = record.status.is_terminal() && !record.outcome.is_open();
         let owner = self.owner_place(&record.owner);
         let order = &self.owners.get(owner).order;
         // A store that was damaged may name a place twice.
         let taken = order.contains_key(&record.position) || record.position >= PLACES;
-        let position = if taken { self.next_position } else { record.position };
-        self.pass_over(position);
+        let position = if taken { self.new_position() } else { record.position };
         let status = if ended { record.status } else { Status::Working };
         let task = Task {
             id: record.id,
@@ -170,6 +168,13 @@ impl Tasks {
             timer: None,
         };
         self.put(task)
+    }
+
+    /// A place that no task has had.
+    const fn new_position(&mut self) -> u64 {
+        let position = self.next_position;
+        self.next_position += 1;
+        position
     }
 
     /// Gives this place to no other task: it is one's that was stored before a restart.
