@@ -10,8 +10,6 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::scan;
-
 /// One JSON value as text.
 ///
 /// [`RawValue`] is the same, and reads its text wherever one is made; this is made without where it
@@ -84,7 +82,8 @@ impl<'a> Raw<'a> {
     /// The string it is; `None` for anything but a string.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if scan::special(inner.as_bytes(), 0) == inner.len() {
+        // It was checked: without a backslash it has no escapes.
+        if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
             return Some(Cow::Borrowed(inner));
         }
         serde_json::from_str::<String>(self.0).ok().map(Cow::Owned)

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use memchr::memmem;
+use memchr::{memchr2, memmem};
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -58,8 +58,10 @@ pub(crate) fn write_with_type(
 fn plain_members<'r>(object: &'r str, reserved: Option<&str>) -> Option<&'r str> {
     let members = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
     let has = |text: &str| memmem::find(members.as_bytes(), text.as_bytes()).is_some();
+    // Most results have neither of what is rare in these, and are looked through but once.
+    let odd = memchr2(b'_', b'\\', members.as_bytes()).is_some();
     // A letter of a name may be written as an escape.
-    let may_have = has(META) || reserved.is_some_and(has) || has("\\u00");
+    let may_have = reserved.is_some_and(has) || odd && (has(META) || has("\\u00"));
     (!may_have).then_some(members)
 }
 

@@ -41,13 +41,18 @@ impl Rates {
         now: Instant,
     ) -> Result<(), Duration> {
         let one = BURST / per_second.get();
-        let full_at = self.full_at.get(identity).map_or(now, |at| (*at).max(now)) + one;
+        let bucket = self.full_at.get_mut(identity);
+        let full_at = bucket.as_deref().map_or(now, |at| (*at).max(now)) + one;
         // A slower rate after a reload may leave more missing than there was room for.
         match (full_at - now).checked_sub(BURST.max(one)) {
             Some(wait) if !wait.is_zero() => return Err(wait),
             Some(_) | None => {}
         }
-        if self.full_at.len() >= self.sweep_at && !self.full_at.contains_key(identity) {
+        if let Some(bucket) = bucket {
+            *bucket = full_at;
+            return Ok(());
+        }
+        if self.full_at.len() >= self.sweep_at {
             self.full_at.retain(|_, at| *at > now);
             self.sweep_at = (self.full_at.len() * 2).max(SWEEP_FROM);
         }

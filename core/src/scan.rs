@@ -195,8 +195,21 @@ fn far_special(text: &[u8], at: usize) -> usize {
     let is_plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(byte));
     let rest = text.get(at..).unwrap_or_default();
     let plain = rest.as_chunks::<32>().0.iter().take_while(|piece| is_plain(piece)).count() * 32;
-    let last = rest.get(plain..).unwrap_or_default();
-    at + plain + last.iter().take_while(|byte| !is_special(byte)).count()
+    let mut at = at + plain;
+    while let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk) {
+        let found = specials(u64::from_le_bytes(*word));
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let last = text.get(at..).unwrap_or_default();
+    // What is missing of a word are zeros, which are control characters: one is found.
+    let word = match text.last_chunk() {
+        Some(word) => u64::from_le_bytes(*word).checked_shr(64 - last.len() as u32 * 8),
+        None => Some(last.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
+    };
+    at + specials(word.unwrap_or_default()).trailing_zeros() as usize / 8
 }
 
 /// The highest bit of the first byte that is special; above it, any.
@@ -315,6 +328,27 @@ pub(crate) mod tests {
             let mut valid = 0;
             mutants(text, 20_000, |text| valid += usize::from(is_value(text)));
             assert!((100..19_900).contains(&valid), "{valid}");
+        }
+    }
+
+    /// Wherever one looks from, and whatever was there before.
+    #[test]
+    fn the_first_special_byte_is_found() {
+        let naive = |text: &[u8], at: usize| {
+            let special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+            at + text[at..].iter().take_while(|byte| !special(byte)).count()
+        };
+        for length in 0..80 {
+            mutants(&"abcd\u{e9}\u{1f}!\"#[\\]".repeat(9), 40, |text| {
+                let end = text.floor_char_boundary(length);
+                let text = &text.as_bytes()[..end];
+                for at in 0..=end {
+                    assert_eq!(special(text, at), naive(text, at), "{text:?} from {at}");
+                }
+            });
+            let plain = "plain text\u{7f}".repeat(9);
+            let plain = &plain.as_bytes()[..length];
+            assert!((0..=length).all(|at| special(plain, at) == length));
         }
     }
 

@@ -15,17 +15,28 @@ pub fn plain_bytes(text: &[u8]) -> usize {
 pub trait Out {
     /// Appends a piece as it is.
     fn push_piece(&mut self, piece: &str);
+
+    /// Appends digits.
+    fn push_digits(&mut self, digits: &[u8]);
 }
 
 impl Out for String {
     fn push_piece(&mut self, piece: &str) {
         self.push_str(piece);
     }
+
+    fn push_digits(&mut self, digits: &[u8]) {
+        self.extend(digits.iter().copied().map(char::from));
+    }
 }
 
 impl Out for Vec<u8> {
     fn push_piece(&mut self, piece: &str) {
         self.extend_from_slice(piece.as_bytes());
+    }
+
+    fn push_digits(&mut self, digits: &[u8]) {
+        self.extend_from_slice(digits);
     }
 }
 
@@ -42,8 +53,7 @@ pub fn write_number(out: &mut impl Out, mut number: u64) {
             break;
         }
     }
-    let digits = digits.get(start..).unwrap_or_default();
-    out.push_piece(core::str::from_utf8(digits).unwrap_or_default());
+    out.push_digits(digits.get(start..).unwrap_or_default());
 }
 
 /// Appends `text` as a JSON string.
@@ -87,6 +97,9 @@ mod tests {
             let mut written = Vec::new();
             write_number(&mut written, number);
             assert_eq!(written, number.to_string().into_bytes());
+            let mut written = String::new();
+            write_number(&mut written, number);
+            assert_eq!(written, number.to_string());
         }
     }
 

@@ -79,7 +79,7 @@ impl Wall {
     }
 
     /// [`Wall::to_iso8601`] as ASCII.
-    pub(crate) fn stamp(self) -> [u8; 24] {
+    pub(crate) fn stamp(self) -> Stamp {
         // Days to a civil date by Howard Hinnant's algorithm; years past 9999 are clamped, since
         // ISO 8601 has no agreed form for them.
         let millis = self.0.min(253_402_300_799_999);
@@ -111,6 +111,9 @@ impl Wall {
         text
     }
 }
+
+/// A point on the wall clock as ASCII: `2025-11-01T00:00:00.000Z`.
+pub(crate) type Stamp = [u8; 24];
 
 /// The numbers below a hundred, as two digits each.
 const PAIRS: [[u8; 2]; 100] = {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::id::RequestId;
 use crate::message::ErrorObject;
 use crate::text::{write_number, write_string};
-use crate::time::Wall;
+use crate::time::Stamp;
 
 /// Appends JSON text to a buffer. Members and commas are the caller's business.
 pub(crate) struct Writer<'a> {
@@ -75,8 +75,8 @@ impl<'a> Writer<'a> {
     }
 
     /// `"name":"2025-11-01T00:00:00.000Z"` (TSK-12)
-    pub(crate) fn stamp(&mut self, name: &'static str, wall: Wall) -> &mut Self {
-        self.raw("\"").raw(name).raw("\":\"").bytes(&wall.stamp()).raw("\"")
+    pub(crate) fn stamp(&mut self, name: &'static str, stamp: &Stamp) -> &mut Self {
+        self.raw("\"").raw(name).raw("\":\"").bytes(stamp).raw("\"")
     }
 
     /// An id: the token it came as, or the only way to write it.

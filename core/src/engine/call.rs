@@ -461,6 +461,9 @@ fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
         #[serde(borrow, default)]
         ttl: Given<'a>,
     }
+    if let Some(ttl) = plain_ttl(task.get()) {
+        return Ok(RequestedTtl::Millis(ttl));
+    }
     let params: TaskParams<'_> = params::read(Some(&Params::of(task)))
         .map_err(|error| ErrorObject::invalid_params(alloc::format!("task: {}", error.message)))?;
     let Some(ttl) = params.ttl.0 else { return Ok(RequestedTtl::Default) };
@@ -472,6 +475,13 @@ fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
     }
     // What does not fit is larger than every maximum and is shortened to it anyway.
     Ok(RequestedTtl::Millis(digits.parse().unwrap_or(u64::MAX)))
+}
+
+/// A ttl as nearly everybody writes it; `None` where it has to be read.
+fn plain_ttl(task: &str) -> Option<u64> {
+    let digits = task.strip_prefix("{\"ttl\":")?.strip_suffix('}')?;
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|millis| plain && *millis > 0)
 }
 
 #[cfg(test)]
@@ -488,6 +498,9 @@ mod tests {
             read(r#"{"ttl":99999999999999999999999}"#),
             Some(RequestedTtl::Millis(u64::MAX))
         );
+        for odd in [r#"{ "ttl" : 7 }"#, r#"{"ttl":7,"x":1}"#, r#"{"\u0074tl":7}"#] {
+            assert_eq!(read(odd), Some(RequestedTtl::Millis(7)), "{odd}");
+        }
         for bad in ["0", "-1", "1.5", "1e3", "\"1\"", "null", "true", "{}", "[]"] {
             assert_eq!(read(&alloc::format!("{{\"ttl\":{bad}}}")), None, "{bad}");
         }

@@ -108,8 +108,7 @@ pub(super) fn write_members(
     if let Some(message) = view.status_message {
         json.raw(",").member("statusMessage", message);
     }
-    json.raw(",").stamp("createdAt", task.created);
-    json.raw(",").stamp("lastUpdatedAt", view.updated);
+    task.write_stamps(&view, json.raw(","));
     json.raw(",\"ttlMs\":").millis(task.ttl());
     json.raw(",\"pollIntervalMs\":").millis(poll_interval);
 }

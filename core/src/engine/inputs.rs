@@ -45,12 +45,13 @@ impl Engine {
     /// Sends what a task asks to whoever waits for its result and can answer (TSK-30).
     pub(super) fn offer_inputs(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.get(task) else { return };
-        let (Some(id), waiters) = (entry.job, entry.aside.waiters.iter().map(|(conn, _)| *conn))
-        else {
+        let Some((id, job)) = entry.job.and_then(|id| Some((id, self.jobs.get(&id)?))) else {
             return;
         };
-        let waiters: Vec<ConnId> = waiters.collect();
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.asks.is_empty() {
+            return;
+        }
+        let waiters: Vec<ConnId> = entry.aside.waiters.iter().map(|(conn, _)| *conn).collect();
         let waiting: Vec<AskId> = job
             .asks
             .iter()

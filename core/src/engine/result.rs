@@ -65,6 +65,8 @@ pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
     }
     match outcome {
         Err(error) => Some(Cow::Borrowed(error.message.as_ref())),
+        // The last member of the outermost object: no string has a quote behind a comma in it.
+        Ok(result) if result.get().ends_with(",\"isError\":false}") => None,
         Ok(result) => {
             let result: ToolResult<'_> = serde_json::from_str(result.get()).ok()?;
             let said = || result.content.and_then(last_text).map(Cow::Owned);
@@ -99,6 +101,13 @@ mod tests {
         let ok = |text: &str| Ok(Json::written(text.into()));
         assert_eq!(failure(&ok(r#"{"content":[]}"#)), None);
         assert_eq!(failure(&ok(r#"{"isError":false,"content":[{"text":"no"}]}"#)), None);
+        assert_eq!(failure(&ok(r#"{"content":[],"isError":false}"#)), None);
+        let inner = ok(r#"{"isError":true,"x":{"y":[],"isError":false}}"#);
+        assert_eq!(failure(&inner).as_deref(), Some("the tool reported an error"));
+        let quoted = ok(r#"{"isError":true,",\"isError":false}"#);
+        assert_eq!(failure(&quoted).as_deref(), Some("the tool reported an error"));
+        let escaped = ok(r#"{"\u0069sError":true}"#);
+        assert_eq!(failure(&escaped).as_deref(), Some("the tool reported an error"));
         let said = ok(r#"{"isError":true,"content":[{"type":"image"},{"text":"boo"}]}"#);
         assert_eq!(failure(&said).as_deref(), Some("boo"));
         for mute in [

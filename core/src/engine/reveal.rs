@@ -176,8 +176,7 @@ impl Engine {
                 self.fail(reply, &ErrorObject::invalid_params(message));
             }
             (Form::State, _) | (Form::Cancelled, TaskRules::None | TaskRules::Core) => {
-                let mut object = core::mem::take(&mut self.scratch);
-                self.write_task(id, &mut object);
+                let object = self.task_object(id);
                 self.answer(reply, |json| {
                     json.bytes(&object);
                 });
@@ -194,6 +193,7 @@ impl Engine {
                 self.answer(reply, |json| {
                     json.raw("{\"task\":").bytes(&object).raw("}");
                 });
+                self.keep_scratch(object);
             }
             TaskRules::Extension => {
                 let mut members = Vec::new();
@@ -234,7 +234,7 @@ impl Engine {
     }
 
     /// Takes a buffer back; not the room that something large has needed.
-    fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
+    pub(super) fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
         buffer.shrink_to(SCRATCH_KEPT);
         self.scratch = buffer;

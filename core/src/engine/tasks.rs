@@ -85,9 +85,9 @@ impl Engine {
         self.connections.get(&conn).map(|connection| &connection.identity)
     }
 
-    /// The task object as JSON text.
-    pub(super) fn task_object(&self, id: TaskId) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(256);
+    /// The task object as JSON text, in the buffer that is [kept](Engine::keep_scratch) for it.
+    pub(super) fn task_object(&mut self, id: TaskId) -> Vec<u8> {
+        let mut bytes = core::mem::take(&mut self.scratch);
         self.write_task(id, &mut bytes);
         bytes
     }
@@ -233,6 +233,7 @@ impl Engine {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":");
             json.bytes(&object).raw("}");
         });
+        self.keep_scratch(object);
     }
 
     /// The ttl of a task is over (TSK-35).

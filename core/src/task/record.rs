@@ -200,10 +200,18 @@ impl Task {
         if let Some(message) = view.status_message {
             json.member("statusMessage", message).raw(",");
         }
-        json.stamp("createdAt", self.created).raw(",");
-        json.stamp("lastUpdatedAt", view.updated);
+        self.write_stamps(&view, json);
         json.raw(",\"ttl\":").millis(self.ttl());
         json.raw(",\"pollInterval\":").millis(poll_interval).raw("}");
+    }
+
+    /// When it was made, and changed last (TSK-34).
+    pub(crate) fn write_stamps(&self, view: &View<'_>, json: &mut Writer<'_>) {
+        let created = self.created.stamp();
+        // Most tasks are over in the millisecond they were made in.
+        let same = view.updated == self.created;
+        let updated = if same { created } else { view.updated.stamp() };
+        json.stamp("createdAt", &created).raw(",").stamp("lastUpdatedAt", &updated);
     }
 }
 

@@ -4,30 +4,33 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 use ceased_core::event::Identity;
-use ceased_core::id::ConnId;
+use ceased_core::id::{ConnId, TaskId};
 use ceased_core::text::{write_number, write_string};
+use uuid::Uuid;
 
 /// A JSON object that is being written. Names are ours and need no escaping.
 pub(super) struct Line<'a> {
     bytes: &'a mut Vec<u8>,
-    /// What separates the next member from what is before it.
-    before: &'static [u8],
+    is_empty: bool,
 }
 
 impl<'a> Line<'a> {
     /// Begins an object behind `bytes`.
     pub(super) const fn new(bytes: &'a mut Vec<u8>) -> Self {
-        Self { bytes, before: b"{\"" }
+        Self { bytes, is_empty: true }
     }
 
+    /// Of every member; in each place where one is written it is known how long the name is.
+    #[inline]
     fn name(&mut self, name: &'static str) {
-        self.bytes.extend_from_slice(self.before);
+        self.bytes.extend_from_slice(if self.is_empty { b"{\"" } else { b",\"" });
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.extend_from_slice(b"\":");
-        self.before = b",\"";
+        self.is_empty = false;
     }
 
     /// A whole number.
+    #[inline]
     pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
         self.name(name);
         write_number(self.bytes, number);
@@ -43,6 +46,7 @@ impl<'a> Line<'a> {
     }
 
     /// A word of ours, which needs no escaping.
+    #[inline]
     pub(super) fn word(&mut self, name: &'static str, word: &str) -> &mut Self {
         self.name(name);
         self.bytes.push(b'"');
@@ -59,7 +63,14 @@ impl<'a> Line<'a> {
         self
     }
 
+    /// A task, as peers know it.
+    #[inline]
+    pub(super) fn task(&mut self, name: &'static str, task: TaskId) -> &mut Self {
+        self.word(name, task.uuid().hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+    }
+
     /// A connection.
+    #[inline]
     pub(super) fn conn(&mut self, name: &'static str, conn: ConnId) -> &mut Self {
         self.name(name);
         self.bytes.extend_from_slice(b"\"c");
@@ -69,6 +80,7 @@ impl<'a> Line<'a> {
     }
 
     /// Any text, escaped.
+    #[inline]
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         self.name(name);
         write_string(self.bytes, text);
@@ -76,6 +88,7 @@ impl<'a> Line<'a> {
     }
 
     /// Somebody.
+    #[inline]
     pub(super) fn identity(&mut self, name: &'static str, identity: &Identity) -> &mut Self {
         match identity {
             Identity::User(uid) => {

@@ -130,19 +130,19 @@ fn write_note(line: &mut Line<'_>, note: &Note) {
             asked(line, None, None, Some(*job), Some(tool), reason.as_deref());
         }
         Note::TaskCreated { conn, identity, task, job, tool, live: _ } => {
-            who(line, "create", identity, *conn).id("task", task);
+            who(line, "create", identity, *conn).task("task", *task);
             line.number("job", job.get()).text("tool", tool);
         }
         Note::TaskEnded { identity, task, tool, status } => {
-            line.word("event", "complete").identity("identity", identity).id("task", task);
+            line.word("event", "complete").identity("identity", identity).task("task", *task);
             line.text("tool", tool).word("status", status.as_str());
         }
         Note::TaskRetrieved { conn, identity, task, tool, method } => {
-            who(line, "retrieve", identity, *conn).id("task", task);
+            who(line, "retrieve", identity, *conn).task("task", *task);
             line.text("tool", tool).word("method", method);
         }
         Note::TaskExpired { identity, task, tool, status } => {
-            line.word("event", "expire").identity("identity", identity).id("task", task);
+            line.word("event", "expire").identity("identity", identity).task("task", *task);
             line.text("tool", tool).word("status", status.as_str());
         }
         Note::Refused { conn, identity, limit } => {
@@ -177,7 +177,7 @@ fn asked(
 ) {
     write_request(line, request);
     if let Some(task) = task {
-        line.id("task", task);
+        line.task("task", task);
     }
     if let Some(job) = job {
         line.number("job", job.get());
@@ -224,7 +224,7 @@ impl CancelRecord {
         };
         write_request(line, cancel.as_ref().and_then(|cancel| cancel.request.as_ref()));
         if let Some(task) = task {
-            line.id("task", task);
+            line.task("task", *task);
         }
         line.number("job", job.get()).text("tool", tool).word("why", why.as_str());
         if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
