@@ -65,6 +65,7 @@ pub mod dialect;
 pub mod durable;
 pub mod engine;
 pub mod event;
+mod few;
 pub mod frame;
 pub mod id;
 pub mod idempotency;

@@ -3,12 +3,12 @@
 use alloc::string::String;
 use core::fmt;
 
-use memchr::{memchr2, memmem};
+use memchr::{memchr3, memmem};
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
 use crate::id::TaskId;
+use crate::text::{UUID_BYTES, uuid_text};
 use crate::write::Writer;
 
 /// Says which task a message belongs to (TSK-16, TSK-29).
@@ -20,17 +20,22 @@ const RESULT_TYPE: &str = "resultType";
 const META: &str = "_meta";
 
 /// The value of [`RELATED_TASK`]: JSON text.
-pub(crate) fn related_task(task: TaskId) -> String {
-    let mut id = Uuid::encode_buffer();
-    let id = task.uuid().hyphenated().encode_lower(&mut id);
-    let (before, after) = ("{\"taskId\":\"", "\"}");
-    let mut value = String::with_capacity(before.len() + id.len() + after.len());
-    value.extend([before, id, after]);
+pub(crate) fn related_task(task: TaskId) -> [u8; RELATED_BYTES] {
+    let mut value = [0; RELATED_BYTES];
+    let (before, rest) = value.split_at_mut(BEFORE_ID.len());
+    let (id, after) = rest.split_at_mut(UUID_BYTES);
+    before.copy_from_slice(BEFORE_ID);
+    id.copy_from_slice(&uuid_text(task.uuid()));
+    after.copy_from_slice(AFTER_ID);
     value
 }
 
+const BEFORE_ID: &[u8] = b"{\"taskId\":\"";
+const AFTER_ID: &[u8] = b"\"}";
+const RELATED_BYTES: usize = BEFORE_ID.len() + UUID_BYTES + AFTER_ID.len();
+
 /// Writes `object` with these members in its `_meta`; each is a name and JSON text.
-pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &str)]) {
+pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &[u8])]) {
     if set.is_empty() {
         json.raw(object);
         return;
@@ -46,7 +51,7 @@ pub(crate) fn write_with_type(
     json: &mut Writer<'_>,
     result: &str,
     kind: &str,
-    set: &[(&str, &str)],
+    set: &[(&str, &[u8])],
 ) {
     json.raw("{").member(RESULT_TYPE, kind);
     let members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
@@ -58,10 +63,10 @@ pub(crate) fn write_with_type(
 fn plain_members<'r>(object: &'r str, reserved: Option<&str>) -> Option<&'r str> {
     let members = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
     let has = |text: &str| memmem::find(members.as_bytes(), text.as_bytes()).is_some();
-    // Most results have neither of what is rare in these, and are looked through but once.
-    let odd = memchr2(b'_', b'\\', members.as_bytes()).is_some();
+    // Each of these has one of three bytes that most results have not: they are looked through once.
+    let odd = memchr3(b'_', b'T', b'\\', members.as_bytes()).is_some();
     // A letter of a name may be written as an escape.
-    let may_have = reserved.is_some_and(has) || odd && (has(META) || has("\\u00"));
+    let may_have = odd && (has(META) || reserved.is_some_and(has) || has("\\u00"));
     (!may_have).then_some(members)
 }
 
@@ -77,7 +82,7 @@ struct Members<'w, 'b, 'r> {
 
 impl<'r> Members<'_, '_, 'r> {
     /// Writes the rest of an object, up to its closing brace.
-    fn write(mut self, object: &'r str, set: &[(&str, &str)]) {
+    fn write(mut self, object: &'r str, set: &[(&str, &[u8])]) {
         match plain_members(object, self.reserved) {
             Some(members) => {
                 if !members.is_empty() {
@@ -99,7 +104,7 @@ impl<'r> Members<'_, '_, 'r> {
             let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
         }
         for (position, (name, value)) in set.iter().enumerate() {
-            json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").raw(value);
+            json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").bytes(value);
         }
         json.raw("}}");
     }
@@ -133,7 +138,7 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
 /// Copies the members of a `_meta` but for those that are set anew, each followed by a comma.
 struct Others<'w, 'b, 's> {
     json: &'w mut Writer<'b>,
-    set: &'s [(&'s str, &'s str)],
+    set: &'s [(&'s str, &'s [u8])],
 }
 
 impl<'r> Visitor<'r> for &mut Others<'_, '_, '_> {
@@ -165,7 +170,8 @@ mod tests {
     /// TSK-16: merged, other keys preserved, a forged one replaced.
     #[test]
     fn meta_is_merged() {
-        let set = [(RELATED_TASK, r#"{"taskId":"t"}"#), ("progressToken", "7")];
+        let set =
+            [(RELATED_TASK, br#"{"taskId":"t"}"#.as_slice()), ("progressToken", b"7".as_slice())];
         let meta = format!(r#""{RELATED_TASK}":{{"taskId":"t"}},"progressToken":7"#);
         for (object, expected) in [
             ("{}", format!(r#"{{"_meta":{{{meta}}}}}"#)),
@@ -210,7 +216,7 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             let json = &mut Writer::new(&mut bytes);
-            write_with_type(json, result, "complete", &[(SERVER_INFO, "7")]);
+            write_with_type(json, result, "complete", &[(SERVER_INFO, b"7")]);
             let expected = format!("{{\"resultType\":\"complete\",{rest}}}");
             assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
         }
@@ -288,8 +294,8 @@ mod tests {
                 let mut bytes = Vec::new();
                 let json = &mut Writer::new(&mut bytes);
                 match kind {
-                    None => write_with_meta(json, &object, &[("k", "7")]),
-                    Some(kind) => write_with_type(json, &object, kind, &[("k", "7")]),
+                    None => write_with_meta(json, &object, &[("k", b"7")]),
+                    Some(kind) => write_with_type(json, &object, kind, &[("k", b"7")]),
                 }
                 let written = core::str::from_utf8(&bytes).expect("it is text");
                 let mut wanted = tree.clone();

@@ -1,7 +1,10 @@
-//! JSON strings and numbers as text, many bytes at a time: most texts stand in a string as they are.
+//! JSON strings, numbers and UUIDs as text, many bytes at a time: most texts stand in a string as
+//! they are.
 
 use alloc::string::String;
 use alloc::vec::Vec;
+
+use uuid::Uuid;
 
 use crate::scan;
 
@@ -56,6 +59,33 @@ pub fn write_number(out: &mut impl Out, mut number: u64) {
     out.push_digits(digits.get(start..).unwrap_or_default());
 }
 
+/// The bytes of the text of a UUID.
+pub const UUID_BYTES: usize = 36;
+
+/// The text of a UUID, in lower case and with hyphens, as ASCII.
+#[must_use]
+pub fn uuid_text(uuid: Uuid) -> [u8; UUID_BYTES] {
+    // Where each byte stands.
+    const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+    let mut text = [b'-'; UUID_BYTES];
+    for (place, byte) in PLACES.into_iter().zip(uuid.into_bytes()) {
+        text[place..place + 2].copy_from_slice(&HEX[usize::from(byte)]);
+    }
+    text
+}
+
+/// Each byte as two digits.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut bytes = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < bytes.len() {
+        bytes[byte] = [digits[byte / 16], digits[byte % 16]];
+        byte += 1;
+    }
+    bytes
+};
+
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut impl Out, text: &str) {
     out.push_piece("\"");
@@ -100,6 +130,14 @@ mod tests {
             let mut written = String::new();
             write_number(&mut written, number);
             assert_eq!(written, number.to_string());
+        }
+    }
+
+    #[test]
+    fn uuids_are_written_as_everywhere() {
+        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let uuid = Uuid::from_u128(number);
+            assert_eq!(uuid_text(uuid), uuid.hyphenated().to_string().as_bytes());
         }
     }
 

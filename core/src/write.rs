@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::id::RequestId;
 use crate::message::ErrorObject;
-use crate::text::{write_number, write_string};
+use crate::text::{uuid_text, write_number, write_string};
 use crate::time::Stamp;
 
 /// Appends JSON text to a buffer. Members and commas are the caller's business.
@@ -60,7 +60,7 @@ impl<'a> Writer<'a> {
 
     /// The hyphenated text of a UUID, without quotes.
     pub(crate) fn uuid(&mut self, uuid: Uuid) -> &mut Self {
-        self.raw(uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+        self.bytes(&uuid_text(uuid))
     }
 
     /// A string, quoted and escaped.

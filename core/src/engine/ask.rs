@@ -150,13 +150,13 @@ impl Engine {
     fn write_call(&mut self, conn: ConnId, id: CallId, ask: &Ask, task: Option<TaskId>) {
         let number = format!("{}", id.get());
         let related = task.map(related_task);
-        let mut meta: Vec<(&str, &str)> = Vec::new();
+        let mut meta: Vec<(&str, &[u8])> = Vec::new();
         if let Some(related) = &related {
             meta.push((RELATED_TASK, related));
         }
         let progress = ask.patience.is_some_and(|patience| patience.extend_on_progress);
         if progress && self.dialect(conn).methods == Methods::Tools {
-            meta.push(("progressToken", &number));
+            meta.push(("progressToken", number.as_bytes()));
         }
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");

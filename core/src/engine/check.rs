@@ -23,7 +23,7 @@ pub(super) fn check(engine: &Engine) {
     store::check(engine);
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
-        for (conn, request) in &entry.aside.waiters {
+        for (conn, request) in entry.aside.waiters.iter() {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
             let Some(Work::Task(task, form)) = pending.map(|pending| &pending.work) else {
                 panic!("a waiter waits (TSK-15)");
@@ -33,7 +33,7 @@ pub(super) fn check(engine: &Engine) {
             // Who asks a second time may wait for a handle later, too.
             assert!(!creating || *form == Form::Handle, "{id} exists for nobody yet (DUR-01)");
         }
-        for (conn, request) in &entry.aside.listeners {
+        for (conn, request) in entry.aside.listeners.iter() {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
             let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
                 panic!("{id} is listened to by nobody (MOD-08)");

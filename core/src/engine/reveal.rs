@@ -1,7 +1,6 @@
 //! Telling of tasks: every answer about a task comes through here, and waits here until what it
 //! says is on disk (DUR-01).
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::answer::ResultType;
@@ -10,6 +9,7 @@ use crate::action::Note;
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
+use crate::few::Few;
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
@@ -78,8 +78,11 @@ impl Engine {
     /// cancelled comes last: nobody can see another status after it (TSK-24).
     pub(super) fn tell_waiters(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
+        if task.aside.waiters.is_empty() {
+            return;
+        }
         let mut waiting: Vec<(ConnId, RequestId, Form)> = Vec::new();
-        for (conn, request) in &task.aside.waiters {
+        for (conn, request) in task.aside.waiters.iter() {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
             if let Some(Work::Task(_, form)) = pending.map(|pending| &pending.work) {
                 waiting.push((*conn, request.clone(), *form));
@@ -102,12 +105,8 @@ impl Engine {
     }
 
     /// Answers whoever waited for a task with an error.
-    pub(super) fn fail_waiters(
-        &mut self,
-        waiters: BTreeSet<(ConnId, RequestId)>,
-        error: &ErrorObject,
-    ) {
-        for (conn, request) in waiters {
+    pub(super) fn fail_waiters(&mut self, waiters: Few<(ConnId, RequestId)>, error: &ErrorObject) {
+        for (conn, request) in waiters.into_entries() {
             if let Some(reply) = self.take_waiter(conn, &request) {
                 self.fail(reply, error);
                 self.close_if_finished(conn);

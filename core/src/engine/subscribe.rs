@@ -17,6 +17,7 @@ use super::modern::missing_tasks;
 use super::{Engine, typed};
 use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
+use crate::few::Few;
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::json::Raw;
 use crate::message::ErrorObject;
@@ -117,6 +118,9 @@ impl Engine {
     /// Tells whoever listens to a task how it is now.
     pub(super) fn tell_of_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
+        if task.aside.listeners.is_empty() {
+            return;
+        }
         let listeners: Vec<_> = task.aside.listeners.iter().cloned().collect();
         self.tell_subscribers(listeners, Topic::Task(id));
     }
@@ -233,8 +237,8 @@ impl Engine {
     }
 
     /// A task is gone: its listeners forget it.
-    pub(super) fn forget_topic(&mut self, task: TaskId, listeners: BTreeSet<(ConnId, RequestId)>) {
-        for (conn, request) in listeners {
+    pub(super) fn forget_topic(&mut self, task: TaskId, listeners: Few<(ConnId, RequestId)>) {
+        for (conn, request) in listeners.into_entries() {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             if let Some(aside) = connection.aside.some()
                 && let Some(topics) = aside.behind.get_mut(&request)

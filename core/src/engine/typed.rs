@@ -1,6 +1,5 @@
 //! Results of revisions that give each a type and say who answers (MOD-02).
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::answer::ResultType;
@@ -43,7 +42,6 @@ pub(super) fn write_own(
 pub(super) fn write_tools(json: &mut Writer<'_>, result: &str, server: &ServerInfo) {
     let mut us = Vec::new();
     write_server(&mut Writer::new(&mut us), server);
-    let us = String::from_utf8(us).expect("JSON text is UTF-8");
     write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, &us)]);
 }
 

@@ -1,11 +1,11 @@
 //! One task: what there is to know of it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::durable::{LoadId, RecordKey, RecordedOutcome};
+use crate::few::Few;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::rare::{Nothing, Rare};
@@ -82,21 +82,17 @@ pub(super) struct End {
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
-    pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    pub(crate) waiters: Few<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
-    pub(crate) listeners: BTreeSet<(ConnId, RequestId)>,
+    pub(crate) listeners: Few<(ConnId, RequestId)>,
     pub(crate) disk: Disk,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
 }
 
 impl Nothing for Aside {
-    const NOTHING: &'static Self = &Self {
-        waiters: BTreeSet::new(),
-        listeners: BTreeSet::new(),
-        disk: Disk::Settled,
-        load: None,
-    };
+    const NOTHING: &'static Self =
+        &Self { waiters: Few::None, listeners: Few::None, disk: Disk::Settled, load: None };
 
     fn is_nothing(&self) -> bool {
         self.waiters.is_empty()

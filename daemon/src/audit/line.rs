@@ -5,8 +5,7 @@ use std::io::Write as _;
 
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, TaskId};
-use ceased_core::text::{write_number, write_string};
-use uuid::Uuid;
+use ceased_core::text::{uuid_text, write_number, write_string};
 
 /// A JSON object that is being written. Names are ours and need no escaping.
 pub(super) struct Line<'a> {
@@ -66,7 +65,11 @@ impl<'a> Line<'a> {
     /// A task, as peers know it.
     #[inline]
     pub(super) fn task(&mut self, name: &'static str, task: TaskId) -> &mut Self {
-        self.word(name, task.uuid().hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+        self.name(name);
+        self.bytes.push(b'"');
+        self.bytes.extend_from_slice(&uuid_text(task.uuid()));
+        self.bytes.push(b'"');
+        self
     }
 
     /// A connection.
