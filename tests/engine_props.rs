@@ -6,7 +6,7 @@ use ceased_core::event::Identity;
 use ceased_core::frame::{Frame, Inbox};
 use ceased_core::id::RequestId;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
-use ceased_core::message::Message;
+use ceased_core::message::{Members, Message};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World};
 use proptest::collection::vec;
@@ -193,7 +193,7 @@ fn classified_slowly(text: &str) -> Option<String> {
 }
 
 fn classified(text: &str) -> String {
-    match Message::parse(text.as_bytes(), 64) {
+    match Message::parse(text.as_bytes(), 64, &mut Members::default()) {
         Message::Request { id, method, .. } => format!("request {} {method}", id.id),
         Message::Notification { method, .. } => format!("notification {method}"),
         Message::Response { id, outcome } => {

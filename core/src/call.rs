@@ -197,6 +197,9 @@ pub(crate) struct PeerCapabilities {
 impl PeerCapabilities {
     /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
+        if let Some(plain) = raw.and_then(Self::of) {
+            return plain;
+        }
         #[derive(Deserialize, Default)]
         struct Declared<'a> {
             #[serde(borrow, default)]
@@ -224,6 +227,22 @@ impl PeerCapabilities {
             roots: declared.roots.is_some(),
             tasks: TaskCapabilities::read(declared.tasks, dialect),
         }
+    }
+
+    /// The same of plain ones without tasks.
+    fn of(raw: Raw<'_>) -> Option<Self> {
+        let [tasks, elicitation, sampling, roots] =
+            raw.members(["tasks", "elicitation", "sampling", "roots"])?;
+        let declared = |member: Option<Raw<'_>>| member.and_then(Raw::non_null).is_some();
+        let elicitation = match elicitation.and_then(Raw::non_null) {
+            None => false,
+            Some(elicitation) => {
+                let [form, url] = elicitation.members(["form", "url"])?;
+                declared(form) || !declared(url)
+            }
+        };
+        let (sampling, roots) = (declared(sampling), declared(roots));
+        tasks.is_none().then(|| Self { elicitation, sampling, roots, ..Self::default() })
     }
 
     /// Whether a request of this method may be sent.

@@ -76,16 +76,46 @@ struct Meta<'a> {
     log_level: Given<'a>,
 }
 
+impl<'a> Meta<'a> {
+    /// The same from members that were seen already.
+    const fn of(known: params::Meta<'a>) -> Self {
+        let params::Meta { version, capabilities, log_level, .. } = known;
+        Self {
+            version: Given(version),
+            capabilities: Given(capabilities),
+            log_level: Given(log_level),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Capabilities<'a> {
     #[serde(borrow, default)]
     extensions: Option<Raw<'a>>,
 }
 
+impl<'a> Capabilities<'a> {
+    fn read(capabilities: Raw<'a>) -> Result<Self, ErrorObject> {
+        match capabilities.members(["extensions"]) {
+            Some([extensions]) => Ok(Self { extensions: extensions.and_then(Raw::non_null) }),
+            None => params::read(Some(&Params::of(capabilities))),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Extensions<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/tasks")]
     tasks: Given<'a>,
+}
+
+impl<'a> Extensions<'a> {
+    fn read(extensions: Raw<'a>) -> Result<Self, ErrorObject> {
+        match extensions.members(["io.modelcontextprotocol/tasks"]) {
+            Some([tasks]) => Ok(Self { tasks: Given(tasks) }),
+            None => params::read(Some(&Params::of(extensions))),
+        }
+    }
 }
 
 /// Finds out whether a request makes a claim, at the cost of one search for those that make none.
@@ -102,10 +132,15 @@ impl Claims {
     /// The claim of a request with these params; `None` when it makes none and belongs to a
     /// session, an error when what it claims cannot be served.
     pub(crate) fn read(&self, params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
-        let params = params.filter(|params| params.known().is_none_or(|k| k.meta.is_some()))?;
-        self.prefix.find(params.get().as_bytes())?;
-        let ClaimParams { meta } = params::read(Some(params)).ok()?;
-        let meta: Meta<'_> = params::read(meta.map(Params::of).as_ref()).ok()?;
+        let params = params?;
+        let meta = match params.known() {
+            Some(known) => Meta::of(known.meta?),
+            None => {
+                self.prefix.find(params.get().as_bytes())?;
+                let ClaimParams { meta } = params::read(Some(params)).ok()?;
+                params::read(meta.map(Params::of).as_ref()).ok()?
+            }
+        };
         let claims = meta.version.0.is_some() || meta.capabilities.0.is_some();
         claims.then(|| read(&meta))
     }
@@ -119,10 +154,10 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
     let Some(capabilities) = meta.capabilities.0.filter(|raw| raw.get().starts_with('{')) else {
         return Err(missing("clientCapabilities", "an object"));
     };
-    let Capabilities { extensions } = params::read(Some(&Params::of(capabilities)))?;
+    let Capabilities { extensions } = Capabilities::read(capabilities)?;
     let tasks = match extensions {
         None => None,
-        Some(extensions) => params::read::<Extensions<'_>>(Some(&Params::of(extensions)))?.tasks.0,
+        Some(extensions) => Extensions::read(extensions)?.tasks.0,
     };
     let log_level = match meta.log_level.0 {
         None => None,

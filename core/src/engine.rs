@@ -8,6 +8,7 @@ mod answer;
 mod answered;
 mod ask;
 mod call;
+mod call_params;
 mod cancel;
 mod check;
 mod control;
@@ -50,7 +51,7 @@ use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
 use crate::idempotency::KeyedCalls;
 use crate::job::{Job, JobState};
 use crate::journal::Journal;
-use crate::message::{BAD_ID, ErrorObject, Message, code};
+use crate::message::{BAD_ID, ErrorObject, Members, Message, code};
 use crate::queue::Queue;
 use crate::rare::Rare;
 use crate::rate::Rates;
@@ -321,7 +322,8 @@ impl Engine {
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
         let Some(dialect) = self.dialect_read(conn) else { return };
         self.counters.frames += 1;
-        let message = Message::parse(frame, self.settings.limits.depth_max);
+        let mut seen = Members::default();
+        let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
         if let Message::Batch(messages) = &message {
             return self.on_batch(conn, messages);
         }
@@ -347,7 +349,9 @@ impl Engine {
         for message in messages {
             // Its own answers may have been too much for the peer.
             let Some(dialect) = self.dialect_read(conn) else { return };
-            self.on_message(conn, dialect, Message::parse_one(message.get()), Some(batch));
+            let mut seen = Members::default();
+            let message = Message::parse_one(message.get(), &mut seen);
+            self.on_message(conn, dialect, message, Some(batch));
         }
     }
 

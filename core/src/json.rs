@@ -5,10 +5,13 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 
+use memchr::memchr;
 use serde::de::IgnoredAny;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::scan;
 
 /// One JSON value as text.
 ///
@@ -65,7 +68,7 @@ impl fmt::Debug for Json {
 }
 
 /// One JSON value in a text that was checked as a whole.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
@@ -83,10 +86,33 @@ impl<'a> Raw<'a> {
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
         // It was checked: without a backslash it has no escapes.
-        if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+        if memchr(b'\\', inner.as_bytes()).is_none() {
             return Some(Cow::Borrowed(inner));
         }
         serde_json::from_str::<String>(self.0).ok().map(Cow::Owned)
+    }
+
+    /// The members of an object that have these names, in one pass. `None` when it is no object, or
+    /// not as plain as nearly everybody writes one: a name has an escape, or one of these is there
+    /// twice. What is in it is for a general reader to say then.
+    pub(crate) fn members<const N: usize>(self, names: [&str; N]) -> Option<[Option<Self>; N]> {
+        let mut found = [None; N];
+        let end = scan::object(self.0.as_bytes(), usize::MAX, |name, value| {
+            if memchr(b'\\', name).is_some() {
+                return None;
+            }
+            let Some(slot) = names.iter().position(|wanted| wanted.as_bytes() == name) else {
+                return Some(());
+            };
+            let was_there = found[slot].replace(Self(self.0.get(value)?)).is_some();
+            (!was_there).then_some(())
+        })?;
+        (end == self.0.len()).then_some(found)
+    }
+
+    /// The same value, unless it is `null`.
+    pub(crate) fn non_null(self) -> Option<Self> {
+        (self.0 != "null").then_some(self)
     }
 
     /// A copy of its own.
@@ -104,5 +130,40 @@ impl<'a> From<&'a RawValue> for Raw<'a> {
 impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         <&RawValue>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::tests::mutants;
+    use alloc::collections::BTreeMap;
+
+    /// What is read in one pass is what the general reader reads.
+    #[test]
+    fn members_are_what_they_are() {
+        const NAMES: [&str; 4] = ["a", "b/c", "\u{e4}", ""];
+        let objects = [
+            r#"{"a":1,"b/c":{"a":[2,{}]},"d":null,"ä":"x","e":"y"}"#,
+            r#"{ "d" : "a" , "" : {} , "a" : true , "\u0061b" : -1.5e3 }"#,
+        ];
+        let (mut plain, mut odd) = (0, 0);
+        for object in objects {
+            mutants(object, 20_000, |text| {
+                let Ok(value) = serde_json::from_str::<&RawValue>(text) else { return };
+                let Some(members) = Raw::from(value).members(NAMES) else { return odd += 1 };
+                plain += 1;
+                let all: BTreeMap<String, &RawValue> =
+                    serde_json::from_str(value.get()).expect("it is an object");
+                for (name, member) in NAMES.iter().zip(members) {
+                    let expected = all.get(*name).map(|value| value.get());
+                    assert_eq!(member.map(Raw::get), expected, "{name} of {text}");
+                }
+            });
+        }
+        assert!(plain > 500 && odd > 500, "{plain} {odd}");
+        assert!(Raw::checked(r#"{"a":1,"a":1}"#).members(NAMES).is_none());
+        assert!(Raw::checked(r#"{"\u0061":1}"#).members(NAMES).is_none());
+        assert!(Raw::checked("[]").members(NAMES).is_none());
     }
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::id::RequestId;
 use crate::json::Raw;
-pub use crate::params::Params;
+pub use crate::params::{Members, Params};
 
 /// JSON-RPC and protocol error codes this engine sends.
 pub mod code {
@@ -132,13 +132,14 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads one frame. Nesting deeper than `depth_max` is refused without being followed.
+    /// Reads one frame. Nesting deeper than `depth_max` is refused without being followed. In
+    /// `seen`, which is empty before, its params keep what they remember.
     #[must_use]
-    pub fn parse(frame: &'a [u8], depth_max: usize) -> Self {
+    pub fn parse(frame: &'a [u8], depth_max: usize, seen: &'a mut Members<'a>) -> Self {
         let Ok(text) = core::str::from_utf8(frame) else {
             return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
         };
-        if let Some(message) = crate::plain::message(text, depth_max) {
+        if let Some(message) = crate::plain::message(text, depth_max, seen) {
             return message;
         }
         if deeper_than(frame, depth_max) {
@@ -157,8 +158,8 @@ impl<'a> Message<'a> {
 
     /// Reads one message of a batch that was read with [`Message::parse`].
     #[must_use]
-    pub fn parse_one(text: &'a str) -> Self {
-        crate::plain::message(text, usize::MAX).unwrap_or_else(|| Self::parse_any(text))
+    pub fn parse_one(text: &'a str, seen: &'a mut Members<'a>) -> Self {
+        crate::plain::message(text, usize::MAX, seen).unwrap_or_else(|| Self::parse_any(text))
     }
 
     /// Reads one message of whatever form.
@@ -324,7 +325,7 @@ mod tests {
     use alloc::vec;
 
     fn parse(text: &str) -> String {
-        match Message::parse(text.as_bytes(), 64) {
+        match Message::parse(text.as_bytes(), 64, &mut Members::default()) {
             Message::Request { id, method, params } => {
                 format!("request {} {method} {}", id.token, params.map_or("-", |p| p.get()))
             }
@@ -391,7 +392,9 @@ mod tests {
 
     #[test]
     fn what_is_not_text_is_a_parse_error() {
-        let Message::Invalid { id: None, error } = Message::parse(b"{\"a\":\"\xff\"}", 64) else {
+        let mut seen = Members::default();
+        let message = Message::parse(b"{\"a\":\"\xff\"}", 64, &mut seen);
+        let Message::Invalid { id: None, error } = message else {
             panic!("taken for a message");
         };
         assert_eq!(error.code, code::PARSE_ERROR);

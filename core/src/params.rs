@@ -5,11 +5,13 @@ use alloc::boxed::Box;
 use alloc::format;
 use core::fmt;
 
+use memchr::memchr;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::json::{Json, Raw};
 use crate::message::ErrorObject;
+use crate::scan;
 
 /// The params of a request or a notification: JSON text that was checked.
 ///
@@ -18,29 +20,92 @@ use crate::message::ErrorObject;
 #[derive(Clone, Copy)]
 pub struct Params<'a> {
     text: &'a str,
-    known: Option<Members<'a>>,
+    known: Option<&'a Members<'a>>,
 }
 
-/// Members that were seen while the params were read.
-#[derive(Default, Clone, Copy)]
-pub(crate) struct Members<'a> {
+/// Members of params that were seen while these were read: what they remember, and nobody else looks
+/// at.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Members<'a> {
     pub(crate) name: Option<Raw<'a>>,
     pub(crate) arguments: Option<Raw<'a>>,
     pub(crate) task: Option<Raw<'a>>,
-    pub(crate) meta: Option<Raw<'a>>,
+    pub(crate) meta: Option<Meta<'a>>,
     pub(crate) task_id: Option<Raw<'a>>,
     pub(crate) request_id: Option<Raw<'a>>,
     pub(crate) reason: Option<Raw<'a>>,
 }
 
+/// Members of `_meta` that were seen as well. There may be others.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Meta<'a> {
+    pub(crate) progress_token: Option<Raw<'a>>,
+    pub(crate) idempotency_key: Option<Raw<'a>>,
+    pub(crate) reason: Option<Raw<'a>>,
+    pub(crate) version: Option<Raw<'a>>,
+    pub(crate) capabilities: Option<Raw<'a>>,
+    pub(crate) log_level: Option<Raw<'a>>,
+}
+
+impl<'a> Meta<'a> {
+    /// Reads the object at a place of a text, and says where it ends. `None` for anything else, or
+    /// where a general reader has to say what is in it: a name has an escape, one is there twice.
+    fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
+        scan::object_at(text.as_bytes(), at, depth_max, |name, at, depth_max| {
+            let end = scan::value(text.as_bytes(), at, depth_max)?;
+            let value = Raw::checked(text.get(at..end)?);
+            let odd = match self.slot(name) {
+                Some(slot) => slot.replace(value).is_some(),
+                None => memchr(b'\\', name).is_some(),
+            };
+            (!odd).then_some(end)
+        })
+    }
+
+    /// The place of the member with this name.
+    pub(crate) fn slot(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
+        Some(match name {
+            b"progressToken" => &mut self.progress_token,
+            b"ceased/idempotencyKey" => &mut self.idempotency_key,
+            b"ceased/reason" => &mut self.reason,
+            b"io.modelcontextprotocol/protocolVersion" => &mut self.version,
+            b"io.modelcontextprotocol/clientCapabilities" => &mut self.capabilities,
+            b"io.modelcontextprotocol/logLevel" => &mut self.log_level,
+            _ => return None,
+        })
+    }
+}
+
 impl<'a> Members<'a> {
+    /// Reads params that are an object and nest that deep at most: whether these are all the
+    /// members there are, with nothing odd about them, and where the params end.
+    pub(crate) fn read(&mut self, text: &'a str, depth_max: usize) -> Option<(bool, usize)> {
+        let (bytes, mut odd) = (text.as_bytes(), false);
+        let end = scan::object_at(bytes, 0, depth_max, |name, at, depth_max| {
+            if name == b"_meta" {
+                odd |= self.meta.is_some();
+                let meta = self.meta.insert(Meta::default());
+                if let Some(end) = meta.read(text, at, depth_max) {
+                    return Some(end);
+                }
+            }
+            let end = scan::value(bytes, at, depth_max)?;
+            let value = Raw::checked(text.get(at..end)?);
+            match self.slot(name) {
+                Some(slot) => odd |= slot.replace(value).is_some(),
+                None => odd = true,
+            }
+            Some(end)
+        })?;
+        Some((!odd, end))
+    }
+
     /// The place of the member with this name.
     pub(crate) fn slot(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
         Some(match name {
             b"name" => &mut self.name,
             b"arguments" => &mut self.arguments,
             b"task" => &mut self.task,
-            b"_meta" => &mut self.meta,
             b"taskId" => &mut self.task_id,
             b"requestId" => &mut self.request_id,
             b"reason" => &mut self.reason,
@@ -55,7 +120,7 @@ impl<'a> Params<'a> {
     }
 
     /// The params in a text that was checked, and their members if there are no others.
-    pub(crate) const fn seen(value: Raw<'a>, known: Option<Members<'a>>) -> Self {
+    pub(crate) const fn seen(value: Raw<'a>, known: Option<&'a Members<'a>>) -> Self {
         Self { text: value.get(), known }
     }
 
@@ -66,8 +131,8 @@ impl<'a> Params<'a> {
     }
 
     /// Their members; `None` when others than these may be there, or one of them twice.
-    pub(crate) const fn known(&self) -> Option<&Members<'a>> {
-        self.known.as_ref()
+    pub(crate) const fn known(&self) -> Option<&'a Members<'a>> {
+        self.known
     }
 
     /// A copy of their text.

@@ -13,13 +13,19 @@ use crate::message::{Message, WireId};
 use crate::params::{Members, Params};
 use crate::scan;
 
-/// The request or notification that `text` is; `None` if it is not as plain as that, or nests deeper
-/// than `depth_max`.
-pub(crate) fn message(text: &str, depth_max: usize) -> Option<Message<'_>> {
+/// The request or notification that `text` is, and in `seen` the members of its params; `None` if it
+/// is not as plain as that, or nests deeper than `depth_max`.
+pub(crate) fn message<'a>(
+    text: &'a str,
+    depth_max: usize,
+    seen: &'a mut Members<'a>,
+) -> Option<Message<'a>> {
     // The envelope is one level itself.
     let depth_max = depth_max.checked_sub(1)?;
     let mut rest = text.strip_prefix('{')?;
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
+    // They are read but once: twice is not plain.
+    let mut seen = Some(seen);
     loop {
         let was_there = if let Some(after) = rest.strip_prefix(r#""jsonrpc":"2.0""#) {
             rest = after;
@@ -33,7 +39,7 @@ pub(crate) fn message(text: &str, depth_max: usize) -> Option<Message<'_>> {
             rest = after;
             method.replace(name).is_some()
         } else if let Some(value) = rest.strip_prefix(r#""params":"#) {
-            let (object, after) = read_params(value, depth_max)?;
+            let (object, after) = read_params(value, depth_max, seen.take()?)?;
             rest = after;
             params.replace(object).is_some()
         } else {
@@ -77,18 +83,14 @@ fn string(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads params that are an object and nest that deep at most, and what follows them.
-fn read_params(text: &str, depth_max: usize) -> Option<(Params<'_>, &str)> {
-    let (mut known, mut odd) = (Members::default(), false);
-    let end = scan::object(text.as_bytes(), depth_max, |name, value| {
-        let value = Raw::checked(text.get(value)?);
-        match known.slot(name) {
-            Some(slot) => odd |= slot.replace(value).is_some(),
-            None => odd = true,
-        }
-        Some(())
-    })?;
+fn read_params<'a>(
+    text: &'a str,
+    depth_max: usize,
+    seen: &'a mut Members<'a>,
+) -> Option<(Params<'a>, &'a str)> {
+    let (plain, end) = seen.read(text, depth_max)?;
     let (object, after) = text.split_at_checked(end)?;
-    Some((Params::seen(Raw::checked(object), (!odd).then_some(known)), after))
+    Some((Params::seen(Raw::checked(object), plain.then_some(seen)), after))
 }
 
 #[cfg(test)]
@@ -99,6 +101,15 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use serde_json::value::RawValue;
+
+    const META: [&str; 6] = [
+        "progressToken",
+        "ceased/idempotencyKey",
+        "ceased/reason",
+        "io.modelcontextprotocol/protocolVersion",
+        "io.modelcontextprotocol/clientCapabilities",
+        "io.modelcontextprotocol/logLevel",
+    ];
 
     /// RPC-01, RPC-02: what is read here is read alike by the reader of every form.
     #[test]
@@ -131,7 +142,8 @@ mod tests {
                     // Cut short it is nothing.
                     for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
                         let cut = text.get(..end).unwrap_or_default();
-                        assert!(message(cut, 64).is_none(), "{text}");
+                        let mut seen = Members::default();
+                        assert!(message(cut, 64, &mut seen).is_none(), "{text}");
                     }
                 }
             }
@@ -145,6 +157,8 @@ mod tests {
         let frames = [
             r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a\"b","n":[1,-2.5e3,true]}}}"#,
             r#"{ "jsonrpc": "2.0", "id": "x", "method": "m", "params": { "taskId": "t", "_meta": {"progressToken": 1} } }"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},"io.modelcontextprotocol/clientCapabilities":{},"progressToken":"t","ceased/idempotencyKey":"k"}}}"#,
+            r#"{"jsonrpc":"2.0","id":8,"method":"tasks/cancel","params":{"taskId":"t","_meta":{"ceased/reason":"r","io.modelcontextprotocol/logLevel":"info"}}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"because"}}"#,
             r#"{"jsonrpc":"2.0","x":{"id":null},"id":0,"method":"ping","params":{"task":{},"task":{},"naẍe":[]}}"#,
         ];
@@ -157,7 +171,8 @@ mod tests {
 
     /// Whether a text is read here; if so, the other reader reads it alike.
     fn agrees(text: &str) -> bool {
-        let Some(read) = message(text, 64) else { return false };
+        let mut seen = Members::default();
+        let Some(read) = message(text, 64, &mut seen) else { return false };
         let general = Message::parse_any(text);
         assert_eq!(show(&read), show(&general), "{text}");
         let (Message::Request { params, .. } | Message::Notification { params, .. }) = read else {
@@ -165,13 +180,24 @@ mod tests {
         };
         let known = params.and_then(|params| params.known().map(|known| (params.get(), *known)));
         if let Some((params, mut known)) = known {
-            let members: BTreeMap<String, &RawValue> =
+            let mut members: BTreeMap<String, &RawValue> =
                 serde_json::from_str(params).expect("params are an object");
+            let (meta, seen) = (members.remove("_meta"), known.meta.take());
+            assert_eq!(meta.is_some(), seen.is_some(), "{text}");
+            if let (Some(meta), Some(mut seen)) = (meta, seen) {
+                let meta: BTreeMap<String, &RawValue> =
+                    serde_json::from_str(meta.get()).expect("_meta is an object");
+                for name in META {
+                    let seen = seen.slot(name.as_bytes()).and_then(|slot| slot.take());
+                    let there = meta.get(name).map(|value| value.get());
+                    assert_eq!(seen.map(Raw::get), there, "{name} of {text}");
+                }
+            }
             for (name, value) in &members {
                 let seen = known.slot(name.as_bytes()).and_then(|slot| slot.take());
                 assert_eq!(seen.map(Raw::get), Some(value.get()), "{name} of {text}");
             }
-            let others = ["name", "arguments", "task", "_meta", "taskId", "requestId", "reason"];
+            let others = ["name", "arguments", "task", "taskId", "requestId", "reason"];
             let left = others
                 .iter()
                 .any(|name| known.slot(name.as_bytes()).is_none_or(|slot| slot.is_some()));

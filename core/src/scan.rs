@@ -19,8 +19,24 @@ pub(crate) fn object<'a>(
     depth_max: usize,
     mut member: impl FnMut(&'a [u8], Range<usize>) -> Option<()>,
 ) -> Option<usize> {
+    object_at(text, 0, depth_max, |name, at, depth_max| {
+        let end = value(text, at, depth_max)?;
+        member(name, at..end)?;
+        Some(end)
+    })
+}
+
+/// An object in a text; `member` is handed each key, as it is written between its quotes, and where
+/// its value begins, and says where that ends, which nests that deep at most.
+#[inline]
+pub(crate) fn object_at<'a>(
+    text: &'a [u8],
+    at: usize,
+    depth_max: usize,
+    mut member: impl FnMut(&'a [u8], usize, usize) -> Option<usize>,
+) -> Option<usize> {
     let inner = depth_max.checked_sub(1)?;
-    let mut at = space(text, expect(text, 0, b'{')?);
+    let mut at = space(text, expect(text, at, b'{')?);
     if text.get(at) == Some(&b'}') {
         return Some(at + 1);
     }
@@ -29,9 +45,7 @@ pub(crate) fn object<'a>(
         at = string(text, key)?;
         let name = text.get(key + 1..at - 1)?;
         let value = space(text, expect(text, space(text, at), b':')?);
-        at = self::value(text, value, inner)?;
-        member(name, value..at)?;
-        at = space(text, at);
+        at = space(text, member(name, value, inner)?);
         match text.get(at)? {
             b',' => at = space(text, at + 1),
             b'}' => return Some(at + 1),
@@ -176,7 +190,7 @@ fn escape(text: &[u8], at: usize) -> Option<usize> {
 /// if there is none.
 #[inline]
 pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
-    for _ in 0..4 {
+    for _ in 0..8 {
         let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk) else { break };
         let found = specials(u64::from_le_bytes(*word));
         if found != 0 {

@@ -1,7 +1,6 @@
 //! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
 //! services of a client.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -9,6 +8,7 @@ use core::time::Duration;
 use serde::Deserialize;
 
 use super::Engine;
+use super::call_params::{CallParams, ServiceParams, progress_token};
 use super::modern::missing_tasks;
 use super::park::Retry;
 use super::retry::{Known, Request, read_key};
@@ -16,78 +16,14 @@ use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId, TaskId};
+use crate::id::{ConnId, JobId, TaskId};
 use crate::idempotency::{Waiter, Wish};
 use crate::job::{self, Job, JobState, Purpose};
 use crate::json::{Json, Raw};
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Members, Params};
+use crate::params::{self, Given, Params};
 use crate::rare::Rare;
 use crate::tool::{TaskSupport, Tool};
-
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct CallParams<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    arguments: Option<Raw<'a>>,
-    #[serde(borrow, default)]
-    task: Given<'a>,
-    #[serde(borrow, default, rename = "requestState")]
-    request_state: Given<'a>,
-    #[serde(borrow, default, rename = "inputResponses")]
-    input_responses: Given<'a>,
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<CallMeta<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(expecting = "_meta as an object")]
-struct CallMeta<'a> {
-    #[serde(borrow, default, rename = "progressToken")]
-    progress_token: Option<Raw<'a>>,
-    #[serde(borrow, default, rename = "ceased/idempotencyKey")]
-    idempotency_key: Given<'a>,
-}
-
-impl<'a> CallParams<'a> {
-    fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
-        match params.and_then(Params::known).and_then(Self::of) {
-            Some(call) => Ok(call),
-            None => params::read(params),
-        }
-    }
-
-    /// The same from members that were seen already; `None` where something is odd about them.
-    fn of(known: &Members<'a>) -> Option<Self> {
-        Some(Self {
-            name: known.name?.string()?,
-            arguments: known.arguments.filter(|arguments| arguments.get() != "null"),
-            task: Given(known.task),
-            request_state: Given(None),
-            input_responses: Given(None),
-            meta: match known.meta {
-                None => None,
-                Some(meta) => serde_json::from_str(meta.get()).ok()?,
-            },
-        })
-    }
-}
-
-#[derive(Deserialize, Default)]
-struct ServiceParams<'a> {
-    #[serde(borrow, default)]
-    task: Given<'a>,
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<CallMeta<'a>>,
-}
-
-/// The token of whoever wants to hear of progress, if it can be one.
-fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<Raw<'a>> {
-    let token = meta?.progress_token?;
-    RequestId::parse(token.get()).map(|_| token)
-}
 
 /// A call that may go ahead.
 struct Admitted<'a> {

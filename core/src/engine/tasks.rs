@@ -42,10 +42,7 @@ impl<'a> TaskParams<'a> {
 
     /// The same from members that were seen already; `None` where something is odd about them.
     fn of(known: &Members<'a>) -> Option<Self> {
-        let meta = match known.meta {
-            None => None,
-            Some(meta) => serde_json::from_str(meta.get()).ok()?,
-        };
+        let meta = known.meta.map(|meta| CancelMeta { reason: Given(meta.reason) });
         Some(Self { task_id: known.task_id?.string()?, meta })
     }
 }

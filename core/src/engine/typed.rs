@@ -40,7 +40,8 @@ pub(super) fn write_own(
 
 /// Writes a tool's result, `_meta` naming us, every other member as it was.
 pub(super) fn write_tools(json: &mut Writer<'_>, result: &str, server: &ServerInfo) {
-    let mut us = Vec::new();
+    // Room for all that has no escapes.
+    let mut us = Vec::with_capacity(32 + server.name.len() + server.version.len());
     write_server(&mut Writer::new(&mut us), server);
     write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, &us)]);
 }

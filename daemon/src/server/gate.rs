@@ -6,7 +6,7 @@
 
 use ceased_core::event::Identity;
 use ceased_core::frame::Frame;
-use ceased_core::message::{ErrorObject, Message, Params, code};
+use ceased_core::message::{ErrorObject, Members, Message, Params, code};
 use ceased_core::time::Instant;
 use serde::Deserialize;
 use serde_json::json;
@@ -43,8 +43,9 @@ pub(super) enum Verdict {
 impl Gate {
     /// Judges the first frame.
     pub(super) fn judge(&self, frame: &Frame<'_>, depth_max: usize) -> Verdict {
+        let mut seen = Members::default();
         let message = match frame {
-            Frame::Line(line) => Some(Message::parse(line, depth_max)),
+            Frame::Line(line) => Some(Message::parse(line, depth_max, &mut seen)),
             Frame::Overlong | Frame::Alien(_) => None,
         };
         match message {
