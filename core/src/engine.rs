@@ -66,6 +66,8 @@ use crate::timer::{Armed, Timer, Timers};
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
     settings: Arc<Settings>,
+    /// Who we are, as JSON (MOD-02).
+    us: Arc<[u8]>,
     mint: Box<dyn Mint>,
     claims: Claims,
     now: Now,
@@ -144,8 +146,10 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let journal = Journal::new(settings.tasks.durable);
+        let us = typed::us(&settings.server);
         Self {
             settings,
+            us,
             mint,
             claims: Claims::new(),
             now: Now::default(),

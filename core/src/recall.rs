@@ -10,7 +10,31 @@ use crate::id::RequestId;
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// In the order of the buffer, never overlapping.
-    by_request: BTreeMap<RequestId, Vec<Range<usize>>>,
+    by_request: BTreeMap<RequestId, Stretches>,
+}
+
+/// What belongs to one request: nearly always its answer and nothing before that.
+#[derive(Debug)]
+struct Stretches {
+    first: Range<usize>,
+    others: Vec<Range<usize>>,
+}
+
+impl Stretches {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Range<usize>> {
+        core::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// Keeps those of which this says so, if there are any.
+    fn retain(&mut self, mut keep: impl FnMut(&mut Range<usize>) -> bool) -> bool {
+        let first = keep(&mut self.first);
+        self.others.retain_mut(keep);
+        if first || self.others.is_empty() {
+            return first;
+        }
+        self.first = self.others.remove(0);
+        true
+    }
 }
 
 impl Marks {
@@ -20,34 +44,37 @@ impl Marks {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.by_request.values().map(Vec::len).sum()
+        self.by_request.values().map(|stretches| 1 + stretches.others.len()).sum()
     }
 
     /// Marks a stretch that lies behind every other.
     pub(crate) fn note(&mut self, request: &RequestId, stretch: Range<usize>) {
         if let Some(stretches) = self.by_request.get_mut(request) {
-            stretches.push(stretch);
+            stretches.others.push(stretch);
         } else {
-            self.by_request.insert(request.clone(), alloc::vec![stretch]);
+            let stretches = Stretches { first: stretch, others: Vec::new() };
+            self.by_request.insert(request.clone(), stretches);
         }
     }
 
     /// Removes the marks of a request and says where they were, in order.
     pub(crate) fn take(&mut self, request: &RequestId) -> Vec<Range<usize>> {
-        self.by_request.remove(request).unwrap_or_default()
+        let Some(Stretches { first, others }) = self.by_request.remove(request) else {
+            return Vec::new();
+        };
+        core::iter::once(first).chain(others).collect()
     }
 
     /// The first `count` bytes of the buffer are gone, and with them what began there.
     pub(crate) fn forget_front(&mut self, count: usize) {
         self.by_request.retain(|_, stretches| {
-            stretches.retain_mut(|stretch| {
+            stretches.retain(|stretch| {
                 let whole = stretch.start >= count;
                 if whole {
                     *stretch = stretch.start - count..stretch.end - count;
                 }
                 whole
-            });
-            !stretches.is_empty()
+            })
         });
     }
 
@@ -61,7 +88,7 @@ impl Marks {
                 Some(*sum)
             })
             .collect();
-        for stretch in self.by_request.values_mut().flatten() {
+        for stretch in self.by_request.values_mut().flat_map(Stretches::iter_mut) {
             let before = gaps.partition_point(|gap| gap.start < stretch.start);
             let shift = before.checked_sub(1).and_then(|last| gone.get(last)).copied();
             let shift = shift.unwrap_or(0);

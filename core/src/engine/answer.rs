@@ -13,7 +13,6 @@ use crate::frame::Outbox;
 use crate::id::{ConnId, RequestId};
 use crate::json::Json;
 use crate::message::ErrorObject;
-use crate::settings::Settings;
 use crate::time::Instant;
 use crate::write::Writer;
 
@@ -45,12 +44,12 @@ impl Engine {
         result: impl FnOnce(&mut Writer<'_>),
     ) {
         self.counters.answers += 1;
-        let typed = self.typed_settings(&reply);
+        let us = self.us_where_due(&reply);
         self.reply(kind, reply, |json, reply| {
             json.raw(",\"result\":");
-            match &typed {
+            match &us {
                 None => result(json),
-                Some(us) => typed::write_own(json, kind, reply, &us.server, result),
+                Some(us) => typed::write_own(json, kind, reply, us, result),
             }
         });
     }
@@ -66,21 +65,21 @@ impl Engine {
     /// Answers a request with what its tool handed in: the JSON text of an object.
     pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
-        let typed = self.typed_settings(&reply);
+        let us = self.us_where_due(&reply);
         self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
-            match &typed {
+            match &us {
                 None => _ = json.raw(value.get()),
-                Some(us) => typed::write_tools(json, value.get(), &us.server),
+                Some(us) => typed::write_tools(json, value.get(), us),
             }
         });
     }
 
     /// Who we are, where the revision wants results to say so (MOD-02).
-    fn typed_settings(&self, reply: &Reply) -> Option<Arc<Settings>> {
+    fn us_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
         match reply.dialect.results {
             Results::Bare => None,
-            Results::Typed => Some(Arc::clone(&self.settings)),
+            Results::Typed => Some(Arc::clone(&self.us)),
         }
     }
 

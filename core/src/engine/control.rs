@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Drain, Engine, result};
+use super::{Drain, Engine, result, typed};
 use crate::action::{Action, Closing, Why};
 use crate::call::Call;
 use crate::connection::{Ending, Pending, Phase, Work};
@@ -154,6 +154,7 @@ impl Engine {
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(super::Admitted::of(&settings));
+        self.us = typed::us(&settings.server);
         self.settings = settings;
         let ready: Vec<_> = self
             .connections

@@ -88,7 +88,7 @@ impl Engine {
             (_, RecordedOutcome::Here(Ok(result))) => {
                 // As the call would have been answered, its type among it.
                 json.raw(",\"result\":");
-                typed::write_tools(json, result.get(), &self.settings.server);
+                typed::write_tools(json, result.get(), &self.us);
                 json
             }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),

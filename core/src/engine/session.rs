@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Engine, modern, rate, typed};
+use super::{Engine, modern, rate};
 use crate::action::{Closing, Note};
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
@@ -183,7 +183,7 @@ impl Engine {
         connection.peer = PeerCapabilities::read(params.capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
-        let settings = alloc::sync::Arc::clone(&self.settings);
+        let us = alloc::sync::Arc::clone(&self.us);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
@@ -197,9 +197,7 @@ impl Engine {
                     json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
                 }
             };
-            json.raw("},\"serverInfo\":");
-            typed::write_server(json, &settings.server);
-            json.raw("}");
+            json.raw("},\"serverInfo\":").bytes(&us).raw("}");
         });
     }
 

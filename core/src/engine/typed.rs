@@ -1,5 +1,6 @@
 //! Results of revisions that give each a type and say who answers (MOD-02).
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::answer::ResultType;
@@ -24,7 +25,7 @@ pub(super) fn write_own(
     json: &mut Writer<'_>,
     kind: ResultType,
     reply: &Reply,
-    server: &ServerInfo,
+    us: &[u8],
     result: impl FnOnce(&mut Writer<'_>),
 ) {
     json.raw("{").member("resultType", kind.as_str()).raw(",\"_meta\":{");
@@ -32,18 +33,13 @@ pub(super) fn write_own(
         write_subscription(json, reply);
         json.raw(",");
     }
-    json.string(SERVER_INFO).raw(":");
-    write_server(json, server);
-    json.raw("}");
+    json.string(SERVER_INFO).raw(":").bytes(us).raw("}");
     json.members_of(result).raw("}");
 }
 
 /// Writes a tool's result, `_meta` naming us, every other member as it was.
-pub(super) fn write_tools(json: &mut Writer<'_>, result: &str, server: &ServerInfo) {
-    // Room for all that has no escapes.
-    let mut us = Vec::with_capacity(32 + server.name.len() + server.version.len());
-    write_server(&mut Writer::new(&mut us), server);
-    write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, &us)]);
+pub(super) fn write_tools(json: &mut Writer<'_>, result: &str, us: &[u8]) {
+    write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, us)]);
 }
 
 /// The subscription a message belongs to, its id as it was written (MOD-08).
@@ -51,8 +47,11 @@ pub(super) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
     json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
 }
 
-/// Who we are.
-pub(super) fn write_server(json: &mut Writer<'_>, server: &ServerInfo) {
+/// Who we are: an object.
+pub(super) fn us(server: &ServerInfo) -> Arc<[u8]> {
+    let mut us = Vec::new();
+    let json = &mut Writer::new(&mut us);
     json.raw("{").member("name", &server.name).raw(",");
     json.member("version", &server.version).raw("}");
+    us.into()
 }
