@@ -143,6 +143,9 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
     }
 }
 
+/// Bytes of room that an empty outbox keeps: what the answers of a busy turn need.
+const KEPT: usize = 32 * 1024;
+
 /// Bytes to send to one peer, in order.
 ///
 /// The engine writes frames at the end, the host takes bytes from the front. A large buffer is
@@ -225,7 +228,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.sent = 0;
         self.marks.clear();
-        if self.bytes.capacity() > 1024 {
+        if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();

@@ -27,7 +27,7 @@ const AHEAD_BYTES: usize = 4 * 1024;
 /// Bytes read ahead from all of them, about.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// Connections that keep their buffers for the next word; the others are taken for idle.
-const WARM_MAX: usize = 256;
+const WARM_MAX: usize = 128;
 
 /// Hands what a peer says to the engine.
 struct Heard<'a> {
