@@ -334,6 +334,7 @@ impl Engine {
         self.on_message(conn, dialect, message, None);
     }
 
+    #[inline(never)]
     fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -401,6 +402,7 @@ impl Engine {
         (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
     }
 
+    #[cold]
     fn close(&mut self, conn: ConnId, why: Closing) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.

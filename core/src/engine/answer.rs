@@ -129,6 +129,7 @@ impl Engine {
     }
 
     /// An error for a request whose id could not be read (RPC-01, RPC-02).
+    #[cold]
     pub(super) fn refuse_unreadable(
         &mut self,
         conn: ConnId,
@@ -156,6 +157,7 @@ impl Engine {
     }
 
     /// One message of a batch is settled; the last one sends the answers.
+    #[inline(never)]
     pub(super) fn settle_in_batch(
         &mut self,
         conn: ConnId,

@@ -429,6 +429,7 @@ impl Engine {
     }
 
     /// A job is over: nobody is left to be told an answer.
+    #[cold]
     pub(super) fn drop_asks(&mut self, id: JobId) {
         self.drop_asks_but(id, |_| false);
     }

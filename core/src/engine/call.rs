@@ -132,6 +132,7 @@ impl Engine {
     }
 
     /// As [`Engine::accept`], unless the same was asked for before.
+    #[inline(never)]
     fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
         let mut request = Request {
             key,

@@ -159,6 +159,7 @@ impl Engine {
     }
 
     /// A request comes back with what a parked call asked for.
+    #[inline(never)]
     pub(super) fn retry_call(
         &mut self,
         reply: Reply,

@@ -136,6 +136,7 @@ impl Engine {
         }
     }
 
+    #[cold]
     pub(super) fn unknown_method(&mut self, reply: Reply, method: &str) {
         let message = alloc::format!("there is no method {:?}", self.clean(method));
         self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
@@ -163,6 +164,7 @@ impl Engine {
         // answered. Every other notification is for somebody else.
     }
 
+    #[inline(never)]
     fn initialize(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         #[derive(Deserialize)]
         struct Params<'a> {
@@ -251,17 +253,20 @@ impl Engine {
         });
     }
 
+    #[cold]
     pub(super) fn invalid_request(&mut self, reply: Reply, message: &'static str) {
         self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
     }
 
     /// Answers that too many requests of the connection wait already.
+    #[cold]
     pub(super) fn refuse_inflight(&mut self, reply: Reply, max: usize) {
         let what = "requests wait for an answer: let some finish or cancel them";
         self.refuse(reply, "inflight_per_connection", max, what);
     }
 
     /// Answers that a limit is reached (TSK-36).
+    #[cold]
     pub(super) fn refuse(
         &mut self,
         reply: Reply,

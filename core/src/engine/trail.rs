@@ -49,6 +49,7 @@ impl Engine {
     }
 
     /// Counts what an identity does too often, and says so once it has.
+    #[cold]
     pub(super) fn suspect(&mut self, conn: ConnId, pattern: Suspicion) {
         match pattern {
             Suspicion::UnknownTasks => self.counters.unknown_tasks += 1,

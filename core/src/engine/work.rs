@@ -260,10 +260,11 @@ impl Engine {
 
     /// Forgets a job: its place, its timer, its room.
     pub(super) fn remove_job(&mut self, id: JobId) -> Option<Job> {
-        if !self.jobs.get(&id)?.asks.is_empty() {
-            self.drop_asks(id);
-        }
         let job = self.jobs.get_mut(&id)?;
+        if !job.asks.is_empty() {
+            self.drop_asks(id);
+            return self.remove_job(id);
+        }
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         // Of a job that has told nothing there is nothing to hold back.
