@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let step: fn(&mut Driver, usize) = match thing {
         "ping" => |driver, _| _ = driver.ping(),
         "call" => |driver, _| _ = driver.call(),
+        "claim" => |driver, _| _ = driver.claiming_call(),
         "cancel" => |driver, _| _ = driver.cancelled_call(),
         "task" => |driver, _| {
             driver.start_task();

@@ -32,6 +32,14 @@ const RESULT: &str =
 
 const CALL: &str = r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"}}"#;
 
+/// A call that says for itself what it speaks.
+const CLAIMING_CALL: &str = concat!(
+    r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"},"_meta":{"#,
+    r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
+    r#""io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"#,
+    r#""io.modelcontextprotocol/clientCapabilities":{}}}"#,
+);
+
 const TASK: &str = r#"{"name":"echo","arguments":{"text":"t"},"task":{"ttl":600000}}"#;
 
 /// Ids that look random and are the same in every run.
@@ -216,6 +224,14 @@ impl Driver {
     /// A call and the answer to the oldest one.
     pub(crate) fn call(&mut self) -> usize {
         self.start_call();
+        self.finish_job();
+        self.said()
+    }
+
+    /// The same of 2026-07-28.
+    pub(crate) fn claiming_call(&mut self) -> usize {
+        self.request("tools/call", CLAIMING_CALL);
+        self.handle(Event::Turn);
         self.finish_job();
         self.said()
     }
