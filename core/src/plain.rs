@@ -169,6 +169,27 @@ mod tests {
         assert!(plain > 1_000, "{plain}");
     }
 
+    /// RPC-02: what is there twice, or oddly written, is for the general reader to refuse.
+    #[test]
+    fn nothing_is_known_of_odd_params() {
+        for odd in [
+            r#"{"name":"x","name":"x"}"#,
+            r#"{"_meta":{"progressToken":1,"progressToken":1}}"#,
+            r#"{"_meta":{},"_meta":{}}"#,
+            r#"{"_meta":{"progress\u0054oken":1}}"#,
+            r#"{"_meta":[]}"#,
+            r#"{"x":1}"#,
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{odd}}}"#);
+            let mut seen = Members::default();
+            let Some(Message::Request { params: Some(params), .. }) = message(&text, 64, &mut seen)
+            else {
+                panic!("it is a plain request: {text}");
+            };
+            assert!(params.known().is_none() && params.get() == odd, "{odd}");
+        }
+    }
+
     /// Whether a text is read here; if so, the other reader reads it alike.
     fn agrees(text: &str) -> bool {
         let mut seen = Members::default();
