@@ -197,9 +197,11 @@ pub(crate) struct PeerCapabilities {
 impl PeerCapabilities {
     /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
-        if let Some(plain) = raw.and_then(Self::of) {
-            return plain;
-        }
+        raw.and_then(Self::of).unwrap_or_else(|| Self::read_any(raw, dialect))
+    }
+
+    /// The same of whatever form.
+    fn read_any(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
         #[derive(Deserialize, Default)]
         struct Declared<'a> {
             #[serde(borrow, default)]
@@ -254,5 +256,36 @@ impl PeerCapabilities {
             "ping" => true,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::MCP_2026_07_28;
+    use crate::scan::tests::mutants;
+
+    /// TSK-02, MOD-07: plain capabilities are read as all others are.
+    #[test]
+    fn both_readers_agree() {
+        let mut plain = 0;
+        for declared in [
+            r#"{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{"listChanged":true}}"#,
+            r#"{"elicitation":{"url":{}},"tasks":{"list":{}},"roots":null,"extensions":{}}"#,
+            r#"{"elicitation":null,"sampling":true,"roots":{},"roots":null}"#,
+        ] {
+            mutants(declared, 10_000, |text| {
+                if serde_json::from_str::<&RawValue>(text).is_err() {
+                    return;
+                }
+                let raw = Raw::checked(text.trim());
+                if let Some(read) = PeerCapabilities::of(raw) {
+                    plain += 1;
+                    let any = PeerCapabilities::read_any(Some(raw), &MCP_2026_07_28);
+                    assert_eq!(read, any, "{text}");
+                }
+            });
+        }
+        assert!(plain > 500, "{plain}");
     }
 }

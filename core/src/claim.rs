@@ -118,7 +118,8 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// Finds out whether a request makes a claim, at the cost of one search for those that make none.
+/// Finds out whether a request makes a claim, at the cost of one search where the members of its
+/// params are not known and it makes none.
 #[derive(Debug)]
 pub(crate) struct Claims {
     prefix: Finder<'static>,

@@ -1,7 +1,8 @@
 //! The engine: takes one event, changes its tables, says what is to be done.
 //!
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
-//! the tables they change are leaves. Nothing here waits, fails or asks for the time.
+//! the tables they change are leaves. Nothing here waits, fails or asks for the time. What hardly
+//! ever happens is kept out of line: a call runs through more code than a first cache holds.
 
 mod acp;
 mod answer;

@@ -65,7 +65,8 @@ pub(super) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
     }
     match outcome {
         Err(error) => Some(Cow::Borrowed(error.message.as_ref())),
-        // The last member of the outermost object: no string has a quote behind a comma in it.
+        // The last member of the outermost object: within a string a quote comes after a backslash,
+        // never after a comma, so that this is no string's end.
         Ok(result) if result.get().ends_with(",\"isError\":false}") => None,
         Ok(result) => {
             let result: ToolResult<'_> = serde_json::from_str(result.get()).ok()?;
