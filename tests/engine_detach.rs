@@ -94,6 +94,77 @@ fn a_call_becomes_a_task_once_that_is_on_disk() {
     }
 }
 
+/// DUR-01: who asked again with a key for a call that became a task is told what came of it once
+/// that is on disk, whatever happens to the task meanwhile.
+#[test]
+fn who_asked_again_is_told_once_that_is_on_disk() {
+    let text = |told: &Value| told["result"]["content"][0]["text"].clone();
+    let (mut w, mut store, other) = detaching(Limits::default(), "k");
+    store.commit_all(&mut w);
+    let job = w.last_started();
+    call(&mut w, other, "b", "detached", "k");
+    call(&mut w, other, "c", "detached", "k");
+    w.done(job, "kept");
+    // It waits like the others, and may give up waiting.
+    call(&mut w, other, "d", "detached", "k");
+    w.send(
+        other,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c"}}"#,
+    );
+    w.silent(other);
+    store.commit_all(&mut w);
+    for id in ["b", "d"] {
+        let told = w.next(other);
+        assert_eq!((&told["id"], text(&told)), (&json!(id), json!("kept")));
+    }
+    call(&mut w, other, "e", "detached", "k");
+    assert_eq!(text(&w.next(other)), "kept");
+    assert_eq!(w.last_started(), job, "it has run once");
+
+    // The store takes it after a while.
+    let (mut w, mut store, other) = detaching(Limits::default(), "k");
+    store.commit_all(&mut w);
+    let job = w.last_started();
+    call(&mut w, other, "b", "detached", "k");
+    w.done(job, "owed");
+    store.refuse(&mut w, Unstored::Broken, false);
+    w.silent(other);
+    w.advance(TaskPolicy::default().store_retry);
+    store.commit_all(&mut w);
+    assert_eq!(text(&w.next(other)), "owed");
+
+    // There is no task to say another thing later: none came to be, or it has expired.
+    for expires in [false, true] {
+        let (mut w, mut store, other) = detaching(Limits::default(), "k");
+        if expires {
+            store.commit_all(&mut w);
+        }
+        let job = w.last_started();
+        call(&mut w, other, "b", "detached", "k");
+        w.done(job, "free");
+        w.silent(other);
+        if expires {
+            w.advance(TaskPolicy::default().default_ttl);
+        } else {
+            store.refuse(&mut w, Unstored::Full, false);
+        }
+        assert_eq!(text(&w.next(other)), "free");
+        assert_eq!(listed(&mut w, other), Vec::<Value>::new());
+    }
+
+    // The daemon is told to go: so is whoever waits.
+    let (mut w, mut store, other) = detaching(Limits::default(), "k");
+    store.commit_all(&mut w);
+    let job = w.last_started();
+    call(&mut w, other, "b", "detached", "k");
+    w.done(job, "too late");
+    let by = w.now().at + Duration::from_secs(5);
+    w.feed(Input::Drain(by));
+    assert_eq!(w.next(other)["error"]["code"], -31005);
+    store.commit_all(&mut w);
+    assert_eq!(w.exits, 1);
+}
+
 /// A call that waits for its turn starts while it becomes a task, and is told of none: the process
 /// may be gone before there is one.
 #[test]

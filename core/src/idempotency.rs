@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::mem;
 
 use crate::claim::Terms;
 use crate::durable::TaskOutcome;
@@ -48,8 +49,23 @@ pub(crate) enum Progress {
     Running(JobId),
     /// It is a task, which has a life of its own.
     Task(TaskId),
+    /// Its job is gone, and this came of it, which is told once the task it became says the same on
+    /// disk (DUR-01).
+    Ending { job: JobId, task: TaskId, outcome: TaskOutcome },
     /// It is over, and this came of it.
     Done(TaskOutcome),
+}
+
+impl Progress {
+    /// The job and the task it is found by.
+    const fn names(&self) -> (Option<JobId>, Option<TaskId>) {
+        match self {
+            Self::Running(job) => (Some(*job), None),
+            Self::Task(task) => (None, Some(*task)),
+            Self::Ending { job, task, .. } => (Some(*job), Some(*task)),
+            Self::Done(_) => (None, None),
+        }
+    }
 }
 
 /// How a request that waits for another's job would be answered.
@@ -76,11 +92,15 @@ pub(crate) struct Keyed {
 impl Keyed {
     fn bytes(&self) -> usize {
         let outcome = match &self.progress {
-            Progress::Running(_) | Progress::Task(_) => 0,
-            Progress::Done(Ok(result)) => result.get().len(),
-            Progress::Done(Err(error)) => error.message.len(),
+            Progress::Running(_) | Progress::Task(_) => None,
+            Progress::Ending { outcome, .. } | Progress::Done(outcome) => Some(outcome),
         };
-        outcome + self.key.len() + self.wish.arguments.get().len()
+        let bytes = match outcome {
+            None => 0,
+            Some(Ok(result)) => result.get().len(),
+            Some(Err(error)) => error.message.len(),
+        };
+        bytes + self.key.len() + self.wish.arguments.get().len()
     }
 }
 
@@ -100,7 +120,7 @@ impl KeyedCalls {
         self.by_key.get(owner)?.get(key).copied()
     }
 
-    /// The call a job runs for.
+    /// The call a job runs for, or ran for while what came of that waits for the disk.
     pub(crate) fn of_job(&self, job: JobId) -> Option<KeyedId> {
         self.by_job.get(&job).copied()
     }
@@ -128,32 +148,34 @@ impl KeyedCalls {
     pub(crate) fn insert(&mut self, call: Keyed) {
         let id = KeyedId(self.next);
         self.next += 1;
-        match call.progress {
-            Progress::Running(job) => drop(self.by_job.insert(job, id)),
-            Progress::Task(task) => drop(self.by_task.insert(task, id)),
-            Progress::Done(_) => {}
-        }
+        self.file(id, call.progress.names());
         self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
         self.calls.insert(id, call);
     }
 
-    /// The job of a call has ended with this.
-    pub(crate) fn finish(&mut self, id: KeyedId, outcome: TaskOutcome) {
+    /// A call has come so far.
+    pub(crate) fn advance(&mut self, id: KeyedId, progress: Progress) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        if let Progress::Running(job) = call.progress {
-            self.by_job.remove(&job);
-        }
-        call.progress = Progress::Done(outcome);
+        let before = mem::replace(&mut call.progress, progress);
+        let found = call.progress.names();
+        self.unfile(before.names());
+        self.file(id, found);
+    }
+
+    fn file(&mut self, id: KeyedId, (job, task): (Option<JobId>, Option<TaskId>)) {
+        self.by_job.extend(job.map(|job| (job, id)));
+        self.by_task.extend(task.map(|task| (task, id)));
+    }
+
+    fn unfile(&mut self, (job, task): (Option<JobId>, Option<TaskId>)) {
+        job.map(|job| self.by_job.remove(&job));
+        task.map(|task| self.by_task.remove(&task));
     }
 
     /// Forgets a call; its timer is the caller's to disarm.
     pub(crate) fn remove(&mut self, id: KeyedId) -> Option<Keyed> {
         let call = self.calls.remove(&id)?;
-        match call.progress {
-            Progress::Running(job) => drop(self.by_job.remove(&job)),
-            Progress::Task(task) => drop(self.by_task.remove(&task)),
-            Progress::Done(_) => {}
-        }
+        self.unfile(call.progress.names());
         if let Some(keys) = self.by_key.get_mut(&call.owner) {
             keys.remove(&call.key);
             if keys.is_empty() {
@@ -163,11 +185,9 @@ impl KeyedCalls {
         Some(call)
     }
 
-    /// Forgets the call that is this task, which is gone: its id may come again (TSK-08).
-    pub(crate) fn forget_task(&mut self, task: TaskId) {
-        if let Some(id) = self.by_task.get(&task).copied() {
-            self.remove(id);
-        }
+    /// The call that is this task, or became it and waits for its end to be on disk.
+    pub(crate) fn of_task(&self, task: TaskId) -> Option<KeyedId> {
+        self.by_task.get(&task).copied()
     }
 
     /// Its own agreements, for tests.
@@ -179,11 +199,11 @@ impl KeyedCalls {
         assert_eq!(named, self.calls.len(), "every keyed call has its key");
         for (job, id) in &self.by_job {
             let call = self.calls.get(id).expect("a job's call exists");
-            assert!(matches!(call.progress, Progress::Running(of) if of == *job));
+            assert_eq!(call.progress.names().0, Some(*job));
         }
         for (task, id) in &self.by_task {
             let call = self.calls.get(id).expect("a task's call exists");
-            assert!(matches!(call.progress, Progress::Task(of) if of == *task));
+            assert_eq!(call.progress.names().1, Some(*task));
         }
     }
 }

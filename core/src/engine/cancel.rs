@@ -56,8 +56,8 @@ impl Engine {
             // The job goes on for those who asked before.
             Work::Repeat(id) => {
                 self.stop_waiting(conn, &request, id);
-                let tool = self.jobs.get(&id).map(|job| job.tool.name.clone());
-                (None, tool.unwrap_or_default())
+                let first = self.keyed.of_job(id).and_then(|first| self.keyed.get(first));
+                (None, first.map(|first| first.wish.tool.clone()).unwrap_or_default())
             }
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {

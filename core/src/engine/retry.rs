@@ -21,7 +21,7 @@ use crate::claim::Terms;
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId};
+use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
 use crate::job::{JobState, Purpose};
 use crate::message::ErrorObject;
@@ -88,7 +88,7 @@ impl Engine {
                 let task = *task;
                 self.reveal(reply, task, Form::Handle);
             }
-            Progress::Running(job) => {
+            Progress::Running(job) | Progress::Ending { job, .. } => {
                 let job = *job;
                 self.join(reply, id, job, request);
             }
@@ -132,7 +132,7 @@ impl Engine {
         let waiter = Waiter { terms, token };
         let (conn, name) = (reply.conn, reply.id.clone());
         match self.jobs.get(&job).map(|job| job.purpose.clone()) {
-            Some(Purpose::Answer(_) | Purpose::Task) => {
+            Some(Purpose::Answer(_) | Purpose::Task) | None => {
                 let work = Work::Repeat(job);
                 connection.requests.insert(name.clone(), Pending { reply, work });
                 if let Some(first) = self.keyed.get_mut(id) {
@@ -147,7 +147,7 @@ impl Engine {
                 }
                 self.work_for(job, conn, name, waiter);
             }
-            Some(Purpose::Nobody) | None => unreachable!("what is remembered is wanted"),
+            Some(Purpose::Nobody) => unreachable!("what is remembered is wanted"),
         }
     }
 
@@ -194,11 +194,13 @@ impl Engine {
         }
     }
 
-    /// A job has ended with this: whoever else waits for it is told, and who asks again will be.
-    /// What was cancelled is forgotten, so that who asks again starts anew.
+    /// A job has ended with this: whoever else waits for it is told, and who asks again will be; of
+    /// what became a task once that is on disk. What was cancelled is forgotten, so that who asks
+    /// again starts anew.
     pub(super) fn remember_outcome(
         &mut self,
         id: JobId,
+        task: Option<TaskId>,
         why: Option<Why>,
         outcome: impl FnOnce() -> TaskOutcome,
     ) {
@@ -208,12 +210,39 @@ impl Engine {
         if cancelled {
             return self.forget_and_tell(keyed, &outcome);
         }
+        match task.filter(|_| self.journal.is_on()) {
+            None => self.finish_call(keyed, outcome),
+            Some(task) => self.keyed.advance(keyed, Progress::Ending { job: id, task, outcome }),
+        }
+    }
+
+    fn finish_call(&mut self, id: KeyedId, outcome: TaskOutcome) {
         let at = self.now.at + self.settings.limits.keys_for;
-        let Some(call) = self.keyed.get_mut(keyed) else { return };
+        let Some(call) = self.keyed.get_mut(id) else { return };
         let waiters = mem::take(&mut call.waiters);
-        self.timers.arm(&mut call.timer, Timer::Keyed(keyed), at);
-        self.keyed.finish(keyed, outcome.clone());
+        self.timers.arm(&mut call.timer, Timer::Keyed(id), at);
+        self.keyed.advance(id, Progress::Done(outcome.clone()));
         self.answer_waiters(waiters, &outcome);
+    }
+
+    /// How a task ended may be told: so may what came of the call that it was.
+    pub(super) fn finish_call_of(&mut self, task: TaskId) {
+        let Some(id) = self.keyed.of_task(task) else { return };
+        let Some(Progress::Ending { outcome, .. }) = self.keyed.get(id).map(|call| &call.progress)
+        else {
+            return;
+        };
+        let outcome = outcome.clone();
+        self.finish_call(id, outcome);
+    }
+
+    /// A task is gone, and its id may come again (TSK-08): its call is forgotten, unless the task
+    /// had ended and nobody was told; now it can say nothing else.
+    pub(super) fn leave_task(&mut self, task: TaskId) {
+        self.finish_call_of(task);
+        if let Some(id) = self.keyed.of_task(task) {
+            self.keyed.remove(id);
+        }
     }
 
     /// The task that a job works for was cancelled or is gone: the work is to stop, whoever else
@@ -340,18 +369,26 @@ pub(super) fn check(engine: &Engine) {
     engine.keyed.check();
     for (_, call) in engine.keyed.iter() {
         assert_ne!(call.owner, Identity::Anonymous, "nobody in particular has keys");
+        let waits_for = |id: JobId| {
+            for (conn, request) in call.waiters.keys() {
+                let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
+                let waits = pending.map(|p| &p.work) == Some(&Work::Repeat(id));
+                assert!(waits, "a waiter waits");
+            }
+        };
         match call.progress {
             Progress::Running(id) => {
                 let job = engine.jobs.get(&id).expect("a keyed call that runs has a job");
                 assert_eq!(job.owner, call.owner, "who asked may ask again (TSK-39)");
                 assert_ne!(job.purpose, Purpose::Nobody, "{id} is remembered and not wanted");
                 assert_eq!(call.timer, None);
-                for (conn, request) in call.waiters.keys() {
-                    let pending =
-                        engine.connections.get(conn).and_then(|c| c.requests.get(request));
-                    let waits = pending.map(|p| &p.work) == Some(&Work::Repeat(id));
-                    assert!(waits, "a waiter waits");
-                }
+                waits_for(id);
+            }
+            Progress::Ending { job, task, .. } => {
+                let ended = engine.tasks.get(task).is_some_and(|task| task.status.is_terminal());
+                assert!(ended && !engine.is_settled(task), "{task} keeps somebody waiting");
+                assert_eq!(call.timer, None);
+                waits_for(job);
             }
             Progress::Task(task) => {
                 assert!(engine.tasks.contains(task), "a key is forgotten with its task");

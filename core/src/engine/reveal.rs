@@ -128,6 +128,7 @@ impl Engine {
             let status = task.status;
             self.note(Note::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
+            self.finish_call_of(id);
         }
         self.tell_waiters(id);
         self.drop_copy(id);

@@ -257,7 +257,7 @@ impl Engine {
         let key = task.0.record_key();
         let (Task { job, mut aside, .. }, _) = task;
         let waiters = aside.take().waiters;
-        self.keyed.forget_task(id);
+        self.leave_task(id);
         if let Some(job) = job {
             self.abandon_job(job, why);
         }

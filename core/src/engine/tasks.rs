@@ -255,7 +255,7 @@ impl Engine {
         let (Task { job, mut aside, tool, status, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
-        self.keyed.forget_task(id);
+        self.leave_task(id);
         self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";

@@ -214,7 +214,9 @@ impl Engine {
 
     /// Gives what came of a job to whoever wants it.
     pub(super) fn hand_in(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
-        self.remember_outcome(id, why, || into_answer(outcome.clone(), why, job.tool.timeout));
+        self.remember_outcome(id, job.task, why, || {
+            into_answer(outcome.clone(), why, job.tool.timeout)
+        });
         match &job.purpose {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
