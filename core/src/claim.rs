@@ -14,7 +14,7 @@ use crate::dialect::{self, Dialect};
 use crate::event::LogLevel;
 use crate::json::Raw;
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Params};
+use crate::params::{self, Given, Meta, Params};
 use crate::write::Writer;
 
 /// What every key of a claim begins with. Some writers escape the slash that follows.
@@ -67,28 +67,6 @@ struct ClaimParams<'a> {
 }
 
 #[derive(Deserialize)]
-struct Meta<'a> {
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
-    version: Given<'a>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: Given<'a>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
-    log_level: Given<'a>,
-}
-
-impl<'a> Meta<'a> {
-    /// The same from members that were seen already.
-    const fn of(known: params::Meta<'a>) -> Self {
-        let params::Meta { version, capabilities, log_level, .. } = known;
-        Self {
-            version: Given(version),
-            capabilities: Given(capabilities),
-            log_level: Given(log_level),
-        }
-    }
-}
-
-#[derive(Deserialize)]
 struct Capabilities<'a> {
     #[serde(borrow, default)]
     extensions: Option<Raw<'a>>,
@@ -135,7 +113,7 @@ impl Claims {
     pub(crate) fn read(&self, params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
         let params = params?;
         let meta = match params.known() {
-            Some(known) => Meta::of(known.meta?),
+            Some(known) => known.meta?,
             None => {
                 self.prefix.find(params.get().as_bytes())?;
                 let ClaimParams { meta } = params::read(Some(params)).ok()?;

@@ -36,15 +36,22 @@ pub struct Members<'a> {
     pub(crate) reason: Option<Raw<'a>>,
 }
 
-/// Members of `_meta` that were seen as well. There may be others.
-#[derive(Debug, Default, Clone, Copy)]
+/// Members of `_meta` that mean something here. There may be others.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(expecting = "_meta as an object")]
 pub(crate) struct Meta<'a> {
-    pub(crate) progress_token: Option<Raw<'a>>,
-    pub(crate) idempotency_key: Option<Raw<'a>>,
-    pub(crate) reason: Option<Raw<'a>>,
-    pub(crate) version: Option<Raw<'a>>,
-    pub(crate) capabilities: Option<Raw<'a>>,
-    pub(crate) log_level: Option<Raw<'a>>,
+    #[serde(borrow, default, rename = "progressToken")]
+    pub(crate) progress_token: Given<'a>,
+    #[serde(borrow, default, rename = "ceased/idempotencyKey")]
+    pub(crate) idempotency_key: Given<'a>,
+    #[serde(borrow, default, rename = "ceased/reason")]
+    pub(crate) reason: Given<'a>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    pub(crate) version: Given<'a>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub(crate) capabilities: Given<'a>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
+    pub(crate) log_level: Given<'a>,
 }
 
 impl<'a> Meta<'a> {
@@ -64,7 +71,7 @@ impl<'a> Meta<'a> {
 
     /// The place of the member with this name.
     pub(crate) fn slot(&mut self, name: &[u8]) -> Option<&mut Option<Raw<'a>>> {
-        Some(match name {
+        let given = match name {
             b"progressToken" => &mut self.progress_token,
             b"ceased/idempotencyKey" => &mut self.idempotency_key,
             b"ceased/reason" => &mut self.reason,
@@ -72,7 +79,8 @@ impl<'a> Meta<'a> {
             b"io.modelcontextprotocol/clientCapabilities" => &mut self.capabilities,
             b"io.modelcontextprotocol/logLevel" => &mut self.log_level,
             _ => return None,
-        })
+        };
+        Some(&mut given.0)
     }
 }
 
@@ -192,7 +200,7 @@ pub(crate) fn read_or_default<'a, T: Deserialize<'a> + Default>(
 }
 
 /// A member that tells `null` from being absent, which `Option<Raw>` does not.
-#[derive(Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Given<'a>(pub(crate) Option<Raw<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {

@@ -23,26 +23,7 @@ pub(super) struct CallParams<'a> {
     #[serde(borrow, default, rename = "inputResponses")]
     pub(super) input_responses: Given<'a>,
     #[serde(borrow, default, rename = "_meta")]
-    pub(super) meta: Option<CallMeta<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(expecting = "_meta as an object")]
-pub(super) struct CallMeta<'a> {
-    #[serde(borrow, default, rename = "progressToken")]
-    pub(super) progress_token: Option<Raw<'a>>,
-    #[serde(borrow, default, rename = "ceased/idempotencyKey")]
-    pub(super) idempotency_key: Given<'a>,
-}
-
-impl<'a> CallMeta<'a> {
-    /// The same from members that were seen already.
-    fn of(known: Meta<'a>) -> Self {
-        Self {
-            progress_token: known.progress_token.and_then(Raw::non_null),
-            idempotency_key: Given(known.idempotency_key),
-        }
-    }
+    pub(super) meta: Option<Meta<'a>>,
 }
 
 impl<'a> CallParams<'a> {
@@ -61,7 +42,7 @@ impl<'a> CallParams<'a> {
             task: Given(known.task),
             request_state: Given(None),
             input_responses: Given(None),
-            meta: known.meta.map(CallMeta::of),
+            meta: known.meta,
         })
     }
 }
@@ -71,11 +52,11 @@ pub(super) struct ServiceParams<'a> {
     #[serde(borrow, default)]
     pub(super) task: Given<'a>,
     #[serde(borrow, default, rename = "_meta")]
-    pub(super) meta: Option<CallMeta<'a>>,
+    pub(super) meta: Option<Meta<'a>>,
 }
 
 /// The token of whoever wants to hear of progress, if it can be one.
-pub(super) fn progress_token<'a>(meta: Option<&CallMeta<'a>>) -> Option<Raw<'a>> {
-    let token = meta?.progress_token?;
+pub(super) fn progress_token<'a>(meta: Option<&Meta<'a>>) -> Option<Raw<'a>> {
+    let token = meta?.progress_token.0?.non_null()?;
     RequestId::parse(token.get()).map(|_| token)
 }

@@ -16,7 +16,7 @@ use crate::id::{ConnId, TaskId};
 use crate::json::Raw;
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Members, Params};
+use crate::params::{self, Members, Meta, Params};
 use crate::suspicion::Suspicion;
 use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
@@ -29,7 +29,7 @@ struct TaskParams<'a> {
     #[serde(borrow, rename = "taskId")]
     task_id: Cow<'a, str>,
     #[serde(borrow, default, rename = "_meta")]
-    meta: Option<CancelMeta<'a>>,
+    meta: Option<Meta<'a>>,
 }
 
 impl<'a> TaskParams<'a> {
@@ -42,16 +42,8 @@ impl<'a> TaskParams<'a> {
 
     /// The same from members that were seen already; `None` where something is odd about them.
     fn of(known: &Members<'a>) -> Option<Self> {
-        let meta = known.meta.map(|meta| CancelMeta { reason: Given(meta.reason) });
-        Some(Self { task_id: known.task_id?.string()?, meta })
+        Some(Self { task_id: known.task_id?.string()?, meta: known.meta })
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(expecting = "_meta as an object")]
-struct CancelMeta<'a> {
-    #[serde(borrow, default, rename = "ceased/reason")]
-    reason: Given<'a>,
 }
 
 impl Engine {
