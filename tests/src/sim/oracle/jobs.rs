@@ -57,10 +57,10 @@ impl Oracle {
     }
 
     pub(super) fn start(&mut self, nonce: u64) {
-        let now = self.now;
+        let (now, armed) = (self.now, self.arm());
         let Some(job) = self.job(nonce) else { return };
         job.stage = Stage::Running;
-        job.timer = job.timeout.map(|timeout| now.saturating_add(timeout));
+        job.timer = job.timeout.map(|timeout| (now.saturating_add(timeout), armed));
         if let Some(task) = self.tasks.iter_mut().find(|task| task.nonce == nonce) {
             task.message.clear();
         }
@@ -81,7 +81,7 @@ impl Oracle {
     }
 
     pub(super) fn stop(&mut self, nonce: u64, why: &'static str) {
-        let now = self.now;
+        let (now, armed) = (self.now, self.arm());
         let Some(job) = self.job(nonce) else { return };
         match &mut job.stage {
             Stage::Queued => {
@@ -90,7 +90,7 @@ impl Oracle {
             Stage::Running | Stage::Lingering => {
                 let step = if job.command { "Terminate" } else { "Flag" };
                 job.stage = Stage::Stopping { step, why };
-                job.timer = Some(now.saturating_add(job.wait));
+                job.timer = Some((now.saturating_add(job.wait), armed));
                 self.cancel_asks(nonce);
                 self.order(format!("stop #{nonce} {step} {why}"));
             }
@@ -119,8 +119,9 @@ impl Oracle {
             Stage::Stopping { why, .. } if job.command => {
                 job.stage = Stage::Stopping { step: "Kill", why };
                 self.end_grace(nonce, why);
+                let armed = self.arm();
                 let job = self.job(nonce).expect("its timer was due");
-                job.timer = Some(now + KILL_AGAIN);
+                job.timer = Some((now + KILL_AGAIN, armed));
                 self.mark(Mark::Killed);
                 self.order(format!("stop #{nonce} Kill {why}"));
             }
@@ -141,7 +142,8 @@ impl Oracle {
         for job in self.jobs.iter_mut().filter(|job| job.command) {
             if let Stage::Stopping { step, why } = &mut job.stage {
                 *step = "Kill";
-                job.timer = Some(now + KILL_AGAIN);
+                self.armed += 1;
+                job.timer = Some((now + KILL_AGAIN, self.armed));
                 orders.push(format!("stop #{} Kill {why}", job.nonce));
             }
         }
@@ -152,10 +154,10 @@ impl Oracle {
     }
 
     pub(super) fn lingering(&mut self, nonce: u64) {
-        let now = self.now;
+        let (now, armed) = (self.now, self.arm());
         if let Some(job) = self.job(nonce).filter(|job| job.stage == Stage::Running) {
             job.stage = Stage::Lingering;
-            job.timer = Some(now + LINGER);
+            job.timer = Some((now + LINGER, armed));
         }
     }
 

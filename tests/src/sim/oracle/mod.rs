@@ -84,8 +84,8 @@ pub struct Oracle {
     /// Calls the host made: where they are.
     host_calls: BTreeMap<u64, u64>,
     next_out: u64,
-    /// Peers that have taken nothing for a moment, ever.
-    stalls: u64,
+    /// Timers whose order counts that were armed, ever.
+    armed: u64,
     drain: Option<Drain>,
     /// Whose job was started last.
     last_turn: Option<String>,
@@ -115,7 +115,7 @@ impl Oracle {
             buckets: BTreeMap::new(),
             host_calls: BTreeMap::new(),
             next_out: 1,
-            stalls: 0,
+            armed: 0,
             drain: None,
             last_turn: None,
             expected: Expected::default(),
@@ -140,8 +140,8 @@ impl Oracle {
             Input::Blocked(conn) => {
                 let at = now + nanos(self.settings.limits.write_stall);
                 if let Some(conn) = self.conns.get_mut(&conn.get()) {
-                    conn.stall = Some((at, self.stalls));
-                    self.stalls += 1;
+                    self.armed += 1;
+                    conn.stall = Some((at, self.armed));
                 }
             }
             Input::Drained(conn) => self.drained(conn.get()),
@@ -316,6 +316,13 @@ impl Oracle {
         }
         entry.ended = Ended::Closing { flushes };
         self.order(format!("close c{conn} {why}"));
+    }
+
+    /// The number of a timer that is armed now: of those that are due at the same time it comes
+    /// after the others.
+    const fn arm(&mut self) -> u64 {
+        self.armed += 1;
+        self.armed
     }
 
     fn close_if_finished(&mut self, conn: u64) {

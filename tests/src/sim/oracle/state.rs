@@ -160,7 +160,8 @@ pub struct Job {
     /// When it is stopped if nobody asks again.
     pub(super) orphan: Option<u64>,
     pub(super) stage: Stage,
-    pub(super) timer: Option<u64>,
+    /// When it is due, and how many timers were armed by then.
+    pub(super) timer: Option<(u64, u64)>,
     pub(super) token: Option<String>,
     pub(super) last: Option<f64>,
     pub(super) held: Option<String>,

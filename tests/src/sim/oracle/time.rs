@@ -2,13 +2,14 @@
 
 use ceased_core::event::AfterInput;
 
-use super::{Conn, Drain, Ended, Keyed, Oracle, Out, nanos};
+use super::{Conn, Drain, Ended, Job, Keyed, Oracle, Out, nanos};
 use crate::sim::mark::Mark;
 
 /// What is due; of what is due at the same moment the first goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Job(u64),
+    /// A job, by when its timer was armed.
+    Job(u64, u64),
     /// A task, by its name, which is how the engine orders them.
     Task(String, u64),
     /// A peer that takes nothing, by when that was noticed.
@@ -42,7 +43,7 @@ impl Oracle {
         let name = |nonce: u64| self.names.get(&nonce).cloned().unwrap_or_default();
         self.jobs
             .iter()
-            .filter_map(|job| job.timer.map(|at| (at, Due::Job(job.nonce))))
+            .filter_map(|job| job.timer.map(|(at, armed)| (at, Due::Job(armed, job.nonce))))
             .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
             .chain(self.conns.iter().filter_map(|(conn, entry)| {
                 entry.stall.map(|(at, number)| (at, Due::Stall(number, *conn)))
@@ -65,7 +66,8 @@ impl Oracle {
     /// When the engine must be woken.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let jobs = self.jobs.iter().flat_map(|job| [job.timer, job.orphan]).flatten();
+        let of_job = |job: &Job| [job.timer.map(|(at, _)| at), job.orphan];
+        let jobs = self.jobs.iter().flat_map(of_job).flatten();
         let keyed = self.keyed.iter().filter_map(Keyed::timer);
         let tasks = self.tasks.iter().map(|task| task.timer);
         let stall = |conn: &Conn| conn.stall.map(|(at, _)| at);
@@ -93,7 +95,7 @@ impl Oracle {
             }
             first = false;
             match due {
-                Due::Job(nonce) => self.job_timer(nonce),
+                Due::Job(_, nonce) => self.job_timer(nonce),
                 Due::Task(_, nonce) => self.ttl_is_over(nonce),
                 Due::Stall(_, conn) => {
                     self.conns.get_mut(&conn).expect("its timer was due").stall = None;
