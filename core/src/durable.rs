@@ -3,62 +3,24 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::fmt;
 use core::time::Duration;
 
 use crate::event::Identity;
-use crate::id::TaskId;
+use crate::id::{TaskId, numbered};
 use crate::json::Json;
 use crate::message::ErrorObject;
 use crate::task::Status;
 use crate::time::Wall;
 
-/// The number of a write. Counted by the engine from 1; a store carries writes out in this order.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Seq(u64);
-
-impl Seq {
-    /// The write with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The write's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
+numbered! {
+    /// The number of a write. Counted by the engine from 1; a store carries writes out in this
+    /// order.
+    Seq, "s"
 }
 
-impl fmt::Debug for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s{}", self.0)
-    }
-}
-
-/// The number of a load. Counted by the engine, never used twice.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LoadId(u64);
-
-impl LoadId {
-    /// The load with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The load's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for LoadId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "l{}", self.0)
-    }
+numbered! {
+    /// The number of a load. Counted by the engine, never used twice.
+    LoadId, "l"
 }
 
 /// By what a store finds a record. Neither is given to two tasks that are in one store at a time.

@@ -3,145 +3,75 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use core::fmt;
-use core::num::NonZeroU64;
 
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-/// A connection. Given by the host, never used twice in the life of an engine.
-///
-/// Kept as one more, so that an optional one takes no more room; nobody counts to the last number.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(NonZeroU64);
+/// Declares an id that is a number: of what is counted, or of what the host gives numbers to.
+macro_rules! numbered {
+    ($(#[$doc:meta])+ $name:ident, $letter:literal) => {
+        $(#[$doc])+
+        ///
+        /// Kept as one more, so that an optional one takes no more room; nobody counts to the last
+        /// number.
+        #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(core::num::NonZeroU64);
 
-impl ConnId {
-    /// The connection the host calls `number`.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(NonZeroU64::MIN.saturating_add(number))
-    }
+        impl $name {
+            /// The one with this number.
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                Self(core::num::NonZeroU64::MIN.saturating_add(number))
+            }
 
-    /// The number the host gave.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0.get() - 1
-    }
+            /// Its number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0.get() - 1
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!($letter, "{}"), self.get())
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Debug::fmt(self, f)
+            }
+        }
+    };
 }
 
-impl fmt::Debug for ConnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "c{}", self.get())
-    }
+pub(crate) use numbered;
+
+numbered! {
+    /// A connection. Given by the host, never used twice in the life of an engine.
+    ConnId, "c"
 }
 
-impl fmt::Display for ConnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
+numbered! {
+    /// A piece of work the host runs. Counted by the engine, never used twice, so that a reused or
+    /// cancelled request id can never reach the wrong work.
+    JobId, "j"
 }
 
-/// A piece of work the host runs. Counted by the engine, never used twice, so that a reused or
-/// cancelled request id can never reach the wrong work.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(NonZeroU64);
-
-impl JobId {
-    /// The job with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(NonZeroU64::MIN.saturating_add(number))
-    }
-
-    /// The job's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0.get() - 1
-    }
+numbered! {
+    /// A question to the host for what only it knows. Counted by the engine, never used twice.
+    SurveyId, "v"
 }
 
-impl fmt::Debug for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "j{}", self.get())
-    }
+numbered! {
+    /// A request of ours to a peer. Counted by the engine from 1; its decimal is the JSON-RPC id.
+    CallId, "k"
 }
 
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// A question to the host for what only it knows. Counted by the engine, never used twice.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SurveyId(u64);
-
-impl SurveyId {
-    /// The survey with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The survey's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for SurveyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.0)
-    }
-}
-
-/// A request of ours to a peer. Counted by the engine from 1; its decimal is the JSON-RPC id.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(u64);
-
-impl CallId {
-    /// The call with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The call's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for CallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "k{}", self.0)
-    }
-}
-
-/// What a job or the host calls one of its questions, to know the answer by. Never used twice by
-/// the same one.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AskId(u64);
-
-impl AskId {
-    /// The question with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The question's number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Debug for AskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "q{}", self.0)
-    }
+numbered! {
+    /// What a job or the host calls one of its questions, to know the answer by. Never used twice
+    /// by the same one.
+    AskId, "q"
 }
 
 /// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01).

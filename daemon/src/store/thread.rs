@@ -117,7 +117,7 @@ impl StoreThread {
             drop(worker);
             drop(alive);
         })?;
-        let (fresh, turn, sent) = (Vec::new(), None, Seq::default());
+        let (fresh, turn, sent) = (Vec::new(), None, Seq::new(0));
         Ok(Self { fresh, shared, turn, ended, sent, waiting: None, is_slow: false, health })
     }
 
