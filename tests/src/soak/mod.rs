@@ -158,6 +158,8 @@ fn drive(
     marker: &str,
 ) -> (Levels, bool) {
     let (is_over, counts) = (AtomicBool::new(false), Counts::default());
+    // Before the clients, who would go on for ever without it.
+    let agent = Agent::start();
     let (levels, served) = thread::scope(|scope| {
         let kinds = KINDS.into_iter().cycle().take(KINDS.len() * CLIENTS_A_KIND);
         let clients: Vec<_> = kinds
@@ -167,7 +169,6 @@ fn drive(
                 scope.spawn(move || client.run(kind))
             })
             .collect();
-        let agent = Agent::start();
         let (pid, over, of_agent) = (agent.pid(), &is_over, Rng::new(rng.word()));
         let agent = scope.spawn(move || agent.run(of_agent, over));
         let clients_go_on = || !clients.iter().any(thread::ScopedJoinHandle::is_finished);
