@@ -152,17 +152,27 @@ fn who_asked_again_is_told_once_that_is_on_disk() {
         assert_eq!(listed(&mut w, other), Vec::<Value>::new());
     }
 
-    // The daemon is told to go: so is whoever waits.
-    let (mut w, mut store, other) = detaching(Limits::default(), "k");
-    store.commit_all(&mut w);
-    let job = w.last_started();
-    call(&mut w, other, "b", "detached", "k");
-    w.done(job, "too late");
-    let by = w.now().at + Duration::from_secs(5);
-    w.feed(Input::Drain(by));
-    assert_eq!(w.next(other)["error"]["code"], -31005);
-    store.commit_all(&mut w);
-    assert_eq!(w.exits, 1);
+    // The daemon is told to go: so is whoever waits, whether there is a task yet or not.
+    for created in [true, false] {
+        let (mut w, mut store, other) = detaching(Limits::default(), "k");
+        if created {
+            store.commit_all(&mut w);
+        }
+        let job = w.last_started();
+        call(&mut w, other, "b", "detached", "k");
+        w.done(job, "too late");
+        let by = w.now().at + Duration::from_secs(5);
+        w.feed(Input::Drain(by));
+        let told = w.next(other);
+        if created {
+            assert_eq!(told["error"]["code"], -31005);
+        } else {
+            assert_eq!(text(&told), "too late", "no task will be there to say another thing");
+        }
+        w.silent(other);
+        store.commit_all(&mut w);
+        assert_eq!(w.exits, 1);
+    }
 }
 
 /// A call that waits for its turn starts while it becomes a task, and is told of none: the process

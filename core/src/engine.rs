@@ -2,7 +2,7 @@
 //!
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time. What hardly
-//! ever happens is kept out of line: a call runs through more code than a first cache holds.
+//! ever happens is kept out of line, so that what a call runs through is little and together.
 
 mod acp;
 mod answer;
