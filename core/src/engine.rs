@@ -15,6 +15,7 @@ mod check;
 mod control;
 mod extension;
 mod inputs;
+mod measure;
 mod modern;
 mod operate;
 mod park;
@@ -41,6 +42,7 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
+pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};
 use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
@@ -283,47 +285,6 @@ impl Engine {
         &self.counters
     }
 
-    /// How many connections, jobs, tasks and timers there are.
-    #[must_use]
-    pub fn sizes(&self) -> Sizes {
-        Sizes {
-            connections: self.connections.len(),
-            requests: self.connections.sum(|c| c.requests.len()),
-            jobs: self.jobs.len(),
-            tasks: self.tasks.len(),
-            timers: self.timers.len(),
-            held: self.held(),
-            owed: self.journal.owed.len(),
-        }
-    }
-
-    /// How full it is. Costs nothing.
-    #[must_use]
-    pub fn occupancy(&self) -> Load {
-        let (running, queued) = (self.running, self.queue.len());
-        Load { connections: self.connections.len(), running, queued }
-    }
-
-    /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
-    /// and jobs.
-    #[must_use]
-    pub fn gauges(&self) -> Gauges {
-        let cancelling = self.cancelling();
-        Gauges {
-            connections: self.connections.len(),
-            requests: self.connections.sum(|c| c.requests.len()),
-            running: self.running - cancelling,
-            queued: self.queue.len(),
-            cancelling,
-            tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
-        }
-    }
-
-    /// Jobs that were told to stop and have not ceased.
-    fn cancelling(&self) -> usize {
-        self.jobs.sum(|job| usize::from(matches!(job.state, JobState::Stopping { .. })))
-    }
-
     fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
         let Some(dialect) = self.dialect_read(conn) else { return };
         self.counters.frames += 1;
@@ -450,51 +411,4 @@ impl Engine {
     pub fn check(&self) {
         check::check(self);
     }
-}
-
-/// How full an engine is, where that is bounded for all peers together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Load {
-    /// Connections not closed yet.
-    pub connections: usize,
-    /// Jobs that take up a worker, also those that are being stopped.
-    pub running: usize,
-    /// Jobs that wait for one.
-    pub queued: usize,
-}
-
-/// What monitoring asks for (TSK-38).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gauges {
-    /// Connections not closed yet.
-    pub connections: usize,
-    /// Requests that wait for an answer.
-    pub requests: usize,
-    /// Jobs that run.
-    pub running: usize,
-    /// Jobs that wait for their turn.
-    pub queued: usize,
-    /// Jobs that were told to stop and have not ceased.
-    pub cancelling: usize,
-    /// Tasks by status.
-    pub tasks: Vec<(&'static str, usize)>,
-}
-
-/// How much an engine holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sizes {
-    /// Connections not closed yet.
-    pub connections: usize,
-    /// Requests that wait for an answer.
-    pub requests: usize,
-    /// Jobs queued, running or stopping.
-    pub jobs: usize,
-    /// Tasks not deleted yet.
-    pub tasks: usize,
-    /// Timers armed.
-    pub timers: usize,
-    /// Of the requests, those that wait for the store (DUR-01).
-    pub held: usize,
-    /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
-    pub owed: usize,
 }
