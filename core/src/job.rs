@@ -68,6 +68,33 @@ impl Record for Job {
 }
 
 impl Job {
+    /// A job that runs, for nobody yet.
+    pub(crate) fn new(
+        id: JobId,
+        tool: Arc<Tool>,
+        owner: Identity,
+        conn: ConnId,
+        terms: Terms,
+        since: Instant,
+    ) -> Self {
+        Self {
+            id,
+            tool,
+            owner,
+            conn,
+            terms,
+            task: None,
+            purpose: Purpose::Nobody,
+            state: JobState::Running,
+            since,
+            progress: Rare::default(),
+            asks: Rare::default(),
+            orphan_timer: None,
+            cancel: Wish::Nobody,
+            timer: None,
+        }
+    }
+
     /// Notes who wishes it to stop, unless somebody did before.
     pub(crate) fn note_cancel(&mut self, cancel: Cancel) {
         if matches!(self.cancel, Wish::Nobody) {

@@ -166,7 +166,7 @@ pub struct Tool {
     /// How it is stopped.
     pub ladder: Ladder,
     /// Whether the host runs it on the thread that drives the engine, in a moment. Then a plain call
-    /// is started with its request and not at the end of the turn, unless others wait.
+    /// is started with its request and not at the end of the turn, however many others run.
     pub inline: bool,
     /// What becomes of a plain call when its connection is gone.
     pub on_disconnect: OnDisconnect,

@@ -407,6 +407,18 @@ impl World {
         self.engine.has_open_requests(conn)
     }
 
+    /// Who asked for a job.
+    #[must_use]
+    pub fn owner(&self, job: JobId) -> Option<&Identity> {
+        self.engine.owner(job)
+    }
+
+    /// Whether a job was told to stop.
+    #[must_use]
+    pub fn is_stopping(&self, job: JobId) -> bool {
+        self.engine.is_stopping(job)
+    }
+
     /// What the engine holds.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

@@ -18,21 +18,20 @@ use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
 use crate::idempotency::{Waiter, Wish};
-use crate::job::{self, Job, JobState, Purpose};
+use crate::job::{Job, JobState, Purpose};
 use crate::json::{Json, Raw};
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Given, Params};
-use crate::rare::Rare;
 use crate::tool::{TaskSupport, Tool};
 
 /// A call that may go ahead.
-struct Admitted<'a> {
-    tool: Arc<Tool>,
-    arguments: Json,
+pub(super) struct Admitted<'a> {
+    pub(super) tool: Arc<Tool>,
+    pub(super) arguments: Json,
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
-    progress_token: Option<Raw<'a>>,
-    terms: Terms,
+    pub(super) progress_token: Option<Raw<'a>>,
+    pub(super) terms: Terms,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -152,6 +151,7 @@ impl Engine {
             Known::New(reply) => {
                 let job = JobId::new(self.next_job);
                 self.accept(reply, admitted);
+                self.put_down();
                 // It is not there when it was refused.
                 self.remember(job, request);
             }
@@ -237,8 +237,12 @@ impl Engine {
         let max = self.settings.limits.inflight_max;
         let job = JobId::new(self.next_job);
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        if connection.requests.len() >= max {
+        if connection.open_requests() >= max {
             return self.refuse_inflight(reply, max);
+        }
+        // It takes up no worker that others wait for.
+        if admitted.tool.inline {
+            return self.run_at_once(reply, owner, admitted);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
@@ -264,7 +268,7 @@ impl Engine {
             return self.fail(reply, &error);
         }
         let max = self.settings.limits.inflight_max;
-        if self.journal.is_on() && connection.requests.len() >= max {
+        if self.journal.is_on() && connection.open_requests() >= max {
             return self.refuse_inflight(reply, max);
         }
         let Some(id) = self.fresh_task_id() else {
@@ -323,16 +327,9 @@ impl Engine {
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let id = JobId::new(self.next_job);
-        self.next_job += 1;
-        let at_once = admitted.tool.inline && self.has_room() && self.queue.is_empty();
-        let mut starts = None;
+        let id = self.next_job();
         // The job of a task waits until that is on disk.
         let state = match task {
-            None if at_once => {
-                starts = Some(admitted.arguments);
-                JobState::Running
-            }
             Some(_) => {
                 self.held_jobs += 1;
                 JobState::Held(admitted.arguments)
@@ -342,27 +339,17 @@ impl Engine {
                 JobState::Queued(admitted.arguments)
             }
         };
-        let mut job = Job {
-            id,
-            tool: admitted.tool,
-            owner,
-            conn,
-            terms: admitted.terms,
-            purpose,
-            task,
-            state,
-            since: self.now.at,
-            progress: Rare::default(),
-            asks: Rare::default(),
-            orphan_timer: None,
-            cancel: job::Wish::Nobody,
-            timer: None,
-        };
-        job.progress.tell(admitted.progress_token.map(|token| token.get().into()));
+        let Admitted { tool, terms, progress_token, .. } = admitted;
+        let job = Job::new(id, tool, owner, conn, terms, self.now.at);
+        let mut job = Job { purpose, task, state, ..job };
+        job.progress.tell(progress_token.map(|token| token.get().into()));
         self.jobs.insert(job);
-        if let Some(arguments) = starts {
-            self.run(id, arguments);
-        }
+        id
+    }
+
+    pub(super) const fn next_job(&mut self) -> JobId {
+        let id = JobId::new(self.next_job);
+        self.next_job += 1;
         id
     }
 }

@@ -1,6 +1,6 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, park, retry, store};
+use super::{Engine, in_hand, park, retry, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
@@ -17,6 +17,7 @@ pub(super) fn check(engine: &Engine) {
     engine.tasks.check();
     requests(engine);
     jobs(engine);
+    in_hand::check(engine);
     calls(engine);
     park::check(engine);
     retry::check(engine);
@@ -55,7 +56,7 @@ fn requests(engine: &Engine) {
         // Who cancels a task is not kept from it, and has one task less for it.
         let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, Form::Cancelled));
         let cancelling = connection.requests.values().filter(cancels).count();
-        let bounded = connection.requests.len() - cancelling;
+        let bounded = connection.open_requests() - cancelling;
         assert!(bounded <= max, "{conn:?} has too many requests");
         for (id, pending) in &connection.requests {
             assert_eq!(pending.reply.id, *id);
@@ -112,7 +113,7 @@ fn requests(engine: &Engine) {
 }
 
 fn jobs(engine: &Engine) {
-    let mut running = 0;
+    let mut running = engine.in_hand.len();
     for (id, job) in &engine.jobs {
         match job.state {
             JobState::Held(_) => {
@@ -146,7 +147,8 @@ fn jobs(engine: &Engine) {
         }
     }
     assert_eq!(running, engine.running, "running jobs are counted");
-    assert!(running <= engine.loosest.running, "too many jobs run");
+    let inline = engine.jobs.values().filter(|job| job.tool.inline).count() + engine.in_hand.len();
+    assert!(running <= engine.loosest.running + inline, "too many jobs run");
     let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
     assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
     engine.queue.check();

@@ -11,8 +11,8 @@ impl Engine {
     pub fn sizes(&self) -> Sizes {
         Sizes {
             connections: self.connections.len(),
-            requests: self.connections.sum(|c| c.requests.len()),
-            jobs: self.jobs.len(),
+            requests: self.requests(),
+            jobs: self.jobs.len() + self.in_hand.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
             held: self.held(),
@@ -34,12 +34,17 @@ impl Engine {
         let cancelling = self.cancelling();
         Gauges {
             connections: self.connections.len(),
-            requests: self.connections.sum(|c| c.requests.len()),
+            requests: self.requests(),
             running: self.running - cancelling,
             queued: self.queue.len(),
             cancelling,
             tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }
+    }
+
+    /// Requests that wait for an answer.
+    fn requests(&self) -> usize {
+        self.connections.sum(|connection| connection.open_requests())
     }
 
     /// Jobs that were told to stop and have not ceased.

@@ -181,7 +181,7 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         let max = self.settings.limits.inflight_max;
-        if self.connections.get(&reply.conn).is_some_and(|c| c.requests.len() >= max) {
+        if self.connections.get(&reply.conn).is_some_and(|c| c.open_requests() >= max) {
             return self.refuse_inflight(reply, max);
         }
         match self.unpark(state) {

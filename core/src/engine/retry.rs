@@ -125,7 +125,7 @@ impl Engine {
     fn join(&mut self, reply: Reply, id: KeyedId, job: JobId, request: &mut Request) {
         let max = self.settings.limits.inflight_max;
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        if connection.requests.len() >= max {
+        if connection.open_requests() >= max {
             return self.refuse_inflight(reply, max);
         }
         let (terms, token) = (request.waiter.terms, request.waiter.token.take());

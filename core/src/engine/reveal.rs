@@ -63,7 +63,7 @@ impl Engine {
         let max = self.settings.limits.inflight_max;
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         // A cancel that has taken effect is not refused afterwards.
-        if connection.requests.len() >= max && form != Form::Cancelled {
+        if connection.open_requests() >= max && form != Form::Cancelled {
             return self.refuse_inflight(reply, max);
         }
         let (conn, request) = (reply.conn, reply.id.clone());

@@ -50,7 +50,7 @@ impl Engine {
         let jobs = seen.map(|(id, _)| *id).collect();
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
-        if connection.requests.len() >= max {
+        if connection.open_requests() >= max {
             return self.refuse_inflight(reply, max);
         }
         self.next_survey += 1;
@@ -117,7 +117,7 @@ impl Engine {
             json.raw(",").member("protocol", peer.dialect.revision);
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
-            json.raw(",\"inFlight\":").display(peer.requests.len());
+            json.raw(",\"inFlight\":").display(peer.open_requests());
             json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
         }
         json.raw("]");

@@ -54,7 +54,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         let subscriptions = connection.subscriptions().count();
         if subscriptions >= limits.subscriptions_max
-            || connection.requests.len() >= limits.inflight_max
+            || connection.open_requests() >= limits.inflight_max
         {
             let max = limits.subscriptions_max.min(limits.inflight_max);
             let what = "subscriptions are open on this connection: cancel some";

@@ -73,19 +73,24 @@ impl Engine {
     /// Has the host run a job, which is noted as running.
     pub(super) fn run(&mut self, id: JobId, arguments: Json) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        self.running += 1;
-        self.counters.jobs_started += 1;
         if let Some(timeout) = job.tool.timeout {
             self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + timeout);
         }
         let task = job.task;
         let tool = alloc::sync::Arc::clone(&job.tool);
+        self.count_start();
         // It runs now: the message of a task that had to wait says so no longer.
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
         let task = task.filter(|task| self.may_be_told(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
+    }
+
+    /// The host is told to run one more.
+    pub(super) const fn count_start(&mut self) {
+        self.running += 1;
+        self.counters.jobs_started += 1;
     }
 
     /// Tells a job to stop, or takes it out of the queue.
