@@ -1,4 +1,4 @@
-//! Inline calls that nothing happens to before they have ended are in no table. Nobody can tell.
+//! Plain calls that nothing happens to before they have ended are in no table. Nobody can tell.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// The revision whose cancels take back what is not sent.
 const MODERN: &str = "2026-07-28";
 
-fn world(inflight_max: usize) -> World {
+fn world(inflight_max: usize, share: usize) -> World {
     let inline = |name: &str| Tool { inline: true, ..tool(name) };
     let tools = [
         inline("inline"),
@@ -28,9 +28,17 @@ fn world(inflight_max: usize) -> World {
         Tool { on_disconnect: OnDisconnect::Detach, ..inline("detached") },
         Tool { task_support: TaskSupport::Optional, ..inline("either") },
         tool("echo"),
+        Tool { timeout: Some(TIMEOUT), ..tool("slow") },
+        Tool { timeout: Some(TIMEOUT / 2), ..tool("less slow") },
     ];
     let settings = Settings {
-        limits: Limits { running_max: 3, inflight_max, ..Limits::default() },
+        limits: Limits {
+            running_max: 3,
+            queued_max: 100,
+            queued_per_identity_max: share,
+            inflight_max,
+            ..Limits::default()
+        },
         tasks: TaskPolicy::default(),
         catalog: Catalog::new(tools),
         ..Settings::default()
@@ -71,7 +79,7 @@ fn end(w: &mut World, job: JobId) {
 /// RPC-03: they are answered in the order in which they end, a ping in between at once.
 #[test]
 fn many_are_answered() {
-    let mut w = world(100);
+    let mut w = world(100, 100);
     let c = w.open();
     (1..=5).for_each(|id| w.frame(c, &plain(id)));
     w.frame(c, r#"{"jsonrpc":"2.0","id":6,"method":"ping"}"#);
@@ -85,28 +93,55 @@ fn many_are_answered() {
     assert_eq!((w.sizes().requests, w.sizes().jobs), (0, 0));
 }
 
+/// RPC-03: the same of those that have a turn to wait for, and a time limit.
+#[test]
+fn so_are_those_of_worker_threads() {
+    let mut w = world(100, 100);
+    let c = w.open();
+    for id in 1..=4 {
+        w.frame(c, &call(&json!(id), "slow", &json!({})).to_string());
+    }
+    assert_eq!((w.sizes().requests, w.sizes().jobs, w.sizes().timers), (4, 4, 0));
+    assert!(w.started.is_empty() && w.due_in().is_none());
+    w.feed(Input::Turn);
+    assert_eq!(w.started.len(), 3, "there is room for three");
+    assert_eq!((w.sizes().timers, w.due_in()), (3, Some(TIMEOUT)));
+    let first = w.started[0];
+    end(&mut w, first);
+    w.feed(Input::Turn);
+    w.frame(c, &call(&json!(5), "slow", &json!({})).to_string());
+    w.advance(TIMEOUT);
+    let stopped: Vec<JobId> = w.stops.iter().map(|(job, ..)| *job).collect();
+    assert_eq!(stopped, w.started[1..4], "their time is up together, as they were started");
+    end_all(&mut w);
+    w.feed(Input::Turn);
+    end_all(&mut w);
+    assert_eq!(ids(&mut w, c), [1, 2, 3, 4, 5]);
+}
+
 /// RPC-02: an id that is in flight is refused, whatever ids came since.
 #[test]
 fn an_id_in_flight_is_refused() {
-    for again in [json!(7), json!(1), json!("text"), json!(5_000_000_000_u64)] {
-        let mut w = world(100);
+    let large = json!(5_000_000_000_u64);
+    let all = [vec![json!(1), json!(7)], vec![json!("text"), json!(1)], vec![json!(7), large]];
+    for (ids_there, again) in all.iter().flat_map(|ids| ids.iter().map(move |id| (ids, id))) {
+        let mut w = world(100, 100);
         w.strict = false;
         let c = w.open();
-        let all = [json!(1), json!(7), json!("text"), json!(5_000_000_000_u64)];
-        all.iter().for_each(|id| w.frame(c, &plain(id.clone())));
-        assert_eq!(w.started.len(), 4);
+        ids_there.iter().for_each(|id| w.frame(c, &plain(id.clone())));
+        assert_eq!(w.started.len(), 2);
         w.frame(c, &plain(again.clone()));
-        assert_eq!(w.started.len(), 4, "{again} is taken");
-        w.expect_error(c, again, code::INVALID_REQUEST);
+        assert_eq!(w.started.len(), 2, "{again} is taken");
+        w.expect_error(c, again.clone(), code::INVALID_REQUEST);
         end_all(&mut w);
-        assert_eq!(ids(&mut w, c), all);
+        assert_eq!(ids(&mut w, c), *ids_there);
     }
 }
 
 /// CAN-08, CAN-06: a cancel finds its call, and that alone.
 #[test]
 fn a_cancel_finds_its_call() {
-    let mut w = world(100);
+    let mut w = world(100, 100);
     let c = w.open();
     (1..=3).for_each(|id| w.frame(c, &plain(id)));
     w.frame(c, &cancel(&json!(2)).to_string());
@@ -123,7 +158,7 @@ fn a_cancel_finds_its_call() {
 /// TSK-36: calls in no table count like others.
 #[test]
 fn they_are_bounded() {
-    let mut w = world(2);
+    let mut w = world(2, 100);
     let (c, other) = (w.open(), w.open());
     (1..=3).for_each(|id| w.frame(c, &plain(id)));
     w.expect_error(c, json!(3), code::LIMIT_REACHED);
@@ -149,7 +184,7 @@ enum Op {
     Stop(usize),
     Progress(usize),
     Turn,
-    Wait,
+    Wait(u64),
     Finish(usize),
     Lose(usize),
     Drain,
@@ -163,6 +198,24 @@ enum Id {
     Text(u8),
 }
 
+/// What is called, some of it more often.
+const TOOLS: [&str; 14] = [
+    "inline",
+    "inline",
+    "inline",
+    "timed",
+    "detached",
+    "either",
+    "echo",
+    "echo",
+    "echo",
+    "slow",
+    "slow",
+    "slow",
+    "slow",
+    "less slow",
+];
+
 fn ids_any() -> impl Strategy<Value = Id> {
     prop_oneof![6 => Just(Id::Next), 1 => (0..4_u8).prop_map(Id::Number), 1 => (0..3_u8).prop_map(Id::Text)]
 }
@@ -170,7 +223,7 @@ fn ids_any() -> impl Strategy<Value = Id> {
 fn ops() -> impl Strategy<Value = Op> {
     let (conn, which) = (0..3_usize, 0..4_usize);
     prop_oneof![
-        12 => (conn.clone(), ids_any(), 0..8_usize, 0..6_usize)
+        16 => (conn.clone(), ids_any(), 0..TOOLS.len(), 0..8_usize)
             .prop_map(|(conn, id, tool, meta)| Op::Call { conn, id, tool, meta }),
         1 => (conn.clone(), 100..120_u8, any::<bool>())
             .prop_map(|(conn, id, cancels)| Op::Batch { conn, id, cancels }),
@@ -182,8 +235,8 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => which.clone().prop_map(Op::Fail),
         1 => which.clone().prop_map(Op::Stop),
         1 => which.prop_map(Op::Progress),
-        3 => Just(Op::Turn),
-        1 => Just(Op::Wait),
+        6 => Just(Op::Turn),
+        1 => (1..40_u64).prop_map(Op::Wait),
         1 => conn.clone().prop_map(Op::Finish),
         1 => conn.prop_map(Op::Lose),
         1 => Just(Op::Drain),
@@ -202,11 +255,12 @@ struct Half {
 }
 
 impl Half {
-    fn new(interrupts: bool) -> Self {
-        let mut world = world(6);
+    fn new(share: u8, interrupts: bool) -> Self {
+        let mut world = world(6, usize::from(share));
         world.strict = false;
-        let conns = ["2025-03-26", NEWEST, NEWEST];
-        let conns = conns.map(|revision| world.open_as(Identity::User(1000), revision)).to_vec();
+        let conns = [(1, "2025-03-26"), (1, NEWEST), (2, NEWEST)];
+        let conns = conns.map(|(user, revision)| world.open_as(Identity::User(user), revision));
+        let conns = conns.to_vec();
         world.transcript = Some(Vec::new());
         Self { world, conns, next: 1000, finished: BTreeSet::new(), drains: false, interrupts }
     }
@@ -237,14 +291,12 @@ impl Half {
         match *op {
             Op::Call { conn, id, tool, meta } => {
                 let id = self.id(id);
-                let tools =
-                    ["inline", "inline", "inline", "inline", "timed", "detached", "echo", "either"];
                 let meta = match meta {
-                    4 => json!({"progressToken": id}),
-                    5 => json!({"ceased/idempotencyKey": "key"}),
+                    0 => json!({"progressToken": id}),
+                    1 => json!({"ceased/idempotencyKey": "key"}),
                     _ => json!({}),
                 };
-                let mut call = call(&id, tools[tool], &meta);
+                let mut call = call(&id, TOOLS[tool], &meta);
                 if conn == 2 {
                     call["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] =
                         json!(MODERN);
@@ -287,7 +339,7 @@ impl Half {
                 self.job(which).into_iter().for_each(|job| self.world.progress(job, 1.0));
             }
             Op::Turn => self.world.feed(Input::Turn),
-            Op::Wait => self.world.advance(Duration::from_secs(1)),
+            Op::Wait(seconds) => self.world.advance(Duration::from_secs(seconds)),
             Op::Finish(conn) => {
                 let id = self.conns[conn];
                 if self.world.is_open(id) && self.finished.insert(conn) {
@@ -333,8 +385,8 @@ proptest! {
     /// CAN-11, RPC-02: whatever happens and however often it is interrupted, all that can be seen
     /// is the same.
     #[test]
-    fn nobody_can_tell(ops in prop::collection::vec(ops(), 1..40)) {
-        let (mut one, mut other) = (Half::new(false), Half::new(true));
+    fn nobody_can_tell(share in 0..3_u8, ops in prop::collection::vec(ops(), 1..40)) {
+        let (mut one, mut other) = (Half::new(share, false), Half::new(share, true));
         for op in &ops {
             one.step(op);
             other.step(op);

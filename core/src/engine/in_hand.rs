@@ -55,8 +55,8 @@ impl InHandOf {
 
     fn push(&mut self, id: &RequestId) {
         self.count += 1;
-        // What comes after it is not known of others.
-        self.newest = counted(id).unwrap_or(u32::MAX);
+        // One that nobody counts is there first, and every number is another than it.
+        self.newest = counted(id).unwrap_or_default();
     }
 
     /// Whether an id is another than theirs, as those are that somebody counts.
@@ -104,14 +104,10 @@ impl Engine {
         let job = self.next_job();
         let Admitted { tool, arguments, progress_token, terms, .. } = admitted;
         let progress_token = progress_token.map(|token| token.get().into());
-        let drains = self.drain.is_some();
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        // The other messages of its batch come before the host can run it.
-        let stays = reply.batch.is_none()
-            && tool.timeout.is_none()
+        let stays = tool.timeout.is_none()
             && !matches!(reply.dialect.after_cancel, AfterCancel::Answer { .. })
-            && connection.ending == Ending::Open
-            && !drains;
+            && connection.ending == Ending::Open;
         let started = Arc::clone(&tool);
         let call = Call { job, reply, tool, terms, progress_token, since: self.now.at };
         if stays {

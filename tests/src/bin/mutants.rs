@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 23] = [
+const SUITES: [Suite; 24] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -51,6 +51,7 @@ const SUITES: [Suite; 23] = [
     Suite::Target("engine_again"),
     Suite::Target("engine_detach"),
     Suite::Target("engine_fair"),
+    Suite::Target("engine_in_hand"),
     Suite::Target("engine_backpressure"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),
