@@ -324,7 +324,7 @@ impl Half {
             Op::Cancel(conn, id) => {
                 let id = match id {
                     Id::Next => json!(self.next),
-                    other => self.id(other),
+                    other @ (Id::Number(_) | Id::Text(_)) => self.id(other),
                 };
                 self.say(conn, &cancel(&id));
             }
