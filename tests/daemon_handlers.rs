@@ -5,12 +5,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ceased::{AskError, CancelToken, Daemon, HandlerTool, Job, Running, ToolResult};
+use ceased::{AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, ToolResult};
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
 /// A tool that is quick, one that waits until the test lets it go on, and two inline ones.
 fn daemon() -> (Running, Sender<()>) {
+    daemon_of(Limits::default())
+}
+
+fn daemon_of(limits: Limits) -> (Running, Sender<()>) {
     let (release, gate): (Sender<()>, Receiver<()>) = channel();
     let gate = Mutex::new(gate);
     let tools = [
@@ -35,6 +39,7 @@ fn daemon() -> (Running, Sender<()>) {
     let daemon = tools
         .into_iter()
         .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")));
+    let daemon = daemon.limits(limits);
     (daemon.start().expect("it starts"), release)
 }
 
@@ -117,6 +122,20 @@ fn a_cancel_beats_an_inline_call() {
     assert_eq!(peer.text(2001), "ran");
     assert!(!peer.has_answer(2000), "it was cancelled");
     assert_eq!(ran.try_iter().count(), 1, "it ran although it was cancelled");
+}
+
+/// The loop is nobody's worker: all of them may be busy.
+#[test]
+fn an_inline_call_takes_up_no_worker() {
+    let (daemon, release) = daemon_of(Limits { running_max: 1, ..Limits::default() });
+    let mut peer = Peer::of(&daemon);
+    let holds = peer.call("gate", "{}");
+    let queued = peer.call("quick", "{}");
+    let inline = peer.call("inline", "{}");
+    assert_eq!(peer.text(inline), "here");
+    assert!(!peer.has_answer(holds) && !peer.has_answer(queued), "there is one worker");
+    release.send(()).expect("it waits");
+    assert_eq!((peer.text(holds), peer.text(queued)), ("open".into(), "done".into()));
 }
 
 #[test]

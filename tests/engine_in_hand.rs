@@ -1,4 +1,4 @@
-//! Plain calls that nothing happens to before they have ended are in no table. Nobody can tell.
+//! Inline calls that nothing happens to before they have ended are in no table. Nobody can tell.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,9 +93,20 @@ fn many_are_answered() {
     assert_eq!((w.sizes().requests, w.sizes().jobs), (0, 0));
 }
 
-/// RPC-03: the same of those that have a turn to wait for, and a time limit.
+/// An inline call that has a time limit is told when that is over, like any other.
 #[test]
-fn so_are_those_of_worker_threads() {
+fn a_time_limit_is_kept() {
+    let mut w = world(100, 100);
+    let c = w.open();
+    w.frame(c, &call(&json!(1), "timed", &json!({})).to_string());
+    assert_eq!((w.sizes().timers, w.due_in()), (1, Some(TIMEOUT)));
+    w.advance(TIMEOUT);
+    assert!(w.is_stopping(w.last_started()));
+}
+
+/// RPC-03: calls of worker threads have a turn to wait for, in their order, and a time limit.
+#[test]
+fn calls_of_worker_threads_wait_for_their_turn() {
     let mut w = world(100, 100);
     let c = w.open();
     for id in 1..=4 {

@@ -8,7 +8,6 @@ use crate::acp::Party;
 use crate::action::Closing;
 use crate::call::{Call, PeerCapabilities};
 use crate::dialect::{Dialect, UnreadableId};
-use crate::engine::InHandOf;
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
@@ -58,10 +57,8 @@ pub(crate) struct Connection {
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
     pub(crate) outbox: Rare<Outbox>,
-    /// Requests that wait for an answer, by the peer's id.
+    /// Requests that wait for an answer, by the peer's id, but for calls in hand.
     pub(crate) requests: Table<RequestId, Pending>,
-    /// Those that are not in the table yet.
-    pub(crate) in_hand: InHandOf,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: Rare<BTreeSet<JobId>>,
     /// What the peer declared at initialize.
@@ -141,7 +138,6 @@ impl Connection {
             log_level: LogLevel::Info,
             outbox: Rare::default(),
             requests: Table::new(seed),
-            in_hand: InHandOf::default(),
             held_progress: Rare::default(),
             peer: PeerCapabilities {
                 elicitation: false,
@@ -152,11 +148,6 @@ impl Connection {
             acp: None,
             aside: Rare::default(),
         }
-    }
-
-    /// Requests that wait for an answer.
-    pub(crate) fn open_requests(&self) -> usize {
-        self.requests.len() + self.in_hand.count()
     }
 
     /// The subscriptions of this connection.

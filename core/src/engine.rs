@@ -44,7 +44,6 @@ use alloc::vec::Vec;
 use serde_json::value::RawValue;
 
 use self::in_hand::InHand;
-pub(crate) use self::in_hand::InHandOf;
 pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};
 use crate::claim::Claims;
@@ -274,7 +273,14 @@ impl Engine {
     /// Whether requests of a connection wait for their answers: it could cancel one.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
-        self.connections.get(&conn).is_some_and(|connection| connection.open_requests() > 0)
+        self.open_requests(conn) > 0
+    }
+
+    /// How many there are.
+    fn open_requests(&self, conn: ConnId) -> usize {
+        let requests =
+            self.connections.get(&conn).map_or(0, |connection| connection.requests.len());
+        requests + self.in_hand.of(conn)
     }
 
     /// Who asked for a job that is not gone yet.

@@ -234,17 +234,16 @@ impl Engine {
     }
 
     fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
-        let max = self.settings.limits.inflight_max;
-        let job = JobId::new(self.next_job);
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        if connection.open_requests() >= max {
-            return self.refuse_inflight(reply, max);
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
         }
         // It takes up no worker that others wait for.
         if admitted.tool.inline {
             return self.run_at_once(reply, owner, admitted);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
+        let job = JobId::new(self.next_job);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
         self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
@@ -257,7 +256,6 @@ impl Engine {
         ttl: RequestedTtl,
     ) {
         let Some(reply) = self.rated(reply) else { return };
-        let Some(connection) = self.connections.get(&reply.conn) else { return };
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";
@@ -267,9 +265,8 @@ impl Engine {
             self.counters.refused += 1;
             return self.fail(reply, &error);
         }
-        let max = self.settings.limits.inflight_max;
-        if self.journal.is_on() && connection.open_requests() >= max {
-            return self.refuse_inflight(reply, max);
+        if self.journal.is_on() && self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
         }
         let Some(id) = self.fresh_task_id() else {
             let message = "no free task id could be generated";

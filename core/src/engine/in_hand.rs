@@ -8,6 +8,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::Engine;
 use super::call::Admitted;
@@ -26,9 +27,21 @@ use crate::tool::Tool;
 const KEPT: usize = 256;
 
 /// Plain calls that the host was told to run and that are in no table, in the order of their jobs.
-/// No more than may run.
 #[derive(Debug, Default)]
-pub(super) struct InHand(VecDeque<Call>);
+pub(super) struct InHand {
+    calls: VecDeque<Call>,
+    /// The connections that have some, in their order.
+    conns: Vec<InHandOf>,
+}
+
+/// The calls in hand of one connection.
+#[derive(Debug)]
+struct InHandOf {
+    conn: ConnId,
+    count: usize,
+    /// The greatest of their ids.
+    newest: u32,
+}
 
 #[derive(Debug)]
 struct Call {
@@ -38,31 +51,6 @@ struct Call {
     terms: Terms,
     progress_token: Option<Box<str>>,
     since: Instant,
-}
-
-/// The calls in hand of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct InHandOf {
-    count: u32,
-    /// The greatest of their ids.
-    newest: u32,
-}
-
-impl InHandOf {
-    pub(crate) const fn count(&self) -> usize {
-        self.count as usize
-    }
-
-    fn push(&mut self, id: &RequestId) {
-        self.count += 1;
-        // One that nobody counts is there first, and every number is another than it.
-        self.newest = counted(id).unwrap_or_default();
-    }
-
-    /// Whether an id is another than theirs, as those are that somebody counts.
-    fn precede(&self, id: &RequestId) -> bool {
-        self.count == 0 || counted(id).is_some_and(|number| self.newest < number)
-    }
 }
 
 /// A number that somebody may have counted to.
@@ -75,24 +63,66 @@ fn counted(id: &RequestId) -> Option<u32> {
 
 impl InHand {
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.calls.len()
+    }
+
+    fn find(&self, conn: ConnId) -> Result<usize, usize> {
+        self.conns.binary_search_by_key(&conn, |its| its.conn)
+    }
+
+    fn its(&self, conn: ConnId) -> Option<&InHandOf> {
+        self.find(conn).ok().and_then(|at| self.conns.get(at))
+    }
+
+    /// How many a connection has.
+    pub(super) fn of(&self, conn: ConnId) -> usize {
+        self.its(conn).map_or(0, |its| its.count)
+    }
+
+    /// Whether an id is another than those of its connection, as those are that somebody counts.
+    fn precede(&self, conn: ConnId, id: &RequestId) -> bool {
+        self.its(conn).is_none_or(|its| counted(id).is_some_and(|number| its.newest < number))
+    }
+
+    fn push(&mut self, call: Call) {
+        let conn = call.reply.conn;
+        let at = self.find(conn).unwrap_or_else(|at| {
+            self.conns.insert(at, InHandOf { conn, count: 0, newest: 0 });
+            at
+        });
+        if let Some(its) = self.conns.get_mut(at) {
+            its.count += 1;
+            // One that nobody counts is there first, and every number is another than it.
+            its.newest = counted(&call.reply.id).unwrap_or_default();
+        }
+        self.calls.push_back(call);
     }
 
     /// Whether this is the one that is there longest.
     pub(super) fn is_next(&self, job: JobId) -> bool {
-        self.0.front().is_some_and(|call| call.job == job)
+        self.calls.front().is_some_and(|call| call.job == job)
     }
 
     /// The connection of a call.
     pub(super) fn conn_of(&self, job: JobId) -> Option<ConnId> {
-        self.0.iter().find(|call| call.job == job).map(|call| call.reply.conn)
+        let at = self.calls.binary_search_by_key(&job, |call| call.job).ok()?;
+        self.calls.get(at).map(|call| call.reply.conn)
     }
 
     fn pop(&mut self) -> Option<Call> {
-        let call = self.0.pop_front()?;
+        let call = self.calls.pop_front()?;
+        if let Ok(at) = self.find(call.reply.conn)
+            && let Some(its) = self.conns.get_mut(at)
+        {
+            its.count -= 1;
+            if its.count == 0 {
+                self.conns.remove(at);
+            }
+        }
         // Room for a burst is given back.
-        if self.0.is_empty() {
-            self.0.shrink_to(KEPT);
+        if self.calls.is_empty() {
+            self.calls.shrink_to(KEPT);
+            self.conns.shrink_to(KEPT);
         }
         Some(call)
     }
@@ -104,15 +134,14 @@ impl Engine {
         let job = self.next_job();
         let Admitted { tool, arguments, progress_token, terms, .. } = admitted;
         let progress_token = progress_token.map(|token| token.get().into());
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let Some(connection) = self.connections.get(&reply.conn) else { return };
         let stays = tool.timeout.is_none()
             && !matches!(reply.dialect.after_cancel, AfterCancel::Answer { .. })
             && connection.ending == Ending::Open;
         let started = Arc::clone(&tool);
         let call = Call { job, reply, tool, terms, progress_token, since: self.now.at };
         if stays {
-            connection.in_hand.push(&call.reply.id);
-            self.in_hand.0.push_back(call);
+            self.in_hand.push(call);
             self.count_start();
             self.out.push(Action::Start { job, tool: started, arguments, task: None });
         } else {
@@ -128,8 +157,7 @@ impl Engine {
             return self.on_done(job, outcome);
         }
         let Some(call) = self.in_hand.pop() else { return };
-        let Some(connection) = self.connections.get_mut(&call.reply.conn) else { return };
-        connection.in_hand.count -= 1;
+        let Some(connection) = self.connections.get(&call.reply.conn) else { return };
         if connection.ending == Ending::Open {
             self.running -= 1;
             return self.answer_with(call.reply, into_answer(outcome, None, None));
@@ -141,10 +169,9 @@ impl Engine {
 
     /// Whether a request has nothing to do with any call in hand.
     pub(super) fn leaves_in_hand(&self, reply: &Reply, method: &str) -> bool {
-        let connection = self.connections.get(&reply.conn);
         matches!(method, "tools/call" | "ping")
             && reply.batch.is_none()
-            && connection.is_some_and(|connection| connection.in_hand.precede(&reply.id))
+            && self.in_hand.precede(reply.conn, &reply.id)
     }
 
     /// Something happens that may have to do with calls in hand: they go where they can be found.
@@ -159,8 +186,7 @@ impl Engine {
     fn put_all_down(&mut self) {
         while let Some(call) = self.in_hand.pop() {
             // It is there: its end is something that happens.
-            let Some(connection) = self.connections.get_mut(&call.reply.conn) else { continue };
-            connection.in_hand.count -= 1;
+            let Some(connection) = self.connections.get(&call.reply.conn) else { continue };
             let owner = connection.identity.clone();
             self.put_into_tables(call, owner);
         }
@@ -183,17 +209,20 @@ impl Engine {
 /// # Panics
 /// When one is broken.
 pub(super) fn check(engine: &Engine) {
-    for call in &engine.in_hand.0 {
+    for call in &engine.in_hand.calls {
         let (job, id) = (call.job, &call.reply.id);
         assert!(!engine.jobs.contains_key(&job), "{job} is in hand and in a table");
         let connection = engine.connections.get(&call.reply.conn);
         let connection = connection.expect("the connection of a call in hand is there");
         assert!(!connection.requests.contains_key(id), "{id} is in hand and in a table");
         let twice = |other: &&Call| other.reply.conn == call.reply.conn && other.reply.id == *id;
-        assert_eq!(engine.in_hand.0.iter().filter(twice).count(), 1, "{id} is in hand twice");
+        assert_eq!(engine.in_hand.calls.iter().filter(twice).count(), 1, "{id} is in hand twice");
     }
-    for (conn, connection) in &engine.connections {
-        let its = engine.in_hand.0.iter().filter(|call| call.reply.conn == *conn).count();
-        assert_eq!(its, connection.in_hand.count(), "calls in hand are counted");
+    let conns = &engine.in_hand.conns;
+    assert!(conns.is_sorted_by(|one, next| one.conn < next.conn), "in the order of connections");
+    assert_eq!(conns.iter().map(|its| its.count).sum::<usize>(), engine.in_hand.len());
+    for its in conns {
+        let calls = engine.in_hand.calls.iter().filter(|call| call.reply.conn == its.conn);
+        assert_eq!(calls.count(), its.count, "calls in hand are counted");
     }
 }

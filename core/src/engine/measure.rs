@@ -44,7 +44,7 @@ impl Engine {
 
     /// Requests that wait for an answer.
     fn requests(&self) -> usize {
-        self.connections.sum(|connection| connection.open_requests())
+        self.connections.sum(|connection| connection.requests.len()) + self.in_hand.len()
     }
 
     /// Jobs that were told to stop and have not ceased.

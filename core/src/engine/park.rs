@@ -180,9 +180,8 @@ impl Engine {
             Ok(responses) => responses,
             Err(error) => return self.fail(reply, &error),
         };
-        let max = self.settings.limits.inflight_max;
-        if self.connections.get(&reply.conn).is_some_and(|c| c.open_requests() >= max) {
-            return self.refuse_inflight(reply, max);
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
         }
         match self.unpark(state) {
             None => self.forget(reply),

@@ -123,11 +123,10 @@ impl Engine {
 
     /// A request asks for what runs already: waits for it, or is what it runs for from now on.
     fn join(&mut self, reply: Reply, id: KeyedId, job: JobId, request: &mut Request) {
-        let max = self.settings.limits.inflight_max;
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        if connection.open_requests() >= max {
-            return self.refuse_inflight(reply, max);
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
         }
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         let (terms, token) = (request.waiter.terms, request.waiter.token.take());
         let waiter = Waiter { terms, token };
         let (conn, name) = (reply.conn, reply.id.clone());

@@ -60,12 +60,11 @@ impl Engine {
     }
 
     fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: Form) {
-        let max = self.settings.limits.inflight_max;
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         // A cancel that has taken effect is not refused afterwards.
-        if connection.open_requests() >= max && form != Form::Cancelled {
-            return self.refuse_inflight(reply, max);
+        if self.is_full(reply.conn) && form != Form::Cancelled {
+            return self.refuse_inflight(reply);
         }
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         let (conn, request) = (reply.conn, reply.id.clone());
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
         let Some(task) = self.tasks.get_mut(id) else { return };

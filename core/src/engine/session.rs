@@ -261,9 +261,15 @@ impl Engine {
         self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
     }
 
+    /// Whether as many requests of a connection wait for an answer as may.
+    pub(super) fn is_full(&self, conn: ConnId) -> bool {
+        self.open_requests(conn) >= self.settings.limits.inflight_max
+    }
+
     /// Answers that too many requests of the connection wait already.
     #[cold]
-    pub(super) fn refuse_inflight(&mut self, reply: Reply, max: usize) {
+    pub(super) fn refuse_inflight(&mut self, reply: Reply) {
+        let max = self.settings.limits.inflight_max;
         let what = "requests wait for an answer: let some finish or cancel them";
         self.refuse(reply, "inflight_per_connection", max, what);
     }

@@ -43,16 +43,15 @@ impl Engine {
 
     /// Asks the host for its part of a detailed status.
     fn survey(&mut self, reply: Reply) {
-        let max = self.settings.limits.inflight_max;
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
         let (conn, request) = (reply.conn, reply.id.clone());
         let survey = SurveyId::new(self.next_survey);
         let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
-        if connection.open_requests() >= max {
-            return self.refuse_inflight(reply, max);
-        }
         self.next_survey += 1;
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Survey(survey) });
         self.surveys.insert(survey, (conn, request));
@@ -117,7 +116,7 @@ impl Engine {
             json.raw(",").member("protocol", peer.dialect.revision);
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
-            json.raw(",\"inFlight\":").display(peer.open_requests());
+            json.raw(",\"inFlight\":").display(self.open_requests(*conn));
             json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
         }
         json.raw("]");

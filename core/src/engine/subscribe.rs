@@ -53,9 +53,7 @@ impl Engine {
         let limits = self.settings.limits;
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         let subscriptions = connection.subscriptions().count();
-        if subscriptions >= limits.subscriptions_max
-            || connection.open_requests() >= limits.inflight_max
-        {
+        if subscriptions >= limits.subscriptions_max || self.is_full(reply.conn) {
             let max = limits.subscriptions_max.min(limits.inflight_max);
             let what = "subscriptions are open on this connection: cancel some";
             return self.refuse(reply, "subscriptions_per_connection", max, what);
