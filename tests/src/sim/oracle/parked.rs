@@ -17,7 +17,8 @@ pub(in crate::sim) struct Parked {
     pub(super) state: String,
     owner: String,
     tool: String,
-    pub(super) timer: u64,
+    /// When it is due, and how many timers were armed by then.
+    pub(super) timer: (u64, u64),
     /// The job, as long as there is one.
     pub(super) job: Option<u64>,
     /// What came of it.
@@ -67,7 +68,8 @@ impl Oracle {
     }
 
     fn park(&mut self, nonce: u64, id: &crate::slow::Id) {
-        let timer = self.now.saturating_add(nanos(self.settings.limits.parked_for));
+        let at = self.now.saturating_add(nanos(self.settings.limits.parked_for));
+        let timer = (at, self.arm());
         let job = self.job(nonce).expect("it asks");
         job.whose = For::Retry;
         (job.token, job.last) = (None, None);
@@ -148,7 +150,7 @@ impl Oracle {
     }
 
     pub(super) fn nobody_came_back(&mut self, nonce: u64) {
-        let due = |parked: &Parked| parked.nonce == nonce && parked.timer <= self.now;
+        let due = |parked: &Parked| parked.nonce == nonce && parked.timer.0 <= self.now;
         let Some(at) = self.parked.iter().position(due) else { return };
         self.mark(Mark::NeverRetried);
         if let Some(job) = self.parked.remove(at).job {

@@ -195,7 +195,8 @@ pub struct Task {
     pub(super) updated: u64,
     pub(super) created_at: u64,
     pub(super) ttl: u64,
-    pub(super) timer: u64,
+    /// When it is due, and how many timers were armed by then.
+    pub(super) timer: (u64, u64),
     pub(super) overdue: bool,
     /// Told of every change, if the session it was created in lives.
     pub(super) creator: Option<u64>,

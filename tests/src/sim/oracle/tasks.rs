@@ -97,6 +97,7 @@ impl Oracle {
         queued: bool,
         creator: Option<u64>,
     ) {
+        let armed = self.arm();
         self.tasks.push(Task {
             nonce,
             owner,
@@ -107,7 +108,7 @@ impl Oracle {
             updated: self.wall,
             created_at: self.now,
             ttl,
-            timer: self.now.saturating_add(ttl),
+            timer: (self.now.saturating_add(ttl), armed),
             overdue: false,
             creator,
             listeners: Vec::new(),
@@ -233,7 +234,8 @@ impl Oracle {
         task.updated = task.updated.max(self.wall);
         task.outcome = Some(outcome.clone());
         if task.overdue {
-            task.timer = self.now.saturating_add(late);
+            self.armed += 1;
+            task.timer = (self.now.saturating_add(late), self.armed);
             self.marks.insert(Mark::LateResult);
         }
         let waiters = std::mem::take(&mut task.waiters);
@@ -282,7 +284,8 @@ impl Oracle {
         let may_finish = policy.on_ttl == OnTtl::Finish;
         if may_finish && !task.is_over() && !task.overdue && last > self.now {
             task.overdue = true;
-            task.timer = last;
+            self.armed += 1;
+            task.timer = (last, self.armed);
             return self.mark(Mark::Overdue);
         }
         let task = self.tasks.remove(at);

@@ -10,13 +10,13 @@ use crate::sim::mark::Mark;
 enum Due {
     /// A job, by when its timer was armed.
     Job(u64, u64),
-    /// A task, by its name, which is how the engine orders them.
-    Task(String, u64),
+    /// A task, by when its timer was armed.
+    Task(u64, u64),
     /// A peer that takes nothing, by when that was noticed.
     Stall(u64, u64),
     Linger(u64),
-    /// A parked call, by its state, which is how the engine orders them.
-    Parked(String, u64),
+    /// A parked call, by when its timer was armed.
+    Parked(u64, u64),
     /// A job whose connection is gone.
     Orphan(u64),
     /// What came of a call with a key, by its place among all there ever were.
@@ -40,16 +40,15 @@ impl Oracle {
             self.conns.iter().filter_map(move |(at, conn)| pick(conn).map(|time| (time, due(*at))))
         };
         let drain = self.drain.as_ref();
-        let name = |nonce: u64| self.names.get(&nonce).cloned().unwrap_or_default();
         self.jobs
             .iter()
             .filter_map(|job| job.timer.map(|(at, armed)| (at, Due::Job(armed, job.nonce))))
-            .chain(self.tasks.iter().map(move |t| (t.timer, Due::Task(name(t.nonce), t.nonce))))
+            .chain(self.tasks.iter().map(|t| (t.timer.0, Due::Task(t.timer.1, t.nonce))))
             .chain(self.conns.iter().filter_map(|(conn, entry)| {
                 entry.stall.map(|(at, number)| (at, Due::Stall(number, *conn)))
             }))
             .chain(of_conn(|conn| conn.linger, Due::Linger))
-            .chain(self.parked.iter().map(|p| (p.timer, Due::Parked(p.state.clone(), p.nonce))))
+            .chain(self.parked.iter().map(|p| (p.timer.0, Due::Parked(p.timer.1, p.nonce))))
             .chain(self.jobs.iter().filter_map(|j| j.orphan.map(|at| (at, Due::Orphan(j.nonce)))))
             .chain(self.keyed.iter().filter_map(|k| k.timer().map(|at| (at, Due::Keyed(k.place)))))
             .chain(self.conns.iter().flat_map(|(at, conn)| {
@@ -69,11 +68,11 @@ impl Oracle {
         let of_job = |job: &Job| [job.timer.map(|(at, _)| at), job.orphan];
         let jobs = self.jobs.iter().flat_map(of_job).flatten();
         let keyed = self.keyed.iter().filter_map(Keyed::timer);
-        let tasks = self.tasks.iter().map(|task| task.timer);
+        let tasks = self.tasks.iter().map(|task| task.timer.0);
         let stall = |conn: &Conn| conn.stall.map(|(at, _)| at);
         let conns = self.conns.values().flat_map(|conn| [stall(conn), conn.linger]).flatten();
         let drain = self.drain.iter().flat_map(|drain| [drain.kill, drain.end]).flatten();
-        let parked = self.parked.iter().map(|parked| parked.timer);
+        let parked = self.parked.iter().map(|parked| parked.timer.0);
         let calls = self.conns.values().flat_map(outs).filter_map(|out| out.timer);
         let remote = self.conns.values().flat_map(|conn| &conn.remote);
         let polls = remote.filter_map(|remote| remote.poll_timer);
