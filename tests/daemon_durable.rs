@@ -4,6 +4,7 @@
 #[path = "daemon_durable/at_start.rs"]
 mod at_start;
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -283,6 +284,14 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
     let done = answer_of(&mut peer, &begun);
     assert!(done["result"].is_object(), "{done}");
     assert_eq!(answer_of(&mut peer, &before), kept);
+    // However often it is tried: what is owed has room of its own.
+    let mut tried = HashSet::new();
+    wait_until("it was tried some times", || {
+        let status = status(&mut peer);
+        assert_eq!(status["state"], "full", "{status}");
+        tried.insert(status["lastErrorAt"].to_string());
+        tried.len() > 3
+    });
 
     fs::remove_file(&filler).unwrap();
     let mut again = String::new();

@@ -204,15 +204,55 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
                 w.advance(RETRY);
                 store.refuse(&mut w, why, false);
             }
+            // What it is owed it takes; that is not to say that there is room for more.
             w.advance(RETRY);
-            store.commit_all(&mut w);
+            store.commit(&mut w, 1);
             assert!(store.records.is_empty(), "the write whose fate was unknown was deleted");
+            for _ in 0..3 {
+                store.refuse(&mut w, why, false);
+                assert_eq!((w.sizes().owed, w.due_in()), (0, Some(RETRY)));
+                w.send(c, &speech.create(json!("c")));
+                unavailable(&w.next(c), "c", why);
+                w.advance(RETRY);
+            }
+            assert_eq!(w.notes, [Note::StoreFailed { why }]);
+            store.commit_all(&mut w);
             assert_eq!(w.notes.last(), Some(&Note::StoreRecovered));
             w.notes.clear();
             let (task, _) = working(&mut w, &mut store, speech, c);
             assert_eq!(store.records.len(), 1);
             assert!(store.records.keys().all(|id| id.to_string() == task));
         }
+    }
+}
+
+/// DUR-01: while there is no room for new tasks only, an end is handed over at once as ever; when
+/// that is not taken either, it is owed.
+#[test]
+fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
+    for is_taken in [true, false] {
+        let (mut w, mut store) = durable();
+        let c = Speech::Core.open(&mut w);
+        let (task, job) = working(&mut w, &mut store, Speech::Core, c);
+        w.send(c, &Speech::Core.create(json!("late")));
+        store.refuse(&mut w, Unstored::Full, false);
+        unavailable(&w.next(c), "late", Unstored::Full);
+        w.advance(RETRY);
+        store.commit(&mut w, 1);
+        store.refuse(&mut w, Unstored::Full, false);
+        w.done(job, "made");
+        store.take(&mut w);
+        assert_eq!(store.waiting.len(), 1, "it has to wait for nothing");
+        if is_taken {
+            store.commit(&mut w, 1);
+            w.rest(c);
+        } else {
+            store.refuse(&mut w, Unstored::Full, false);
+            assert_eq!(w.sizes().owed, 1);
+            w.advance(RETRY);
+        }
+        store.commit_all(&mut w);
+        assert_eq!(w.status(c, &task).as_deref(), Some("completed"));
     }
 }
 

@@ -96,6 +96,7 @@ fn every_state_survives() {
     };
     let outcomes: Vec<Value> = ids[..4].iter().map(|task| outcome(&mut w, c, task)).collect();
     let now = w.now().wall;
+    let kept = store.records[&TaskId::new(ids[0].parse().expect("an id"))].created;
     drop(w);
 
     let mut w = store.empty_world(&settings);
@@ -138,6 +139,14 @@ fn every_state_survives() {
     let c = w.open();
     let again = listed(&mut w, c);
     assert_eq!(again[..7], after[..]);
+    // TSK-38: nor is it any younger for that.
+    w.send(c, &request(json!("s"), "ceased/status", json!({"detail": true})));
+    let (survey, ..) = w.surveys.pop().expect("the host is asked");
+    w.surveyed(survey, "{}");
+    let tasks = w.next(c)["result"]["taskList"].take();
+    let task = tasks.as_array().expect("tasks").iter().find(|task| task["task"] == ids[0]);
+    let age = Wall::from_millis(now.as_millis() + 2000).since(kept);
+    assert_eq!(task.expect("it is kept")["ageMs"], age.as_millis() as u64);
 }
 
 /// DUR-01: an interruption is told when it is on disk, like every end; while the store fails it is

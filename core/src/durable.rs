@@ -117,6 +117,8 @@ pub enum StoreWrite {
     Put(TaskRecord),
     /// The record is not needed any more.
     Delete(RecordKey),
+    /// Nothing changes: would a new task be taken? Asked of a store that has failed.
+    Probe,
 }
 
 /// Why a write was not carried out.

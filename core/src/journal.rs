@@ -77,8 +77,8 @@ pub(crate) struct Journal {
     on: bool,
     last: u64,
     last_load: u64,
-    /// Writes on their way, and their tasks.
-    pub(crate) sent: BTreeMap<Seq, RecordKey>,
+    /// Writes on their way, and their tasks; a probe has none.
+    pub(crate) sent: BTreeMap<Seq, Option<RecordKey>>,
     /// Tasks the store has to be told of when it works again: how they are by then, or that they
     /// are gone.
     pub(crate) owed: BTreeMap<TaskId, RecordKey>,
@@ -98,14 +98,21 @@ pub(crate) struct Trouble {
 /// What is done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It is left alone until then.
-    Resting(Option<Armed>),
+    /// It is tried again then.
+    Resting {
+        /// When.
+        timer: Option<Armed>,
+        /// Whether it takes what it is owed meanwhile: there is no room for new tasks only.
+        takes_owed: bool,
+    },
     /// It is tried again.
     Trying {
         /// The last write of the try.
         last: Seq,
         /// Whether one of them failed.
         failed: bool,
+        /// Whether it only asks if a new task would be taken.
+        probes: bool,
     },
 }
 
@@ -132,15 +139,27 @@ impl Journal {
     }
 
     /// The number of the next write, which is about this task.
-    pub(crate) fn number(&mut self, key: RecordKey) -> Seq {
+    pub(crate) fn number(&mut self, key: Option<RecordKey>) -> Seq {
         self.last += 1;
         let seq = Seq::new(self.last);
         self.sent.insert(seq, key);
         seq
     }
 
+    /// Whether the store takes nothing at the moment, not even what it is owed.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|trouble| match trouble.phase {
+            Phase::Resting { takes_owed, .. } => !takes_owed,
+            // It has taken all that it was owed.
+            Phase::Trying { probes, .. } => !probes,
+        })
+    }
+
     /// The store has to be told of this task when it works again.
     pub(crate) fn owe(&mut self, key: RecordKey) {
+        if let Some(Trouble { phase: Phase::Resting { takes_owed, .. }, .. }) = &mut self.trouble {
+            *takes_owed = false;
+        }
         self.owed.insert(key.task, key);
     }
 
@@ -153,7 +172,7 @@ impl Journal {
     }
 
     /// Takes out the first write that is on its way, if it is not after `upto`.
-    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, RecordKey)> {
+    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, Option<RecordKey>)> {
         let first = self.sent.first_entry().filter(|entry| *entry.key() <= upto)?;
         Some(first.remove_entry())
     }

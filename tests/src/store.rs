@@ -143,6 +143,7 @@ impl Store {
                 let before = self.records.remove(&key.task);
                 assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
             }
+            StoreWrite::Probe => {}
         }
     }
 

@@ -31,7 +31,7 @@ fn first() -> Vec<StoreWrite> {
 fn as_contents(writes: Vec<StoreWrite>) -> Contents {
     let record = |write| match write {
         StoreWrite::Put(record) => Some((record.id, format!("{record:?}"))),
-        StoreWrite::Delete(_) => None,
+        StoreWrite::Delete(_) | StoreWrite::Probe => None,
     };
     writes.into_iter().filter_map(record).collect()
 }

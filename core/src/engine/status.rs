@@ -150,7 +150,9 @@ impl Engine {
         if let Some(message) = view.status_message {
             json.raw(",").member("statusMessage", message);
         }
-        json.raw(",\"ageMs\":").display((self.now.at - task.created_at).as_millis());
+        // One from before a restart is older than our clock, and the wall's may have been set back.
+        let age = self.now.wall.since(task.created).max(self.now.at - task.created_at);
+        json.raw(",\"ageMs\":").display(age.as_millis());
         if let Some(end) = task.timer {
             json.raw(",\"ttlLeftMs\":").display((self.timers.due(end) - self.now.at).as_millis());
         }

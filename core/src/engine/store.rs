@@ -30,7 +30,7 @@ impl Engine {
     /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at
     /// the moment and is owed it.
     fn hand_over(&mut self, key: RecordKey) -> Option<Seq> {
-        if self.journal.trouble.is_some() {
+        if self.journal.is_shut() {
             self.journal.owe(key);
             return None;
         }
@@ -42,6 +42,10 @@ impl Engine {
             Some(task) => StoreWrite::Put(self.record(key.task, task)),
             None => StoreWrite::Delete(key),
         };
+        self.order_write(write, Some(key))
+    }
+
+    fn order_write(&mut self, write: StoreWrite, key: Option<RecordKey>) -> Seq {
         let seq = self.journal.number(key);
         self.out.push(Action::Store { seq, write: Box::new(write) });
         seq
@@ -107,7 +111,7 @@ impl Engine {
 
     pub(super) fn on_durable(&mut self, upto: Seq) {
         while let Some((seq, key)) = self.journal.pop_upto(upto) {
-            let id = key.task;
+            let Some(RecordKey { task: id, .. }) = key else { continue };
             let task = self.tasks.get_mut(id).filter(|task| task.aside.disk.awaits(seq));
             match task {
                 Some(task) if task.is_being_created() => self.bring_to_life(id),
@@ -127,9 +131,10 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
+        self.note_trouble(why);
+        let Some(key) = key else { return self.go_on_trying() };
         let id = key.task;
         self.counters.unstored += 1;
-        self.note_trouble(why);
         let task = self.tasks.get_mut(id);
         match task.map(|task| (task.aside.disk.awaits(seq), task)) {
             Some((true, task)) if task.is_being_created() => {
@@ -158,27 +163,29 @@ impl Engine {
                 }
             }
             None => {
-                self.journal.trouble = Some(Trouble { why, phase: Phase::Resting(None) });
-                self.rest();
+                let phase = Phase::Resting { timer: None, takes_owed: false };
+                self.journal.trouble = Some(Trouble { why, phase });
+                self.rest(false);
                 self.note(Note::StoreFailed { why });
             }
         }
     }
 
-    /// Leaves the store alone for a while.
-    fn rest(&mut self) {
+    /// Leaves the store alone for a while, perhaps but for what it is owed.
+    fn rest(&mut self, takes_owed: bool) {
         let Some(trouble) = &mut self.journal.trouble else { return };
         let mut timer = None;
         let at = self.now.at + self.settings.tasks.store_retry;
         self.timers.arm(&mut timer, Timer::Store, at);
-        trouble.phase = Phase::Resting(timer);
+        trouble.phase = Phase::Resting { timer, takes_owed };
     }
 
     pub(super) fn on_store_timer(&mut self) {
         self.try_store();
     }
 
-    /// Hands the store what it is owed, so much at once.
+    /// Hands the store what it is owed, so much at once, and then asks whether a new task would be
+    /// taken: one that takes what it is owed may have no room for that.
     fn try_store(&mut self) {
         let mut last = None;
         for (id, key) in self.journal.take_owed() {
@@ -188,34 +195,37 @@ impl Engine {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).sent_again(seq);
             }
         }
-        match (last, &mut self.journal.trouble) {
-            (Some(last), Some(trouble)) => trouble.phase = Phase::Trying { last, failed: false },
-            (Some(_), None) => {}
-            (None, trouble) => {
-                *trouble = None;
-                self.note(Note::StoreRecovered);
-            }
+        let probes = last.is_none();
+        let last = last.unwrap_or_else(|| self.order_write(StoreWrite::Probe, None));
+        if let Some(trouble) = &mut self.journal.trouble {
+            trouble.phase = Phase::Trying { last, failed: false, probes };
         }
     }
 
     /// A try may be over: the next follows, at once when it went well and not everything was
     /// handed over.
     fn go_on_trying(&mut self) {
-        let Some(Trouble { phase: Phase::Trying { last, failed }, .. }) = self.journal.trouble
+        let Some(Trouble { phase: Phase::Trying { last, failed, probes }, .. }) =
+            self.journal.trouble
         else {
             return;
         };
         let open = self.journal.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
         match (open, failed) {
             (true, _) => {}
-            (false, true) => self.rest(),
+            (false, true) => self.rest(probes && self.journal.owed.is_empty()),
+            (false, false) if probes && self.journal.owed.is_empty() => {
+                self.journal.trouble = None;
+                self.note(Note::StoreRecovered);
+            }
             (false, false) => self.try_store(),
         }
     }
 
     /// The process is about to end: what the store is owed is tried now or never.
     pub(super) fn hurry_store(&mut self) {
-        if let Some(Trouble { phase: Phase::Resting(timer), .. }) = &mut self.journal.trouble {
+        if let Some(Trouble { phase: Phase::Resting { timer, .. }, .. }) = &mut self.journal.trouble
+        {
             self.timers.disarm(timer, Timer::Store);
             self.try_store();
         }
@@ -420,12 +430,12 @@ pub(super) fn check(engine: &Engine) {
             }
             Disk::Creating(seq) => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
-                let sent = journal.sent.get(seq).copied();
+                let sent = journal.sent.get(seq).copied().flatten();
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
             Disk::Ending(seq, before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
-                let sent = journal.sent.get(seq).copied();
+                let sent = journal.sent.get(seq).copied().flatten();
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
             Disk::Owed(before) => {
@@ -447,7 +457,7 @@ pub(super) fn check(engine: &Engine) {
     }
     match journal.trouble.as_ref().map(|trouble| trouble.phase) {
         None => {}
-        Some(Phase::Resting(timer)) => assert!(timer.is_some(), "the store is given up"),
+        Some(Phase::Resting { timer, .. }) => assert!(timer.is_some(), "the store is given up"),
         Some(Phase::Trying { last, .. }) => {
             let open = journal.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
             assert!(open, "the store is tried with nothing");
@@ -459,5 +469,8 @@ pub(super) fn check(engine: &Engine) {
 
 /// Whether the store's timer is armed.
 pub(super) fn is_armed(engine: &Engine) -> bool {
-    matches!(engine.journal.trouble, Some(Trouble { phase: Phase::Resting(Some(_)), .. }))
+    matches!(
+        engine.journal.trouble,
+        Some(Trouble { phase: Phase::Resting { timer: Some(_), .. }, .. })
+    )
 }

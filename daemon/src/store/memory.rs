@@ -56,6 +56,7 @@ impl Store for Memory {
             match write {
                 StoreWrite::Put(record) => drop(self.records.insert(record.key(), record.clone())),
                 StoreWrite::Delete(key) => drop(self.records.remove(key)),
+                StoreWrite::Probe => {}
             }
         }
         Ok(())

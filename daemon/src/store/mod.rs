@@ -100,11 +100,13 @@ pub enum Due {
 }
 
 impl Due {
-    /// Which kind a write is: a task that has not ended is new.
+    /// Which kind a write is: a task that has not ended is new, and so would be one that is asked
+    /// for.
     #[must_use]
     pub const fn of(write: &StoreWrite) -> Self {
         match write {
             StoreWrite::Put(record) if !record.status.is_terminal() => Self::New,
+            StoreWrite::Probe => Self::New,
             StoreWrite::Put(_) | StoreWrite::Delete(_) => Self::Owed,
         }
     }

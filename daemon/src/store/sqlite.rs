@@ -133,6 +133,7 @@ impl Sqlite {
                 match write {
                     StoreWrite::Put(record) => rows.put(record)?,
                     StoreWrite::Delete(key) => rows.delete(*key)?,
+                    StoreWrite::Probe => {}
                 }
             }
             drop(rows);

@@ -92,7 +92,7 @@ impl Batch {
 pub(super) fn result_bytes(write: &StoreWrite) -> usize {
     match write {
         StoreWrite::Put(record) => record.outcome.bytes(),
-        StoreWrite::Delete(_) => 0,
+        StoreWrite::Delete(_) | StoreWrite::Probe => 0,
     }
 }
 
@@ -196,7 +196,7 @@ impl Worker {
                     let parts = batch.parted(
                         |write| match write {
                             StoreWrite::Delete(_) => 0,
-                            StoreWrite::Put(_) => 1,
+                            StoreWrite::Put(_) | StoreWrite::Probe => 1,
                         },
                         2,
                     );
