@@ -51,6 +51,27 @@ fn refused(w: &mut World, conn: ConnId, line: &str) -> Value {
     w.next(conn)["error"].take()
 }
 
+/// A key means one thing, also where the arguments cannot be read as a tree or not exactly.
+#[test]
+fn arguments_that_are_not_compared_are_not_the_same() {
+    for (one, other) in [
+        (r#"{"a":"\ud800"}"#, r#"{"b":"\ud800"}"#),
+        (r#"{"a":1e999}"#, r#"{"b":-1e999}"#),
+        (r#"{"a":[18446744073709551616]}"#, r#"{"a":[18446744073709551617]}"#),
+    ] {
+        let mut w = world();
+        w.strict = false;
+        let c = w.open_as(ANN, NEWEST);
+        w.send(c, &line("a", "work", "k", one, ""));
+        let job = w.last_started();
+        w.done(job, "first");
+        answered(&mut w, c, "a", "first");
+        assert_eq!(refused(&mut w, c, &line("b", "work", "k", other, ""))["code"], -32602);
+        w.send(c, &line("c", "work", "k", one, ""));
+        answered(&mut w, c, "c", "first");
+    }
+}
+
 #[test]
 fn a_call_that_is_over_is_answered_again_for_a_while() {
     let mut w = world();

@@ -407,7 +407,8 @@ fn cancel_races() {
 }
 
 /// DUR-01, CAN-15, MOD-04: whoever cancels a request that is held hears nothing more of it; the
-/// task goes on. CAN-05: a creation is not cancelled that way.
+/// task goes on. CAN-05: a creation is not cancelled that way in a session. Elsewhere it is, and so
+/// the task does not come to be: nobody could reach it (MOD-04, CAN-06).
 #[test]
 fn held_requests_can_be_cancelled() {
     for (speech, method) in [
@@ -432,11 +433,35 @@ fn held_requests_can_be_cancelled() {
         let c = speech.open(&mut w);
         w.send(c, &speech.create(json!("create")));
         w.send(c, &cancel(json!("create")));
-        assert_eq!(w.counters().cancels_ignored, 1);
+        let counts = (w.counters().cancels_ignored, w.counters().cancelled);
         store.commit_all(&mut w);
-        speech.created(&w.next(c));
-        assert_eq!(w.started.len(), 1);
+        if speech == Speech::Core {
+            assert_eq!(counts, (1, 0));
+            speech.created(&w.next(c));
+            assert_eq!(w.started.len(), 1);
+        } else {
+            assert_eq!(counts, (0, 1));
+            w.silent(c);
+            assert!(w.started.is_empty() && store.records.is_empty());
+            assert_eq!((w.sizes().tasks, w.sizes().jobs), (0, 0));
+        }
     }
+}
+
+/// MOD-04: one of two who are to be given the same task cancels: the other is given it.
+#[test]
+fn a_creation_goes_on_for_whoever_else_asked() {
+    let (mut w, mut store) = durable();
+    let (one, other) = (w.connect(ME), w.connect(ME));
+    let meta = json!({"ceased/idempotencyKey": "k"});
+    let create = tasks(json!({"name": "sleep", "arguments": {}, "_meta": meta}));
+    w.send(one, &request(json!("one"), "tools/call", create.clone()));
+    w.send(other, &request(json!("other"), "tools/call", create));
+    w.send(one, &cancel(json!("one")));
+    store.commit_all(&mut w);
+    w.silent(one);
+    Speech::Extension.created(&w.next(other));
+    assert_eq!(w.started.len(), 1);
 }
 
 /// DUR-01: a peer that goes while something is held for it leaves nothing behind, and its task

@@ -61,6 +61,17 @@ fn every_request_says_what_it_speaks() {
     }
 }
 
+/// MOD-01: the same JSON is the same claim, however its names are written.
+#[test]
+fn a_claim_with_an_escape() {
+    let mut w = World::new();
+    w.strict = false;
+    let c = connect(&mut w);
+    let text = request(json!(1), "server/discover", plain(json!({})));
+    w.send(c, &text.replace("\"io.model", "\"\\u0069o.model"));
+    assert!(w.next(c)["result"].is_object());
+}
+
 /// MOD-01: what makes no claim belongs to a session, and where there is none it is refused; the
 /// methods no session has are told what they lack.
 #[test]

@@ -306,6 +306,26 @@ fn arguments_are_checked_first() {
     assert_eq!(w.running[&w.last_started()].arguments, r#"{"text" : "a\u0062"}"#);
 }
 
+/// RPC-01: a `_meta` that is no object has no members by their places.
+#[test]
+fn a_list_is_no_meta() {
+    for (method, more) in
+        [("tools/call", r#""name":"sleep","arguments":{},"#), ("tasks/get", r#""taskId":"x","#)]
+    {
+        let mut w = World::new();
+        w.strict = false;
+        let c = w.open();
+        w.send(
+            c,
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{more}"_meta":["tok"]}}}}"#
+            ),
+        );
+        assert_eq!(w.next(c)["error"]["code"], -32602, "{method}");
+        assert!(w.started.is_empty());
+    }
+}
+
 /// RPC-01: what an error says is bounded, whatever it is about, and has no control characters.
 #[test]
 fn errors_do_not_repeat_what_they_refuse() {

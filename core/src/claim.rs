@@ -101,11 +101,13 @@ impl<'a> Extensions<'a> {
 #[derive(Debug)]
 pub(crate) struct Claims {
     prefix: Finder<'static>,
+    /// A letter of it may be written so.
+    escape: Finder<'static>,
 }
 
 impl Claims {
     pub(crate) fn new() -> Self {
-        Self { prefix: Finder::new(PREFIX) }
+        Self { prefix: Finder::new(PREFIX), escape: Finder::new(br"\u00") }
     }
 
     /// The claim of a request with these params; `None` when it makes none and belongs to a
@@ -115,7 +117,8 @@ impl Claims {
         let meta = match params.known() {
             Some(known) => known.meta?,
             None => {
-                self.prefix.find(params.get().as_bytes())?;
+                let text = params.get().as_bytes();
+                self.prefix.find(text).or_else(|| self.escape.find(text))?;
                 let ClaimParams { meta } = params::read(Some(params)).ok()?;
                 params::read(meta.map(Params::of).as_ref()).ok()?
             }

@@ -11,7 +11,10 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::json::Json;
 use crate::timer::Armed;
+use serde_json::Value;
 
+/// Integers to here are what they are as a floating-point number.
+const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 /// Longest idempotency key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 128;
 
@@ -33,12 +36,31 @@ pub(crate) struct Wish {
 impl Wish {
     /// Whether both ask for the same; members may be in another order.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        let value = |raw: &Json| serde_json::from_str::<serde_json::Value>(raw.get()).ok();
         self.tool == other.tool
             && self.as_task == other.as_task
             && self.claims == other.claims
             && (self.arguments.get() == other.arguments.get()
-                || value(&self.arguments) == value(&other.arguments))
+                || matches!((value(&self.arguments), value(&other.arguments)),
+                    (Some(one), Some(other)) if one == other))
+    }
+}
+
+/// What arguments say; `None` where they say more than we could compare.
+fn value(raw: &Json) -> Option<Value> {
+    let value = serde_json::from_str(raw.get()).ok()?;
+    is_exact(&value).then_some(value)
+}
+
+/// Whether no two integers that differ are the same here.
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+        Value::Number(number) => {
+            let exact = (-EXACT_MAX..=EXACT_MAX).contains(&number.as_f64().unwrap_or_default());
+            number.is_i64() || number.is_u64() || exact
+        }
+        Value::Array(values) => values.iter().all(is_exact),
+        Value::Object(members) => members.values().all(is_exact),
     }
 }
 

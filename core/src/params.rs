@@ -6,6 +6,8 @@ use alloc::format;
 use core::fmt;
 
 use memchr::memchr;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -38,7 +40,7 @@ pub struct Members<'a> {
 
 /// Members of `_meta` that mean something here. There may be others.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(expecting = "_meta as an object")]
+#[serde(remote = "Self")]
 pub(crate) struct Meta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
     pub(crate) progress_token: Given<'a>,
@@ -52,6 +54,27 @@ pub(crate) struct Meta<'a> {
     pub(crate) capabilities: Given<'a>,
     #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
     pub(crate) log_level: Given<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        // What is derived would take an array as well, member by member.
+        impl<'de> Visitor<'de> for Object {
+            type Value = Meta<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("_meta as an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+                Meta::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
 }
 
 impl<'a> Meta<'a> {

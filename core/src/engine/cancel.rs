@@ -5,6 +5,7 @@ use alloc::string::String;
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
 use crate::connection::{Form, Pending, Work};
+use crate::dialect::AfterCancel;
 use crate::id::{ConnId, RequestId};
 use crate::job::Purpose;
 use crate::json::Raw;
@@ -27,7 +28,11 @@ impl Engine {
         };
         self.recall(conn, &cancellation.request);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let creates = |pending: &Pending| matches!(pending.work, Work::Task(_, Form::Handle));
+        // CAN-05 is of sessions: elsewhere whoever has no handle can cancel nothing but this (MOD-04).
+        let creates = |pending: &Pending| {
+            matches!(pending.work, Work::Task(_, Form::Handle))
+                && !matches!(pending.reply.dialect.after_cancel, AfterCancel::Recall)
+        };
         let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
         let named = named.is_some().then(|| connection.requests.remove(&cancellation.request));
         let Some(Pending { reply, work }) = named.flatten() else {
@@ -64,6 +69,7 @@ impl Engine {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.aside.forget_waiter(&(conn, request.clone()));
                 }
+                self.abandon_unknown(id);
                 (None, form.method().into())
             }
             Work::Listen(listening) => {

@@ -14,7 +14,7 @@ use crate::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::id::{JobId, TaskId};
-use crate::job::JobState;
+use crate::job::{Job, JobState};
 use crate::journal::{Disk, Phase, Told, Trouble};
 use crate::message::{ErrorObject, code};
 use crate::status::Status;
@@ -273,6 +273,18 @@ impl Engine {
         }
         self.fail_waiters(waiters, error);
         self.store_removal(key);
+    }
+
+    /// Whoever was to be given a task wants it no more: it does not come to be, unless somebody else
+    /// is to be given it. One that a call became is wanted whoever waits.
+    pub(super) fn abandon_unknown(&mut self, id: TaskId) {
+        let unknown = |task: &Task| task.is_being_created() && task.aside.waiters.is_empty();
+        let job = self.tasks.get(id).filter(|task| unknown(task)).and_then(|task| task.job);
+        let held = |job: &Job| matches!(job.state, JobState::Held(_));
+        if job.and_then(|job| self.jobs.get(&job)).is_some_and(held) {
+            let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
+            self.abandon_creation(id, &error, Why::Requested);
+        }
     }
 
     fn abandon_job(&mut self, id: JobId, why: Why) {
