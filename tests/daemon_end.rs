@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ceased_tests::daemon::{
     Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
 };
+use serde_json::Value;
 
 const SHUTTING_DOWN: i64 = -31005;
 /// Does not end before it is killed, and says when it is there.
@@ -119,6 +120,25 @@ fn assert_nothing_beside(daemon: &Daemon) {
             wait_until("its control groups are gone", || !is_ours(&dir));
         }
     }
+}
+
+/// RPC-03: what was answered is sent to whoever reads, as long as the time for the end is not over.
+#[test]
+fn who_reads_slowly_gets_every_answer() {
+    let config = Config { daemon: "shutdown_grace = \"60s\"", ..Config::default() };
+    let mut daemon = Daemon::start(&config);
+    let mut peer = daemon.peer();
+    let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000));
+    let calls: Vec<u64> = (0..40).map(|_| peer.call("echo", &text)).collect();
+    let answered = |status: &Value| status["counters"]["answers"].as_u64() >= Some(41);
+    wait_until("all are answered", || answered(&daemon.status()));
+    daemon.signal(Signal::TERM);
+    for call in calls {
+        // A second and more in all: this is how slowly it reads.
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(peer.answer(call)["result"].is_object());
+    }
+    assert_eq!(daemon.wait().code(), Some(0));
 }
 
 /// While it drains, nothing new is begun.

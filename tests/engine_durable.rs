@@ -226,36 +226,6 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
     }
 }
 
-/// DUR-01: while there is no room for new tasks only, an end is handed over at once as ever; when
-/// that is not taken either, it is owed.
-#[test]
-fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
-    for is_taken in [true, false] {
-        let (mut w, mut store) = durable();
-        let c = Speech::Core.open(&mut w);
-        let (task, job) = working(&mut w, &mut store, Speech::Core, c);
-        w.send(c, &Speech::Core.create(json!("late")));
-        store.refuse(&mut w, Unstored::Full, false);
-        unavailable(&w.next(c), "late", Unstored::Full);
-        w.advance(RETRY);
-        store.commit(&mut w, 1);
-        store.refuse(&mut w, Unstored::Full, false);
-        w.done(job, "made");
-        store.take(&mut w);
-        assert_eq!(store.waiting.len(), 1, "it has to wait for nothing");
-        if is_taken {
-            store.commit(&mut w, 1);
-            w.rest(c);
-        } else {
-            store.refuse(&mut w, Unstored::Full, false);
-            assert_eq!(w.sizes().owed, 1);
-            w.advance(RETRY);
-        }
-        store.commit_all(&mut w);
-        assert_eq!(w.status(c, &task).as_deref(), Some("completed"));
-    }
-}
-
 /// DUR-01: the table: every method that tells how a task ended, for every end: at once when that
 /// is on disk, held until it is, refused while the store does not take it, and right after.
 #[test]
@@ -446,22 +416,6 @@ fn held_requests_can_be_cancelled() {
             assert_eq!((w.sizes().tasks, w.sizes().jobs), (0, 0));
         }
     }
-}
-
-/// MOD-04: one of two who are to be given the same task cancels: the other is given it.
-#[test]
-fn a_creation_goes_on_for_whoever_else_asked() {
-    let (mut w, mut store) = durable();
-    let (one, other) = (w.connect(ME), w.connect(ME));
-    let meta = json!({"ceased/idempotencyKey": "k"});
-    let create = tasks(json!({"name": "sleep", "arguments": {}, "_meta": meta}));
-    w.send(one, &request(json!("one"), "tools/call", create.clone()));
-    w.send(other, &request(json!("other"), "tools/call", create));
-    w.send(one, &cancel(json!("one")));
-    store.commit_all(&mut w);
-    w.silent(one);
-    Speech::Extension.created(&w.next(other));
-    assert_eq!(w.started.len(), 1);
 }
 
 /// DUR-01: a peer that goes while something is held for it leaves nothing behind, and its task

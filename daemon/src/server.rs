@@ -14,6 +14,7 @@ mod links;
 mod ready;
 mod run_as;
 mod runs;
+mod stopping;
 mod stored;
 mod strangers;
 mod trail;
@@ -42,6 +43,7 @@ use rustix::process::getuid;
 
 pub(crate) use self::doors::Entrance;
 pub(crate) use self::gate::AUTHENTICATE;
+use self::stopping::Stopping;
 use self::strangers::{Backlog, Stage};
 pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
 use crate::audit::Audit;
@@ -69,7 +71,8 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 const ACCEPTS_MAX: usize = 64;
 /// How often a TCP peer that has closed its side is asked whether it is still there.
 const PROBE: Duration = Duration::from_secs(1);
-/// How long the last words of a closed connection may take to leave after the end.
+/// How long the last words of a closed connection may take to leave, and those of all at the end
+/// while nobody takes any.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 const LAST_KILL: Duration = Duration::from_secs(5);
@@ -186,17 +189,6 @@ pub struct Server {
     failed: Option<StoreError>,
     /// Held for life.
     _state_dir: Option<StateDir>,
-}
-
-/// How far the end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopping {
-    /// Nobody has asked for it.
-    No,
-    /// The engine is draining.
-    Draining,
-    /// The engine has nothing left to do; what is in the outboxes may still leave until then.
-    Flushing(Instant),
 }
 
 /// A connection as the loop sees it.
@@ -390,8 +382,8 @@ impl Server {
         let again = self.doors.iter().filter_map(|door| door.again).min();
         let engine = self.engine.deadline().map(|(at, _)| at);
         let end = match self.stopping {
-            Stopping::Flushing(at) => Some(at),
-            Stopping::No | Stopping::Draining => None,
+            Stopping::Flushing { end, .. } => Some(end),
+            Stopping::No | Stopping::Draining(_) => None,
         };
         let stranger = self.strangers.first().map(|(at, _)| *at);
         let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
@@ -442,15 +434,15 @@ impl Server {
         match self.stopping {
             Stopping::No => {
                 tracing::info!(grace = ?self.shutdown_grace, "shutting down");
-                self.stopping = Stopping::Draining;
+                let by = now.at + self.shutdown_grace;
+                self.stopping = Stopping::Draining(by);
                 self.now_stopping();
                 self.close_all_doors();
-                let by = now.at + self.shutdown_grace;
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
             }
-            Stopping::Draining | Stopping::Flushing(_) => {
+            Stopping::Draining(_) | Stopping::Flushing { .. } => {
                 tracing::warn!("told to shut down again: ending at once");
-                self.stopping = Stopping::Flushing(now.at);
+                self.stopping = Stopping::Flushing { end: now.at, by: now.at };
             }
         }
     }
@@ -460,8 +452,8 @@ impl Server {
             return true;
         }
         match self.stopping {
-            Stopping::No | Stopping::Draining => false,
-            Stopping::Flushing(end) => self.links.is_empty() || end <= self.clock.now().at,
+            Stopping::No | Stopping::Draining(_) => false,
+            Stopping::Flushing { end, .. } => self.links.is_empty() || end <= self.clock.now().at,
         }
     }
 }

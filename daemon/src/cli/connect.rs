@@ -1,7 +1,7 @@
 //! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
 //!
-//! The end of stdin is passed on, and what the daemon still says within a moment is too. Then the
-//! bridge leaves, which ends what its peer left running: for who started it, the end of stdin ends
+//! The end of stdin is passed on, and what the daemon still says within a moment is too, however
+//! long whoever reads stdout takes for it. Then the bridge leaves, which ends what its peer left running: for who started it, the end of stdin ends
 //! a session, as with `ceased stdio`. Standard streams stay in the mode they came in, and one that
 //! is full does not stop the other direction.
 
@@ -19,6 +19,11 @@ use crate::client::{Nozzle, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
+/// What a daemon may have said in time that is read later: more than it holds for one peer.
+const LATE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long whoever reads the output may take none of it after the end of the input.
+const READER_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Runs the command.
 pub(super) fn connect(
     args: &ConnectArgs,
@@ -59,7 +64,8 @@ enum Ended {
     Daemon,
 }
 
-/// Copies until the daemon closes, or until `grace` after the end of the input.
+/// Copies until the daemon closes, or until `grace` after the end of the input; what was read by
+/// then is written.
 fn bridge(
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
@@ -69,28 +75,69 @@ fn bridge(
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
-    let mut leave_at = None;
-    while !down.is_done() && leave_at.is_none_or(|at| Instant::now() < at) {
+    let mut leaving = Leaving { at: None, written: Instant::now(), late: 0 };
+    while !down.is_done() {
         if up.is_done() && !is_shut {
             // A daemon that is gone already is seen when it is read.
             let _ = rustix::net::shutdown(daemon, Shutdown::Write);
             is_shut = true;
         }
-        for step in ready(&up, &down, leave_at)? {
+        let deadline = leaving.deadline(&down);
+        let steps = ready(&up, &down, deadline)?;
+        if deadline.is_some_and(|at| at <= Instant::now()) && !leaving.is_put_off(&steps) {
+            break;
+        }
+        for step in steps {
             match step {
                 Step::ReadUp => {
                     up.read()?;
-                    leave_at = up.has_ended.then(|| Instant::now() + grace);
+                    leaving.at = up.has_ended.then(|| Instant::now() + grace);
                 }
-                Step::ReadDown => down.read()?,
+                Step::ReadDown => {
+                    down.read()?;
+                    leaving.note_read(&down);
+                }
                 // What the daemon said before it stopped reading is still to be passed on.
                 Step::WriteUp => up.write().unwrap_or_else(|_| up.give_up()),
-                Step::WriteDown => down.write()?,
+                Step::WriteDown => {
+                    down.write()?;
+                    leaving.written = Instant::now();
+                }
                 Step::OutputGone => return Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
     }
-    Ok(if leave_at.is_some() { Ended::Input } else { Ended::Daemon })
+    Ok(if leaving.at.is_some() { Ended::Input } else { Ended::Daemon })
+}
+
+/// When the bridge leaves.
+struct Leaving {
+    /// When what still runs has had its time; `None` before the end of the input.
+    at: Option<Instant>,
+    /// When the output last took something.
+    written: Instant,
+    /// Bytes read after that time.
+    late: usize,
+}
+
+impl Leaving {
+    /// What the output has no room for was said in time: whoever reads it slowly is waited for.
+    fn deadline(&self, down: &Lane<'_>) -> Option<Instant> {
+        let at = self.at?;
+        Some(if down.wants_write() { at.max(self.written + READER_PATIENCE) } else { at })
+    }
+
+    /// Whether there is something at once that was said in time, as far as we can tell.
+    fn is_put_off(&self, steps: &[Step]) -> bool {
+        steps.contains(&Step::WriteDown)
+            || steps.contains(&Step::ReadDown) && self.late < LATE_BYTES_MAX
+    }
+
+    fn note_read(&mut self, down: &Lane<'_>) {
+        if self.at.is_some_and(|at| at <= Instant::now()) {
+            self.late += down.end - down.start;
+        }
+    }
 }
 
 /// What can be done without waiting.
@@ -228,6 +275,20 @@ mod tests {
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
         assert_eq!(heard, "");
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+        drop(bridge.daemon);
+    }
+
+    /// More than the bridge and the pipe hold.
+    #[test]
+    fn what_was_said_in_time_is_passed_on_however_slowly_it_is_read() {
+        let mut bridge = start_with(Duration::ZERO);
+        let said = "x".repeat(150_000);
+        bridge.daemon.write_all(said.as_bytes()).unwrap();
+        drop(bridge.input.take());
+        let mut heard = String::new();
+        bridge.output.read_to_string(&mut heard).unwrap();
+        assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
         assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
         drop(bridge.daemon);
     }

@@ -125,8 +125,8 @@ impl Server {
                     self.record_note(now, note);
                 }
                 Action::Exit => {
-                    if self.stopping == Stopping::Draining {
-                        self.stopping = Stopping::Flushing(now.at + LAST_FLUSH);
+                    if let Stopping::Draining(by) = self.stopping {
+                        self.stopping = Stopping::Flushing { end: now.at + LAST_FLUSH, by };
                     }
                     self.close_everybody(now);
                 }

@@ -281,7 +281,12 @@ impl Server {
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let Some(outbox) = self.engine.outbox(conn) else { return };
-        match peer.link.send(outbox, self.poll.registry()) {
+        let before = peer.link.bytes_sent();
+        let sent = peer.link.send(outbox, self.poll.registry());
+        if peer.link.bytes_sent() > before {
+            self.stopping.put_off(now.at);
+        }
+        match sent {
             Sent::Everything => {
                 if !std::mem::replace(&mut peer.warm, true) {
                     self.warm.push_back(conn);

@@ -1,0 +1,73 @@
+//! What a store that cannot take everything, or takes its time, means for those who ask (DUR-01).
+
+use ceased_core::durable::Unstored;
+use ceased_core::event::Identity;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_tests::modern::{cancel, request, tasks};
+use ceased_tests::store::Store;
+use ceased_tests::tools;
+use ceased_tests::world::{NEWEST, World};
+use serde_json::json;
+use std::time::Duration;
+
+const ME: Identity = Identity::User(1000);
+const RETRY: Duration = Duration::from_secs(2);
+
+fn durable() -> (World, Store) {
+    let mut store = Store::default();
+    let policy = TaskPolicy { durable: true, store_retry: RETRY, ..TaskPolicy::default() };
+    let world = store.world(&tools::settings(Limits::default(), policy));
+    (world, store)
+}
+
+/// DUR-01: while there is no room for new tasks only, an end is handed over at once as ever; when
+/// that is not taken either, it is owed.
+#[test]
+fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
+    for is_taken in [true, false] {
+        let (mut w, mut store) = durable();
+        let c = w.open_as(ME, NEWEST);
+        let create = |id: &str| {
+            request(json!(id), "tools/call", json!({"name": "sleep", "arguments": {}, "task": {}}))
+        };
+        w.send(c, &create("early"));
+        store.commit_all(&mut w);
+        let task = w.next(c)["result"]["task"]["taskId"].as_str().expect("a task").to_owned();
+        let job = w.last_started();
+        w.send(c, &create("late"));
+        store.refuse(&mut w, Unstored::Full, false);
+        assert_eq!(w.next(c)["error"]["code"], -31006);
+        w.advance(RETRY);
+        store.commit(&mut w, 1);
+        store.refuse(&mut w, Unstored::Full, false);
+        w.done(job, "made");
+        store.take(&mut w);
+        assert_eq!(store.waiting.len(), 1, "it has to wait for nothing");
+        if is_taken {
+            store.commit(&mut w, 1);
+            w.rest(c);
+        } else {
+            store.refuse(&mut w, Unstored::Full, false);
+            assert_eq!(w.sizes().owed, 1);
+            w.advance(RETRY);
+        }
+        store.commit_all(&mut w);
+        assert_eq!(w.status(c, &task).as_deref(), Some("completed"));
+    }
+}
+
+/// MOD-04: one of two who are to be given the same task cancels: the other is given it.
+#[test]
+fn a_creation_goes_on_for_whoever_else_asked() {
+    let (mut w, mut store) = durable();
+    let (one, other) = (w.connect(ME), w.connect(ME));
+    let meta = json!({"ceased/idempotencyKey": "k"});
+    let create = tasks(json!({"name": "sleep", "arguments": {}, "_meta": meta}));
+    w.send(one, &request(json!("one"), "tools/call", create.clone()));
+    w.send(other, &request(json!("other"), "tools/call", create));
+    w.send(one, &cancel(json!("one")));
+    store.commit_all(&mut w);
+    w.silent(one);
+    assert_eq!(w.next(other)["result"]["resultType"], "task");
+    assert_eq!(w.started.len(), 1);
+}
