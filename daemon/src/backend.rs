@@ -181,7 +181,8 @@ impl Backend for InThisProcess {
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let mut daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
+            let daemon = daemon(&found.config)?.listen_nowhere().metrics_nowhere();
+            let mut daemon = daemon.listen(Address::Stdio);
             if found.config.daemon.store == Keeping::Auto {
                 daemon = daemon.keep_in_memory();
             }
@@ -243,7 +244,8 @@ impl Backend for InThisProcess {
             return Ok(None);
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
-        let running = daemon(&config)?.keep_in_memory().listen_nowhere().start()?;
+        let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
+        let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))

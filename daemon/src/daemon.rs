@@ -274,6 +274,14 @@ impl Daemon {
         self
     }
 
+    /// Serves no metrics, whatever the configuration says: its address is for one daemon, and this
+    /// may be one of many processes.
+    #[must_use]
+    pub fn metrics_nowhere(mut self) -> Self {
+        self.metrics = None;
+        self
+    }
+
     /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
     /// asked for by [`Daemon::listen`].
     #[must_use]

@@ -204,7 +204,8 @@ pub struct Log {
 /// `[metrics]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Where Prometheus reads them: a Unix socket or a loopback address; None: nowhere.
+    /// Where Prometheus reads them of `ceased serve`: a Unix socket or a loopback address; None:
+    /// nowhere.
     pub listen: Option<Address>,
 }
 
