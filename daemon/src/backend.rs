@@ -86,7 +86,11 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) | StartError::Inherited(_) | StartError::Tokens(_) => Exit::Usage,
+            StartError::Listen(_)
+            | StartError::Inherited(_)
+            | StartError::Tokens(_)
+            | StartError::Audit { .. }
+            | StartError::Record { .. } => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied

@@ -89,6 +89,20 @@ pub enum StartError {
     Tokens(TokenFileError),
     /// The service manager handed something over that nothing is to be done with.
     Inherited(String),
+    /// The audit log cannot be written to.
+    Audit {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The file of the recording cannot be made.
+    Record {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
     /// Something the system did not give.
     Io(io::Error),
     /// The state directory cannot be used.
@@ -103,6 +117,18 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
+            Self::Audit { path, error } => write!(
+                f,
+                "the audit log {} cannot be used: {error}; set `audit` in [log] to a file of your \
+                 own, in a directory that is there",
+                path.display()
+            ),
+            Self::Record { path, error } => write!(
+                f,
+                "cannot record into {} (--record): {error}; name a new file, in a directory that \
+                 is there",
+                path.display()
+            ),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
@@ -338,6 +364,10 @@ impl Daemon {
                 dir.note_group(group)?;
             }
         }
+        let audit = Audit::start(self.audit)?;
+        let record = self
+            .record
+            .map(|path| record::create(&path).map_err(|error| StartError::Record { path, error }));
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
@@ -353,8 +383,8 @@ impl Daemon {
             eof_grace: self.eof_grace,
             authenticate_within: self.authenticate_within,
             guards: self.guards,
-            record: self.record.as_deref().map(record::create).transpose()?,
-            audit: Audit::start(self.audit)?,
+            record: record.transpose()?,
+            audit,
             thresholds: self.thresholds,
             metrics: self.metrics,
             kept,
