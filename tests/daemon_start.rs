@@ -1,4 +1,5 @@
-//! Daemons that cannot start: what they say, how they exit, that they leave nothing behind.
+//! Daemons that cannot start: what they say, how they exit, that they leave nothing behind; and what
+//! `check` says of them before.
 
 use std::fs;
 
@@ -32,7 +33,7 @@ fn complaint(ran: &Ran) -> String {
     said.concat()
 }
 
-/// An audit log that cannot be written to is a wrong configuration.
+/// An audit log that cannot be written to is a wrong configuration, and `check` knows it.
 #[test]
 fn an_audit_log_that_cannot_be() {
     let home = home("[log]\naudit = \"nowhere/a.jsonl\"\n");
@@ -40,9 +41,27 @@ fn an_audit_log_that_cannot_be() {
     let said = complaint(&refused(&home, &["serve"], None));
     assert!(said.contains(&format!("the audit log {} cannot be used", path.display())), "{said}");
     assert!(said.contains("No such file") && said.contains("`audit` in [log]"), "{said}");
-    for args in [&["stdio"][..], &["call", "echo", "text=x"]] {
+    for args in [&["stdio"][..], &["call", "echo", "text=x"], &["check"]] {
         assert_eq!(complaint(&refused(&home, args, None)), said, "{args:?}");
     }
+
+    // A directory, and a link, are no logs; a file that will be made, or is there, is fine.
+    fs::create_dir_all(&path).expect("a directory of our own");
+    for args in ["serve", "check"] {
+        let said = complaint(&refused(&home, &[args], None));
+        assert!(said.contains("a.jsonl cannot be used: Is a directory"), "{said}");
+    }
+    fs::remove_dir(&path).expect("it is empty");
+    assert_eq!(home.run(&["check"]).code, Some(0));
+    assert!(!path.exists(), "a check makes nothing");
+    fs::write(&path, "before\n").expect("a file of our own");
+    assert_eq!(home.run(&["check"]).code, Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "before\n");
+    let link = home.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).expect("a link of our own");
+    home.configure_as(&home.config_text().replace("nowhere/a.jsonl", "link"));
+    let said = complaint(&refused(&home, &["serve"], None));
+    assert_eq!(complaint(&refused(&home, &["check"], None)), said);
 }
 
 /// A recording writes over nothing, and says which option wanted it.
@@ -76,4 +95,64 @@ fn a_failed_start_leaves_no_control_group() {
     fs::remove_file(path).expect("ours");
     home.configure_as(&home.config_text().replace("d.sock", "config.toml/d.sock"));
     refused(&home, &["serve"], None);
+}
+
+/// What `check` says is fine, `serve` does not refuse for its tokens.
+#[test]
+fn a_token_file_that_is_not_there() {
+    let listen = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\n\
+                  token_file = \"tokens\"\n";
+    let home = home(listen);
+    let said = complaint(&refused(&home, &["serve"], None));
+    assert!(said.contains("tokens") && said.contains("No such file"), "{said}");
+    assert_eq!(complaint(&refused(&home, &["check"], None)), said);
+    // Everything that is wrong, at once.
+    let more = format!("{}\n[log]\naudit = \"nowhere/a\"\n", home.config_text());
+    home.configure_as(&more);
+    let ran = refused(&home, &["check"], None);
+    assert_eq!(ran.err.lines().count(), 2, "{ran:?}");
+    assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
+}
+
+/// A program that is not there is no fault of the configuration: it may come. But it is said.
+#[test]
+fn programs_that_are_not_there() {
+    let home = home(
+        r#"
+[[tool]]
+name = "lost"
+command = ["nosuchprog"]
+[[tool]]
+name = "far"
+command = ["./nowhere/prog"]
+[[tool]]
+name = "plain"
+command = ["./config.toml"]
+[[tool]]
+name = "elsewhere"
+command = ["sh"]
+env = { PATH = "/nonexistent" }
+[[tool]]
+name = "anywhere"
+command = ["nosuchprog"]
+env = { PATH = "{path}" }
+[tool.input.path]
+type = "string"
+required = true
+"#,
+    );
+    let ran = home.run(&["check"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("config.toml: ok"), "{ran:?}");
+    let said: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(said.len(), 4, "{ran:?}");
+    for (line, words) in said.iter().zip([
+        ["\"lost\"", "\"nosuchprog\"", "in no directory of its PATH"],
+        ["\"far\"", "nowhere/prog\"", "which is not there"],
+        ["\"plain\"", "config.toml\"", "no executable file"],
+        ["\"elsewhere\"", "\"sh\"", "/nonexistent"],
+    ]) {
+        assert!(line.starts_with("ceased: warning: the tool "), "{line}");
+        assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
+    }
 }

@@ -7,7 +7,7 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
 use crate::config::{Config, ConfigError, Keeping, Level};
-use crate::daemon::{Daemon, Running, StartError, reload, say};
+use crate::daemon::{Daemon, Forecast, Running, StartError, forecast, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
@@ -196,8 +196,21 @@ impl Backend for InThisProcess {
     }
 
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        let mut complain = |text: &str| {
+            for line in text.lines() {
+                let _ = writeln!(err, "ceased: {line}");
+            }
+        };
         match find(config) {
             Ok(Found { config, path }) => {
+                let Forecast { refusals, warnings } = forecast(&config);
+                for warning in warnings {
+                    complain(&format!("warning: {warning}"));
+                }
+                if !refusals.is_empty() {
+                    refusals.iter().for_each(|refusal| complain(&refusal.to_string()));
+                    return Exit::Usage;
+                }
                 let name = path.as_deref().map_or_else(
                     || "no configuration file: the defaults".into(),
                     |path| path.display().to_string(),
@@ -208,9 +221,7 @@ impl Backend for InThisProcess {
                 }
             }
             Err(error) => {
-                for line in error.to_string().lines() {
-                    let _ = writeln!(err, "ceased: {line}");
-                }
+                complain(&error.to_string());
                 Exit::Usage
             }
         }

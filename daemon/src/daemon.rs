@@ -2,6 +2,7 @@
 //! run on this thread or on one of its own.
 
 mod configured;
+mod forecast;
 
 use std::fmt;
 use std::io;
@@ -20,6 +21,7 @@ use ceased_transports::{Address, ListenError, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+pub(crate) use self::forecast::{Forecast, forecast};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;

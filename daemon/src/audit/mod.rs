@@ -182,6 +182,14 @@ impl Drop for Audit {
     }
 }
 
+/// Whether [`Audit::start`] would find nothing wrong with this path; makes and changes nothing.
+///
+/// # Errors
+/// As there.
+pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
+    writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
+}
+
 /// How many records these lines are.
 fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use ceased_core::time::Wall;
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
+use rustix::io::Errno;
 
 use super::record::Happening;
 use super::{Batch, Shared, at, count};
@@ -61,6 +62,21 @@ fn open(path: &Path) -> io::Result<File> {
         tracing::warn!(path = %path.display(), "the audit log was open to others: now it is 0600");
     }
     Ok(file)
+}
+
+/// Whether [`Sink::file`] would do, without making or changing anything.
+pub(super) fn probe(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Err(Errno::ISDIR.into()),
+        Ok(found) if found.is_symlink() => Err(Errno::LOOP.into()),
+        Ok(found) if !found.is_file() => Err(io::Error::other(NO_FILE)),
+        Ok(_) => Ok(access(path, Access::WRITE_OK)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().unwrap_or(Path::new("/"));
+            Ok(access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What the thread owns.
