@@ -456,6 +456,11 @@ fn help() {
     for word in ["serve", "stdio", "connect", "call", "Exit codes"] {
         assert!(ran.out.contains(word), "{word}: {}", ran.out);
     }
+    // Every code a script may meet.
+    for code in [" 1 the tool failed or the daemon refused", " 74 ", " 75 ", " 124 ", " 130 "] {
+        let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(code), "{code}: {}", ran.out);
+    }
     assert!(exits(&home, 0, &["--version"]).out.starts_with("ceased "));
     assert!(exits(&home, 0, &["call", "--help"]).out.contains("--detach"));
     assert!(exits(&home, 2, &[]).err.contains("Usage"));

@@ -11,8 +11,10 @@ use clap::{Args, Parser, Subcommand};
     name = "ceased",
     version,
     about = "Runs MCP tools so that cancelled means ceased: nothing a call started outlives it.",
-    after_help = "Exit codes: 0 done, 1 the tool failed, 2 wrong use or wrong config, 3 no daemon \
-                  reachable, 4 the task is unknown, 124 timed out, 130 cancelled by the user.\n\
+    after_help = "Exit codes: 0 done, 1 the tool failed or the daemon refused, 2 wrong use or \
+                  wrong config, 3 no daemon reachable, 4 the task is unknown, 74 the state \
+                  directory or the store in it cannot be used, 75 another daemon uses the state \
+                  directory, 124 timed out, 130 cancelled by the user.\n\
                   Results go to stdout, everything else to stderr. Control characters from a \
                   server are escaped, except in a result whose stdout is not a terminal: that \
                   one is written as it came."
