@@ -81,6 +81,7 @@ fn wrong_use() {
         (&["call", "--task", "echo", "text=x"], "cannot run as a task"),
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
+        (&["connect", "--eof-grace", "2hh"], "90s"),
         (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
         (&["cal", "echo"], "call"),
         (&["call", "--nonsense", "echo"], "--nonsense"),

@@ -127,7 +127,7 @@ pub(super) struct ConnectArgs {
     pub(super) spawn: bool,
     /// How long the daemon may go on answering after the end of stdin [default: `daemon.eof_grace`
     /// of the config]
-    #[arg(long, value_name = "DUR", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none)]
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
@@ -251,9 +251,14 @@ pub(super) struct WatchArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("must be more than zero".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(why) => Err(format!("{why}; write it like \"90s\" or \"1h 30m\"")),
+    match duration_or_none(text)? {
+        Duration::ZERO => Err("must be more than zero".to_owned()),
+        duration => Ok(duration),
     }
+}
+
+/// As [`duration`], where no time at all has a meaning, too.
+fn duration_or_none(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))
 }
