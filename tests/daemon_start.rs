@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ceased_tests::daemon::{Config, Home, Program, Ran, wait_until_no_group_of};
+use ceased_tests::daemon::{Config, Daemon, Home, Program, Ran, wait_until_no_group_of};
 
 /// A home whose daemon has these further tables.
 fn home(tables: &str) -> Home {
@@ -112,6 +112,20 @@ fn a_token_file_that_is_not_there() {
     let ran = refused(&home, &["check"], None);
     assert_eq!(ran.err.lines().count(), 2, "{ran:?}");
     assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
+}
+
+/// Who runs the daemon cannot change its `main`, and is told what they can change.
+#[test]
+fn processes_that_are_not_contained() {
+    let home = home("");
+    let mut command = home.command(&["serve"]);
+    command.env("CEASED_CONTAINMENT", "groups");
+    let daemon = Daemon::start_with(home, command);
+    let log = daemon.home.log();
+    let said = log.lines().find(|line| line.contains("not wholly contained"));
+    let said = said.expect("it is a warning");
+    assert!(said.contains("leave CEASED_CONTAINMENT unset"), "{said}");
+    assert!(!said.contains("main"), "{said}");
 }
 
 /// A program that is not there is no fault of the configuration: it may come. But it is said.
