@@ -181,7 +181,7 @@ fn an_audit_log_that_cannot_be() {
     let log = format!("[log]\naudit = {:?}\n", home.path());
     home.configure(&Config { tools: &log, ..Config::default() });
     let ran = home.run(&["serve"]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains(&home.path().display().to_string()), "{ran:?}");
 }
 

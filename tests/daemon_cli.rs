@@ -81,6 +81,7 @@ fn wrong_use() {
         (&["call", "--task", "echo", "text=x"], "cannot run as a task"),
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
+        (&["connect", "--eof-grace", "2hh"], "90s"),
         (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
         (&["cal", "echo"], "call"),
         (&["call", "--nonsense", "echo"], "--nonsense"),
@@ -455,6 +456,11 @@ fn help() {
     let ran = exits(&home, 0, &["--help"]);
     for word in ["serve", "stdio", "connect", "call", "Exit codes"] {
         assert!(ran.out.contains(word), "{word}: {}", ran.out);
+    }
+    // Every code a script may meet.
+    for code in [" 1 the tool failed or the daemon refused", " 74 ", " 75 ", " 124 ", " 130 "] {
+        let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(code), "{code}: {}", ran.out);
     }
     assert!(exits(&home, 0, &["--version"]).out.starts_with("ceased "));
     assert!(exits(&home, 0, &["call", "--help"]).out.contains("--detach"));

@@ -1,11 +1,11 @@
 //! How a daemon ends: told to, told twice, killed; and that nothing of it is left in any case.
 
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ceased_tests::daemon::{
     Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+    wait_until_no_group_of,
 };
 use serde_json::Value;
 
@@ -95,29 +95,7 @@ fn told_to() {
             assert_none_left(&plain);
             assert_none_left(&durable);
             assert!(!daemon.socket().exists(), "the socket file is left");
-            assert_nothing_beside(&daemon);
-        }
-    }
-}
-
-/// No control group is left, and no guard or keeper.
-fn assert_nothing_beside(daemon: &Daemon) {
-    let pid = daemon.pid().to_string();
-    let name = format!("ceased-{pid}-");
-    let is_ours = |dir: &Path| {
-        std::fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .any(|entry| entry.file_name().to_string_lossy().starts_with(&name))
-    };
-    // Where this process is, the daemon was, too.
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    for line in own.lines() {
-        let inside = line.rsplit(':').next().unwrap_or_default().trim_start_matches('/');
-        for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
-            let dir = Path::new(mount).join(inside);
-            wait_until("its control groups are gone", || !is_ours(&dir));
+            wait_until_no_group_of(daemon.pid());
         }
     }
 }
@@ -180,7 +158,7 @@ fn told_twice() {
         assert_eq!(daemon.wait().code(), Some(0), "{tier}");
         assert_none_left(&mark);
         assert!(!daemon.socket().exists(), "the socket file is left");
-        assert_nothing_beside(&daemon);
+        wait_until_no_group_of(daemon.pid());
     }
 }
 

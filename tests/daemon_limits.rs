@@ -52,6 +52,19 @@ fn connections() {
     daemon.peer().result("ping", "{}");
 }
 
+/// The command line says of a full daemon that it is full, not that it is none.
+#[test]
+fn connections_and_the_command_line() {
+    let daemon = limited("connections = 1");
+    let _first = daemon.peer();
+    for args in [&["status"][..], &["call", "echo", "text=x"]] {
+        let ran = daemon.home.run(args);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.starts_with("ceased: not let in at unix:"), "{ran:?}");
+        assert!(ran.err.contains("-31003") && ran.out.is_empty(), "{ran:?}");
+    }
+}
+
 #[test]
 fn inflight_per_connection() {
     let daemon = limited("inflight_per_connection = 2");

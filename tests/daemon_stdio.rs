@@ -317,3 +317,36 @@ fn a_bridge_to_nowhere() {
     assert!(said.contains("no daemon reachable") && said.contains("ceased serve"), "{said}");
     assert!(said.contains("d.sock"), "{said}");
 }
+
+/// `metrics.listen` is an address for one: `ceased serve` takes it, and processes of one peer, of
+/// which any number run at once, beside a daemon or without, do not.
+#[test]
+fn metrics_are_served_by_a_daemon_alone() {
+    let home = Home::new();
+    let door = home.path().join("m.sock");
+    let metrics = format!("[metrics]\nlisten = \"unix:{}\"\n", door.display());
+    home.configure(&Config { tools: &metrics, ..Config::default() });
+    let mut first = piped(&home, &["stdio"]);
+    let mut second = piped(&home, &["stdio"]);
+    first.peer.initialize();
+    second.peer.initialize();
+    assert!(!door.exists(), "one of them serves metrics");
+    let ran = home.run(&["call", "echo", "text=alone"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "alone\n"), "{ran:?}");
+
+    let daemon = Daemon::start_in(home);
+    UnixStream::connect(&door).expect("the daemon serves them");
+    let mut third = piped(&daemon.home, &["stdio"]);
+    third.peer.initialize();
+    let elsewhere = daemon.home.path().join("elsewhere.sock");
+    let config = daemon.home.config_text().replace("d.sock", "elsewhere.sock");
+    daemon.home.configure_as(&config);
+    let ran = daemon.home.run(&["call", "echo", "text=beside"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "beside\n"), "{ran:?}");
+    assert!(ran.err.contains("in this process") && !elsewhere.exists(), "{ran:?}");
+    UnixStream::connect(&door).expect("the daemon still serves them");
+    for mut one in [first, second, third] {
+        one.peer.finish();
+        assert_eq!(one.served.wait().code(), Some(0));
+    }
+}

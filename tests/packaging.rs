@@ -98,10 +98,13 @@ fn manual_pages_of_every_command() {
     run(Command::new(ceased()).arg("man").arg(dir.path().join("new")));
     let page = |name: &str| fs::read_to_string(dir.path().join("new").join(name));
     let top = page("ceased.1").unwrap();
+    let version = String::from_utf8(run(Command::new(ceased()).arg("--version")).stdout).unwrap();
     for command in COMMANDS {
         assert!(top.contains(command), "{command}");
         let own = page(&format!("ceased-{command}.1")).unwrap_or_else(|_| panic!("{command}"));
         assert!(own.contains(".SH NAME") && own.contains(".SH OPTIONS"), "{command}");
+        let title = own.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
+        assert!(title.contains(&format!("\"{}\"", version.trim())), "{title}");
     }
     assert!(page("ceased-man.1").is_err(), "a hidden command has no page");
 }

@@ -215,6 +215,16 @@ pub struct CwdTemplate {
     pub rest: Template,
 }
 
+impl CwdTemplate {
+    /// The directory below which every argument leads: what is written before the first of them.
+    fn written(&self) -> PathBuf {
+        match self.rest.beginning().rsplit_once('/') {
+            Some((above, _)) if !above.is_empty() => self.base.join(above),
+            Some(_) | None => self.base.clone(),
+        }
+    }
+}
+
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argv {
@@ -322,7 +332,7 @@ impl<'v> Values<'v> {
         if chosen && text.split('/').any(|part| part == "..") {
             return Err(capped(&format!(
                 "arguments: `..` in the working directory, which must stay below {}",
-                cwd.base.display()
+                cwd.written().display()
             )));
         }
         // A leading slash would make the joined path start anew.

@@ -7,7 +7,7 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
 use crate::config::{Config, ConfigError, Keeping, Level};
-use crate::daemon::{Daemon, Running, StartError, reload, say};
+use crate::daemon::{Daemon, Forecast, Running, StartError, forecast, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
@@ -86,7 +86,11 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
-            StartError::Listen(_) | StartError::Inherited(_) | StartError::Tokens(_) => Exit::Usage,
+            StartError::Listen(_)
+            | StartError::Inherited(_)
+            | StartError::Tokens(_)
+            | StartError::Audit { .. }
+            | StartError::Record { .. } => Exit::Usage,
             StartError::Io(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
@@ -181,7 +185,8 @@ impl Backend for InThisProcess {
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let mut daemon = daemon(&found.config)?.listen_nowhere().listen(Address::Stdio);
+            let daemon = daemon(&found.config)?.listen_nowhere().metrics_nowhere();
+            let mut daemon = daemon.listen(Address::Stdio);
             if found.config.daemon.store == Keeping::Auto {
                 daemon = daemon.keep_in_memory();
             }
@@ -191,8 +196,21 @@ impl Backend for InThisProcess {
     }
 
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+        let mut complain = |text: &str| {
+            for line in text.lines() {
+                let _ = writeln!(err, "ceased: {line}");
+            }
+        };
         match find(config) {
             Ok(Found { config, path }) => {
+                let Forecast { refusals, warnings } = forecast(&config);
+                for warning in warnings {
+                    complain(&format!("warning: {warning}"));
+                }
+                if !refusals.is_empty() {
+                    refusals.iter().for_each(|refusal| complain(&refusal.to_string()));
+                    return Exit::Usage;
+                }
                 let name = path.as_deref().map_or_else(
                     || "no configuration file: the defaults".into(),
                     |path| path.display().to_string(),
@@ -203,9 +221,7 @@ impl Backend for InThisProcess {
                 }
             }
             Err(error) => {
-                for line in error.to_string().lines() {
-                    let _ = writeln!(err, "ceased: {line}");
-                }
+                complain(&error.to_string());
                 Exit::Usage
             }
         }
@@ -243,7 +259,8 @@ impl Backend for InThisProcess {
             return Ok(None);
         }
         let logging = logging::start(config.log.level.min(Level::Warn));
-        let running = daemon(&config)?.keep_in_memory().listen_nowhere().start()?;
+        let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
+        let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
         let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))

@@ -2,6 +2,7 @@
 //! run on this thread or on one of its own.
 
 mod configured;
+mod forecast;
 
 use std::fmt;
 use std::io;
@@ -20,6 +21,7 @@ use ceased_transports::{Address, ListenError, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+pub(crate) use self::forecast::{Forecast, forecast};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
@@ -89,6 +91,20 @@ pub enum StartError {
     Tokens(TokenFileError),
     /// The service manager handed something over that nothing is to be done with.
     Inherited(String),
+    /// The audit log cannot be written to.
+    Audit {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The file of the recording cannot be made.
+    Record {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
     /// Something the system did not give.
     Io(io::Error),
     /// The state directory cannot be used.
@@ -103,6 +119,18 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
+            Self::Audit { path, error } => write!(
+                f,
+                "the audit log {} cannot be used: {error}; set `audit` in [log] to a file of your \
+                 own, in a directory that is there",
+                path.display()
+            ),
+            Self::Record { path, error } => write!(
+                f,
+                "cannot record into {} (--record): {error}; name a new file, in a directory that \
+                 is there",
+                path.display()
+            ),
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
@@ -274,6 +302,14 @@ impl Daemon {
         self
     }
 
+    /// Serves no metrics, whatever the configuration says: its address is for one daemon, and this
+    /// may be one of many processes.
+    #[must_use]
+    pub fn metrics_nowhere(mut self) -> Self {
+        self.metrics = None;
+        self
+    }
+
     /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
     /// asked for by [`Daemon::listen`].
     #[must_use]
@@ -330,6 +366,10 @@ impl Daemon {
                 dir.note_group(group)?;
             }
         }
+        let audit = Audit::start(self.audit)?;
+        let record = self
+            .record
+            .map(|path| record::create(&path).map_err(|error| StartError::Record { path, error }));
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
@@ -345,8 +385,8 @@ impl Daemon {
             eof_grace: self.eof_grace,
             authenticate_within: self.authenticate_within,
             guards: self.guards,
-            record: self.record.as_deref().map(record::create).transpose()?,
-            audit: Audit::start(self.audit)?,
+            record: record.transpose()?,
+            audit,
             thresholds: self.thresholds,
             metrics: self.metrics,
             kept,

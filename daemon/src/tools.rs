@@ -247,7 +247,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         input_schema: tool.arguments.schema().get().into(),
         output_schema: None,
         task_support: tool.task_support,
-        timeout: Some(tool.timeout).filter(|_| !inline),
+        timeout: tool.time_limit(),
         ladder,
         inline,
         on_disconnect: tool.on_disconnect,

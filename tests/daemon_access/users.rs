@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use ceased_tests::daemon::peer::call;
-use ceased_tests::daemon::{Daemon, Home, Peer, Signal, wait_until};
+use ceased_tests::daemon::{Daemon, Home, Peer, Program, Signal, wait_until};
 use serde_json::Value;
 
 use super::kit::{configure, connect_as, fight, is_root, peer_as};
@@ -28,6 +28,23 @@ fn refusal(peer: &mut Peer) -> Value {
     let mut said = peer.message().expect("a reason");
     assert_eq!(peer.message(), None, "and then the end");
     said["error"].take()
+}
+
+/// The command line says of such a door what it was told there, not that nobody is behind it.
+#[test]
+fn who_is_not_meant_is_told_so_by_the_command_line() {
+    let home = Home::new();
+    configure(&home, "allow_users = [0]", "");
+    let Some(command) = home.command_as(1, &["status"]) else {
+        eprintln!("skipped: cannot become another user");
+        return;
+    };
+    let daemon = Daemon::start_in(home);
+    let ran = Program::start(&daemon.home, command).wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.starts_with("ceased: not let in at unix:"), "{ran:?}");
+    assert!(ran.err.contains("may not use this socket"), "{ran:?}");
+    assert!(!ran.err.contains("no daemon") && ran.out.is_empty(), "{ran:?}");
 }
 
 /// TSK-39: who is not meant is told so and closed, also after a reload.

@@ -59,6 +59,14 @@ impl Template {
         Ok(Self { parts })
     }
 
+    /// The text before the first argument.
+    pub(super) fn beginning(&self) -> &str {
+        match self.parts.first() {
+            Some(Part::Literal(text)) => text,
+            Some(Part::Argument(_)) | None => "",
+        }
+    }
+
     /// The arguments it mentions, in order; one may come twice.
     pub fn arguments(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {

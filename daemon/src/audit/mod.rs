@@ -20,6 +20,8 @@ use ceased_core::time::Wall;
 pub(crate) use record::{CancelRecord, Happening};
 use writer::{Sink, Writer};
 
+use crate::daemon::StartError;
+
 /// Bytes of records that may wait for the disk: 16,000 records, about.
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of records that are handed over before the turn is over.
@@ -73,11 +75,8 @@ impl Audit {
     ///
     /// # Errors
     /// When the file cannot be opened, is no regular file, or there is no thread for it.
-    pub(crate) fn start(path: Option<PathBuf>) -> io::Result<Self> {
-        let sink = match path {
-            None => Sink::Log,
-            Some(path) => Sink::file(path)?,
-        };
+    pub(crate) fn start(path: Option<PathBuf>) -> Result<Self, StartError> {
+        let sink = path.map_or(Ok(Sink::Log), Sink::file)?;
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(sink, Arc::clone(&shared));
         let thread =
@@ -181,6 +180,14 @@ impl Drop for Audit {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether [`Audit::start`] would find nothing wrong with this path; makes and changes nothing.
+///
+/// # Errors
+/// As there.
+pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
+    writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
 }
 
 /// How many records these lines are.

@@ -10,10 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use ceased_core::time::Wall;
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
+use rustix::io::Errno;
 
 use super::record::Happening;
 use super::{Batch, Shared, at, count};
+use crate::daemon::StartError;
 
 /// How long records gather after some were written: waking the thread for each costs more than
 /// writing it.
@@ -22,6 +24,9 @@ const GATHER: Duration = Duration::from_millis(1);
 const ROOM_KEPT: usize = 256 * 1024;
 /// Nobody but the owner may read who did what.
 const MODE: u32 = 0o600;
+
+/// Why a pipe or a device is no audit log.
+const NO_FILE: &str = "it is no regular file";
 
 /// Where records go.
 pub(super) enum Sink {
@@ -32,9 +37,11 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    pub(super) fn file(path: PathBuf) -> io::Result<Self> {
-        let file = open(&path).map_err(|error| at(&path, &error))?;
-        Ok(Self::File { path, file })
+    pub(super) fn file(path: PathBuf) -> Result<Self, StartError> {
+        match open(&path) {
+            Ok(file) => Ok(Self::File { path, file }),
+            Err(error) => Err(StartError::Audit { path, error }),
+        }
     }
 }
 
@@ -48,13 +55,28 @@ fn open(path: &Path) -> io::Result<File> {
         OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other(NO_FILE));
     }
     if found.permissions().mode() & 0o177 != 0 {
         file.set_permissions(Permissions::from_mode(MODE))?;
         tracing::warn!(path = %path.display(), "the audit log was open to others: now it is 0600");
     }
     Ok(file)
+}
+
+/// Whether [`Sink::file`] would do, without making or changing anything.
+pub(super) fn probe(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Err(Errno::ISDIR.into()),
+        Ok(found) if found.is_symlink() => Err(Errno::LOOP.into()),
+        Ok(found) if !found.is_file() => Err(io::Error::other(NO_FILE)),
+        Ok(_) => Ok(access(path, Access::WRITE_OK)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().unwrap_or(Path::new("/"));
+            Ok(access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What the thread owns.

@@ -11,8 +11,10 @@ use clap::{Args, Parser, Subcommand};
     name = "ceased",
     version,
     about = "Runs MCP tools so that cancelled means ceased: nothing a call started outlives it.",
-    after_help = "Exit codes: 0 done, 1 the tool failed, 2 wrong use or wrong config, 3 no daemon \
-                  reachable, 4 the task is unknown, 124 timed out, 130 cancelled by the user.\n\
+    after_help = "Exit codes: 0 done, 1 the tool failed or the daemon refused, 2 wrong use or \
+                  wrong config, 3 no daemon reachable, 4 the task is unknown, 74 the state \
+                  directory or the store in it cannot be used, 75 another daemon uses the state \
+                  directory, 124 timed out, 130 cancelled by the user.\n\
                   Results go to stdout, everything else to stderr. Control characters from a \
                   server are escaped, except in a result whose stdout is not a terminal: that \
                   one is written as it came."
@@ -125,7 +127,7 @@ pub(super) struct ConnectArgs {
     pub(super) spawn: bool,
     /// How long the daemon may go on answering after the end of stdin [default: `daemon.eof_grace`
     /// of the config]
-    #[arg(long, value_name = "DUR", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none)]
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
@@ -249,9 +251,14 @@ pub(super) struct WatchArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("must be more than zero".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(why) => Err(format!("{why}; write it like \"90s\" or \"1h 30m\"")),
+    match duration_or_none(text)? {
+        Duration::ZERO => Err("must be more than zero".to_owned()),
+        duration => Ok(duration),
     }
+}
+
+/// As [`duration`], where no time at all has a meaning, too.
+fn duration_or_none(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))
 }

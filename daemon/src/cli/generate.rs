@@ -1,6 +1,7 @@
 //! `ceased completions` and `ceased man`: what is made of the definition of the command line.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use clap::CommandFactory as _;
@@ -23,6 +24,18 @@ pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
         Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
     };
     fs::create_dir_all(dir).map_err(|why| fail(dir, why))?;
-    clap_mangen::generate_to(Arguments::command(), dir).map_err(|why| fail(dir, why))?;
+    let mut command = Arguments::command().disable_help_subcommand(true);
+    command.build();
+    pages(&command, dir).map_err(|why| fail(dir, why))?;
     Ok(Exit::Done)
+}
+
+/// The page of a command and those of the commands below it, each with the version of the program:
+/// only the program itself has one of its own.
+fn pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages(below, dir)?;
+    }
+    let program = concat!("ceased ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command.clone()).source(program).generate_to(dir).map(drop)
 }

@@ -40,7 +40,7 @@ use format::{clean, is_timeout};
 pub enum Exit {
     /// 0: done.
     Done,
-    /// 1: the tool failed, or the server answered with an error.
+    /// 1: the tool failed, or the daemon refused.
     Failed,
     /// 2: wrong use or wrong config.
     Usage,

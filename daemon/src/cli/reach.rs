@@ -191,7 +191,7 @@ pub(super) fn introduce(
 fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::from(error),
-        Error::Rpc(rpc) if rpc.code == code::UNAUTHENTICATED || rpc.code == code::FORBIDDEN => {
+        Error::Rpc(rpc) if is_refusal(rpc.code) => {
             Failure::new(Exit::Failed, format!("not let in at {endpoint}: {rpc}"))
         }
         Error::Unreachable { .. }
@@ -205,6 +205,12 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
             format!("no daemon reachable; what is at {endpoint} did not shake hands: {error}"),
         ),
     }
+}
+
+/// Whether a daemon that answers with this code has shut the door, as opposed to being something
+/// else.
+const fn is_refusal(error: i64) -> bool {
+    matches!(error, code::UNAUTHENTICATED | code::FORBIDDEN | code::LIMIT_REACHED)
 }
 
 fn reach(

@@ -58,8 +58,17 @@ pub struct Log {
 /// One line of a server, read.
 #[derive(Debug)]
 pub(super) enum Message {
-    Answer { id: CallId, outcome: Result<Box<RawValue>, RpcError> },
-    Request { id: Box<RawValue>, method: String },
+    Answer {
+        id: CallId,
+        outcome: Result<Box<RawValue>, RpcError>,
+    },
+    Request {
+        id: Box<RawValue>,
+        method: String,
+    },
+    /// An error that answers nothing in particular: what it is about had no id that could be read,
+    /// or was not read at all.
+    Complaint(RpcError),
     Note(Notification),
 }
 
@@ -107,10 +116,8 @@ impl Message {
         };
         match (id.and_then(|id| id.get().parse().ok().map(CallId)), outcome) {
             (Some(id), outcome) => Ok(Some(Self::Answer { id, outcome })),
-            // Without an id it is about a line the server could not read: nobody else will ever
-            // be told, and a caller would wait for ever.
             (None, Err(error)) if id.is_none_or(|id| id.get() == "null") => {
-                Err(Error::Protocol(format!("it could not read what it was sent: {error}")))
+                Ok(Some(Self::Complaint(error)))
             }
             (None, _) => Err(bad("it answers a request that was never sent")),
         }
@@ -188,8 +195,6 @@ mod tests {
             (r#"{"id":1,"error":7}"#, "no code"),
             (r#"{"id":"1","result":1}"#, "never sent"),
             (r#"{"id":1.0,"result":1}"#, "never sent"),
-            (r#"{"id":null,"error":{"code":-32700,"message":"what?"}}"#, "could not read"),
-            (r#"{"error":{"code":-32700,"message":"what?"}}"#, "what?"),
             (r#"{"method":1}"#, "no string"),
         ] {
             let error = read(line).unwrap_err().to_string();
@@ -197,6 +202,20 @@ mod tests {
         }
         let alien = Message::read(&Frame::Alien(b"SSH-2.0-x\x1b[2J")).unwrap_err().to_string();
         assert!(alien.contains("SSH-2.0") && !alien.contains('\x1b'), "{alien}");
+    }
+
+    #[test]
+    fn an_error_about_no_request_is_a_complaint() {
+        for line in [
+            r#"{"id":null,"error":{"code":-32700,"message":"what?"}}"#,
+            r#"{"error":{"code":-32700,"message":"what?"}}"#,
+        ] {
+            let message = read(line).unwrap().unwrap();
+            let Message::Complaint(error) = message else { panic!("{message:?}") };
+            assert_eq!((error.code, error.message.as_str()), (-32700, "what?"));
+        }
+        let error = read(r#"{"id":null,"result":1}"#).unwrap_err().to_string();
+        assert!(error.contains("never sent"), "{error}");
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub(crate) use wire::{Nozzle, is_gone, read};
 
 use crate::server::AUTHENTICATE;
 use message::Message;
+use wait::Deadline;
 use wire::Wire;
 
 /// The revision asked for.
@@ -443,6 +444,15 @@ impl Client {
         match message {
             Message::Note(note) => sink(&note),
             Message::Request { id, method } => return self.answer(&id, &method),
+            // Nobody else will ever be told, and a caller would wait for ever. Before the hands are
+            // shaken it is how a server turns a peer away, which it need not have read for that.
+            Message::Complaint(error) if self.server.protocol_version.is_empty() => {
+                return Err(Error::Rpc(error));
+            }
+            Message::Complaint(error) => {
+                let how = format!("it could not read what it was sent: {error}");
+                return Err(Error::Protocol(how));
+            }
             Message::Answer { id, outcome } => match self.calls.get_mut(&id) {
                 Some(Call { answer: Some(_), .. }) => {
                     return Err(Error::Protocol(format!("it answered request {id} twice")));
@@ -469,19 +479,6 @@ impl Client {
         };
         self.wire.push(format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get()).as_bytes())?;
         self.wire.send()
-    }
-}
-
-/// A point in time, and how it was asked for.
-struct Deadline {
-    at: Option<Instant>,
-    after: Duration,
-}
-
-impl Deadline {
-    fn after(timeout: Option<Duration>) -> Self {
-        let at = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Self { at, after: timeout.unwrap_or_default() }
     }
 }
 

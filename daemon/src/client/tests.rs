@@ -83,6 +83,34 @@ fn what_speaks_something_else_is_named() {
     assert!(error.contains("HTTP/1.1 400"), "{error}");
 }
 
+/// A server that turns a peer away answers no request: it need not have read any.
+#[test]
+fn who_is_turned_away_at_the_door_is_told_why() {
+    let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-31011,"message":"not you"}}"#;
+    for token in [None, Some("s3cret".to_owned())] {
+        let (stream, theirs) = UnixStream::pair().unwrap();
+        rustix::io::write(&theirs, format!("{refusal}\n").as_bytes()).unwrap();
+        drop(theirs);
+        let options = Options { token, ..Options::default() };
+        let error = Client::on(stream, options).unwrap_err();
+        let Error::Rpc(rpc) = error else { panic!("{error:?}") };
+        assert_eq!((rpc.code, rpc.message.as_str()), (-31011, "not you"));
+    }
+}
+
+/// Later such an error is about something this client said: nobody else will ever be told.
+#[test]
+fn an_error_about_no_request_ends_the_wait_for_one() {
+    let (mut client, _received, _server) = stage(|talk, _| {
+        talk.line(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#);
+    })
+    .client();
+    let error = client.call("x", json!({})).unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error:?}");
+    let error = error.to_string();
+    assert!(error.contains("could not read what it was sent: what?"), "{error}");
+}
+
 #[test]
 fn a_server_that_says_nothing_times_out_and_one_that_leaves_is_closed() {
     let (stream, theirs) = UnixStream::pair().unwrap();

@@ -12,6 +12,20 @@ use rustix::io::Errno;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+/// A point in time, and how it was asked for.
+pub(super) struct Deadline {
+    pub(super) at: Option<Instant>,
+    pub(super) after: Duration,
+}
+
+impl Deadline {
+    /// One that is `timeout` away; never when there is none.
+    pub(super) fn after(timeout: Option<Duration>) -> Self {
+        let at = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Self { at, after: timeout.unwrap_or_default() }
+    }
+}
+
 /// Wishes to stop, one byte a wish, in a pipe that can be polled beside a connection.
 ///
 /// A client that was given one returns [`Error::Interrupted`](super::Error::Interrupted) from

@@ -141,7 +141,11 @@ impl Checker<'_> {
 
     /// A path: absolute, below the home directory (`~/`), or relative to the file's directory.
     pub(super) fn path(&mut self, key: Key, raw: &raw::Text) -> Option<PathBuf> {
-        let text = raw.get_ref();
+        self.path_in(key, raw, raw.get_ref())
+    }
+
+    /// A path that is `text`, a part of what is written; as [`Self::path`].
+    pub(super) fn path_in(&mut self, key: Key, raw: &raw::Text, text: &str) -> Option<PathBuf> {
         let hint = if text.is_empty() {
             "write a path, or leave the key out"
         } else if text.contains('\0') {
@@ -152,7 +156,7 @@ impl Checker<'_> {
                 Err(hint) => hint,
             }
         };
-        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
+        self.bad_value(key, raw.span().start, &format!("{:?}", raw.get_ref()), hint);
         None
     }
 

@@ -7,6 +7,7 @@ use super::{
     Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
     Users,
 };
+use crate::store::Damaged;
 
 impl Listen {
     /// One line: the transport and its address.
@@ -71,6 +72,15 @@ impl Config {
                 Keeping::Memory => "none, tasks end with the daemon".into(),
             },
         );
+        row("store_reserve", size(daemon.store_reserve));
+        row("store_retry", show_duration(daemon.store_retry));
+        row(
+            "damaged_store",
+            match daemon.damaged_store {
+                Damaged::Refuse => "refuse".into(),
+                Damaged::SetAside => "set_aside".into(),
+            },
+        );
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
@@ -81,6 +91,7 @@ impl Config {
         row("tasks_per_identity", limits.tasks_per_identity.to_string());
         row("stored_tasks_per_identity", limits.stored_tasks_per_identity.to_string());
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
+        row("resident_result_bytes", size(limits.resident_result_bytes));
         row("task_ops_per_second", limits.task_ops_per_second.to_string());
         if let Some(share) = limits.queue_per_identity {
             row("queue_per_identity", share.to_string());
@@ -148,8 +159,11 @@ impl Config {
 fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
-    let bounds =
-        format!("task {}, timeout {}", tool.task_support.as_str(), show_duration(tool.timeout));
+    let mut bounds = format!("task {}", tool.task_support.as_str());
+    if let Some(limit) = tool.time_limit() {
+        // Writing to a String cannot fail.
+        let _ = write!(bounds, ", timeout {}", show_duration(limit));
+    }
     let runs = match &tool.run {
         Run::Builtin(builtin) => {
             more(bounds);
@@ -165,6 +179,9 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     };
     if tool.on_disconnect != daemon {
         more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
+    }
+    if let Some(question) = &tool.confirm {
+        more(format!("confirm {:?}", question.to_string()));
     }
     if let Allow::Only(who) = &tool.allow {
         let who: Vec<String> = who.iter().map(ToString::to_string).collect();

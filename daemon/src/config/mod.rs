@@ -204,7 +204,8 @@ pub struct Log {
 /// `[metrics]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Where Prometheus reads them: a Unix socket or a loopback address; None: nowhere.
+    /// Where Prometheus reads them of `ceased serve`: a Unix socket or a loopback address; None:
+    /// nowhere.
     pub listen: Option<Address>,
 }
 
@@ -255,7 +256,7 @@ pub struct Tool {
     pub inline: bool,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
-    /// How long a call may take.
+    /// How long a call may take, where [`Tool::time_limit`] has no objections.
     pub timeout: Duration,
     /// What it takes.
     pub arguments: Arguments,
@@ -265,6 +266,15 @@ pub struct Tool {
     pub on_disconnect: OnDisconnect,
     /// Who may use it.
     pub allow: Allow,
+}
+
+impl Tool {
+    /// How long a call may take. Nothing ends one that runs on the loop's own thread; one that is
+    /// to be confirmed first waits like any other.
+    #[must_use]
+    pub fn time_limit(&self) -> Option<Duration> {
+        Some(self.timeout).filter(|_| !self.inline || self.confirm.is_some())
+    }
 }
 
 /// What a tool does when it is called.

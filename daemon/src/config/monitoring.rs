@@ -34,8 +34,7 @@ fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
     let (text, at) = (written.get_ref(), written.span().start);
     let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
         (Some(path), _) => {
-            let path = toml::Spanned::new(written.span(), path.to_owned());
-            let path = check.path(KEY, &path)?;
+            let path = check.path_in(KEY, written, path)?;
             if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
                 return Some(Address::Unix { path, mode: SocketMode::OWNER });
             }

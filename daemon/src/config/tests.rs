@@ -1,6 +1,7 @@
 //! Tests of the configuration: the file at the top of the repository, and every error's text.
 
 mod default_file;
+mod described;
 mod errors;
 
 use std::path::Path;
@@ -427,38 +428,4 @@ fn files_are_read_with_bounds() {
     assert!(load(&vec![b'\n'; 1024 * 1024]).is_ok());
     let missing = Config::load(&dir.path().join("none")).expect_err("missing").to_string();
     assert!(missing.starts_with("cannot read the configuration: "), "{missing}");
-}
-
-#[test]
-fn what_would_run_is_described() {
-    let config = good(
-        r#"
-        [[tool]]
-        name = "build"
-        command = ["make", "{what}"]
-        cwd = "src"
-        env = { A = "{what}" }
-        stdin = "y"
-        input.what = { type = "string" }
-        [[tool]]
-        name = "e"
-        builtin = "echo"
-        "#,
-    );
-    let text = config.describe();
-    for line in [
-        "listen                     unix /run/ceased/ceased.sock mode 0600",
-        "workers                    64, 1024 more may wait",
-        "message_bytes              16MiB",
-        "on_ttl                     finish, the result is kept for 5m",
-        "tool build                 [\"make\", \"{what}\"]",
-        "                           task forbidden, timeout 10m, kill_grace 2s, max_output 1MiB",
-        "                           cwd /etc/ceased/src",
-        "                           env A=\"{what}\"",
-        "                           stdin \"y\"",
-        "tool e                     builtin echo",
-    ] {
-        assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
-    }
-    assert!(Config::default().describe().contains("none: there is nothing to call"));
 }

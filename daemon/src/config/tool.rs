@@ -134,6 +134,13 @@ fn inline(raw: &raw::Tool, check: &mut Checker<'_>) -> bool {
             hint,
         );
     }
+    if let Some(timeout) = raw.timeout.as_ref().filter(|_| quick && raw.confirm.is_none()) {
+        let what =
+            format!("`timeout` in [[tool]] is {:?}, and the tool is inline", timeout.get_ref().0);
+        let hint = "nothing ends a call that runs on the daemon's own thread: leave out `timeout` \
+                    or `inline`";
+        check.problem(timeout.span().start, what, hint);
+    }
     quick
 }
 

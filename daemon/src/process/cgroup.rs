@@ -143,6 +143,15 @@ impl Cgroup {
     }
 }
 
+impl Drop for Cgroup {
+    /// For a daemon that has not come as far as running anything: nobody else would remove the
+    /// group, and the next one would take it for what a dead daemon left behind. A group that has
+    /// processes stays, for the keeper.
+    fn drop(&mut self) {
+        let _ = remove(&self.path);
+    }
+}
+
 impl fmt::Display for Cgroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)

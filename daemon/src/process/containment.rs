@@ -74,15 +74,24 @@ impl Containment {
     pub const fn weakness(&self) -> Option<&'static str> {
         match self {
             Self::Cgroup { keeper: Some(_), .. } | Self::Guard(_) => None,
-            Self::Cgroup { keeper: None, .. } => Some(
-                "tools outlive this process if it is killed with SIGKILL: call \
-                 ceased::process::guard::init() first in main, or name a guard program",
-            ),
+            Self::Cgroup { keeper: None, .. } => {
+                Some("tools outlive this process if it is killed with SIGKILL")
+            }
             Self::Groups => Some(
                 "a tool's descendants that start their own session are not stopped, and nothing \
-                 is if this process is killed with SIGKILL: call ceased::process::guard::init() \
-                 first in main, or name a guard program",
+                 is if this process is killed with SIGKILL",
             ),
+        }
+    }
+
+    /// What to do about that; `is_guard` says whether the running program can be a guard itself:
+    /// then it is for its operator to do, otherwise for its author.
+    pub(super) const fn remedy(is_guard: bool) -> &'static str {
+        if is_guard {
+            "leave CEASED_CONTAINMENT unset; where it is, the log says at level \"info\" why no \
+             better way works here"
+        } else {
+            "call ceased::process::guard::init() first in main, or name a guard program"
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ceased_core::id::{JobId, TaskId};
@@ -265,6 +266,28 @@ fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
         .filter(|dir| !dir.as_os_str().is_empty())
         .map(|dir| dir.join(program).into_os_string())
         .collect()
+}
+
+/// Why a program cannot be run now, by the same rules; `None` when it can, or when that depends on
+/// where it is run. `path` is the tool's own `PATH`, if it has one.
+pub(crate) fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
+    let path = path.or_else(|| std::env::var_os("PATH"));
+    let candidates = candidates(program, path.as_ref());
+    let mode =
+        |path: &OsString| std::fs::metadata(path).ok().map(|found| found.permissions().mode());
+    let is_program = |mode: u32| mode & 0o170_000 == 0o100_000 && mode & 0o111 != 0;
+    let may_be =
+        |path: &OsString| Path::new(path).is_relative() || mode(path).is_some_and(is_program);
+    if candidates.iter().any(may_be) {
+        return None;
+    }
+    Some(if program.as_bytes().contains(&b'/') {
+        let is_there = candidates.iter().any(|path| mode(path).is_some());
+        if is_there { "which is no executable file" } else { "which is not there" }.to_owned()
+    } else {
+        let path = path.as_deref().unwrap_or(OsStr::new(PATH_DEFAULT));
+        format!("which is in no directory of its PATH, {}", shown(path))
+    })
 }
 
 fn c_string(text: &OsStr) -> Option<CString> {

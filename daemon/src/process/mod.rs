@@ -46,6 +46,7 @@ pub use cgroup::Cgroup;
 pub(crate) use cgroup::end_left_behind;
 pub use containment::Containment;
 pub use launch::Launch;
+pub(crate) use launch::unrunnable;
 pub use output::Captured;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use survey::Process;

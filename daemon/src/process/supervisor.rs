@@ -107,7 +107,8 @@ impl Supervisor {
         report: Box<dyn FnMut(Report) + Send>,
     ) -> io::Result<Self> {
         if let Some(weakness) = containment.weakness() {
-            tracing::warn!(%containment, "processes are not wholly contained: {weakness}");
+            let remedy = Containment::remedy(Program::this().is_some());
+            tracing::warn!(%containment, "processes are not wholly contained: {weakness}: {remedy}");
         } else {
             tracing::info!(%containment, "processes are contained");
         }

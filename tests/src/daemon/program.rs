@@ -47,6 +47,12 @@ impl Program {
         Self { child, out, err, _home: home.clone() }
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
     /// What it has written to standard output so far.
     #[must_use]
     pub fn out(&self) -> String {

@@ -46,6 +46,28 @@ pub fn assert_none_left(marker: &str) {
     assert!(left.is_empty(), "still alive: {left:?}");
 }
 
+/// Waits until no control group is left that a daemon of this process id has made.
+///
+/// # Panics
+///
+/// When one stays.
+pub fn wait_until_no_group_of(pid: i32) {
+    let name = format!("ceased-{pid}-");
+    let is_there = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|n| n.to_string_lossy().starts_with(&name))
+    };
+    // Where this process is, the daemon was, too.
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for line in own.lines() {
+        let inside = line.rsplit(':').next().unwrap_or_default().trim_start_matches('/');
+        for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
+            let dir = Path::new(mount).join(inside);
+            wait_until("its control groups are gone", || !is_there(&dir));
+        }
+    }
+}
+
 /// What a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vitals {

@@ -1,0 +1,81 @@
+//! A configuration in words, as `ceased check` prints it.
+
+use super::*;
+
+#[test]
+fn what_would_run_is_described() {
+    let config = good(
+        r#"
+        [[tool]]
+        name = "build"
+        command = ["make", "{what}"]
+        cwd = "src"
+        env = { A = "{what}" }
+        stdin = "y"
+        input.what = { type = "string" }
+        [[tool]]
+        name = "e"
+        builtin = "echo"
+        "#,
+    );
+    let text = config.describe();
+    for line in [
+        "listen                     unix /run/ceased/ceased.sock mode 0600",
+        "workers                    64, 1024 more may wait",
+        "message_bytes              16MiB",
+        "on_ttl                     finish, the result is kept for 5m",
+        "tool build                 [\"make\", \"{what}\"]",
+        "                           task forbidden, timeout 10m, kill_grace 2s, max_output 1MiB",
+        "                           cwd /etc/ceased/src",
+        "                           env A=\"{what}\"",
+        "                           stdin \"y\"",
+        "tool e                     builtin echo",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
+    }
+    assert!(Config::default().describe().contains("none: there is nothing to call"));
+}
+
+/// Every value that decides something is there, whether it is a default or written.
+#[test]
+fn what_a_store_holds_is_described() {
+    let text = good("").describe();
+    for line in [
+        "store_reserve              8MiB",
+        "store_retry                2s",
+        "damaged_store              refuse",
+        "resident_result_bytes      16KiB",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
+    }
+    let text = good(
+        "[daemon]\nstore_reserve = 0\nstore_retry = \"7s\"\ndamaged_store = \"set_aside\"\n\
+         [limits]\nresident_result_bytes = \"3KiB\"\n",
+    )
+    .describe();
+    for line in [
+        "store_reserve              0B",
+        "store_retry                7s",
+        "damaged_store              set_aside",
+        "resident_result_bytes      3KiB",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
+    }
+}
+
+/// Nothing ends an inline call, so none has a time limit; one that is to be confirmed first waits,
+/// and has.
+#[test]
+fn an_inline_tool_has_no_timeout() {
+    let tool = "[[tool]]\nname = \"e\"\nbuiltin = \"echo\"\ninline = true\n";
+    let text = good(tool).describe();
+    assert!(text.contains("task forbidden\n") && !text.contains("timeout"), "{text}");
+    assert_eq!(crate::tools::configured(&only_tool(tool)).timeout, None);
+
+    let asks = format!("{tool}timeout = \"3s\"\nconfirm = \"Say {{text}}?\"\n");
+    let text = good(&asks).describe();
+    assert!(text.contains("task forbidden, timeout 3s\n"), "{text}");
+    assert!(text.contains("confirm \"Say {text}?\"\n"), "{text}");
+    let limit = crate::tools::configured(&only_tool(&asks)).timeout;
+    assert_eq!(limit, Some(Duration::from_secs(3)));
+}

@@ -1,0 +1,41 @@
+//! What is outside of a configuration and decides whether a daemon starts with it, looked at without
+//! starting one.
+
+use crate::access::Access;
+use crate::audit;
+use crate::config::{CommandTool, Config, Run};
+use crate::daemon::StartError;
+use crate::process;
+
+/// What a start would come to, here and now and as this user.
+pub(crate) struct Forecast {
+    /// Why it would fail; empty when nothing is known to be in its way.
+    pub(crate) refusals: Vec<StartError>,
+    /// What would not work although it starts, a line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Looks at the files a configuration names. Nothing is made, changed or run.
+pub(crate) fn forecast(config: &Config) -> Forecast {
+    let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
+    let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
+    let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens)).collect();
+    let commands = config.tools.iter().filter_map(|tool| match &tool.run {
+        Run::Command(command) => Some((&tool.name, command)),
+        Run::Builtin(_) => None,
+    });
+    let warnings = commands.filter_map(|(name, command)| {
+        let program = &command.template.program;
+        let why = process::unrunnable(program, own_path(command)?)?;
+        Some(format!("the tool {name:?} runs {:?}, {why}: calls of it fail", program.display()))
+    });
+    Forecast { refusals, warnings: warnings.collect() }
+}
+
+/// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
+fn own_path(command: &CommandTool) -> Option<Option<std::ffi::OsString>> {
+    let set = command.template.env.iter().rev().find(|(name, _)| name == "PATH");
+    let Some((_, template)) = set else { return Some(None) };
+    let text = template.fill(|_| Ok(None)).ok().flatten()?;
+    Some(Some(text.into()))
+}

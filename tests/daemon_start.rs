@@ -1,0 +1,172 @@
+//! Daemons that cannot start: what they say, how they exit, that they leave nothing behind; and what
+//! `check` says of them before.
+
+use std::fs;
+
+use ceased_tests::daemon::{Config, Daemon, Home, Program, Ran, wait_until_no_group_of};
+
+/// A home whose daemon has these further tables.
+fn home(tables: &str) -> Home {
+    let home = Home::new();
+    home.configure(&Config { tools: tables, ..Config::default() });
+    home
+}
+
+/// A run that is wrong use: what it said. It must leave no control group, which the next daemon
+/// would take for one of a daemon that was killed.
+fn refused(home: &Home, args: &[&str], tier: Option<&str>) -> Ran {
+    let mut command = home.command(args);
+    command.env("CEASED_CONTAINMENT", tier.unwrap_or_default());
+    let program = Program::start(home, command);
+    let pid = program.pid();
+    let ran = program.wait();
+    assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+    assert!(ran.out.is_empty(), "{ran:?}");
+    wait_until_no_group_of(pid);
+    ran
+}
+
+/// The line of a run that is not a log's.
+fn complaint(ran: &Ran) -> String {
+    let said: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("ceased: ")).collect();
+    assert_eq!(said.len(), 1, "{ran:?}");
+    said.concat()
+}
+
+/// An audit log that cannot be written to is a wrong configuration, and `check` knows it.
+#[test]
+fn an_audit_log_that_cannot_be() {
+    let home = home("[log]\naudit = \"nowhere/a.jsonl\"\n");
+    let path = home.path().join("nowhere/a.jsonl");
+    let said = complaint(&refused(&home, &["serve"], None));
+    assert!(said.contains(&format!("the audit log {} cannot be used", path.display())), "{said}");
+    assert!(said.contains("No such file") && said.contains("`audit` in [log]"), "{said}");
+    for args in [&["stdio"][..], &["call", "echo", "text=x"], &["check"]] {
+        assert_eq!(complaint(&refused(&home, args, None)), said, "{args:?}");
+    }
+
+    // A directory, and a link, are no logs; a file that will be made, or is there, is fine.
+    fs::create_dir_all(&path).expect("a directory of our own");
+    for args in ["serve", "check"] {
+        let said = complaint(&refused(&home, &[args], None));
+        assert!(said.contains("a.jsonl cannot be used: Is a directory"), "{said}");
+    }
+    fs::remove_dir(&path).expect("it is empty");
+    assert_eq!(home.run(&["check"]).code, Some(0));
+    assert!(!path.exists(), "a check makes nothing");
+    fs::write(&path, "before\n").expect("a file of our own");
+    assert_eq!(home.run(&["check"]).code, Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "before\n");
+    let link = home.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).expect("a link of our own");
+    home.configure_as(&home.config_text().replace("nowhere/a.jsonl", "link"));
+    let said = complaint(&refused(&home, &["serve"], None));
+    assert_eq!(complaint(&refused(&home, &["check"], None)), said);
+}
+
+/// A recording writes over nothing, and says which option wanted it.
+#[test]
+fn a_recording_that_cannot_be_made() {
+    let home = home("");
+    let there = home.path().join("recording");
+    fs::write(&there, "precious").expect("a file of our own");
+    let nowhere = home.path().join("nowhere/recording");
+    for (path, why) in [(&there, "File exists"), (&nowhere, "No such file")] {
+        let path = path.to_str().expect("a path of letters");
+        for command in ["serve", "stdio"] {
+            let said = complaint(&refused(&home, &[command, "--record", path], None));
+            assert!(said.contains(&format!("{path} (--record): {why}")), "{said}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&there).expect("it is there"), "precious");
+}
+
+/// A start that fails late, as one that fails early, takes its control group with it: by whichever
+/// way it got one.
+#[test]
+fn a_failed_start_leaves_no_control_group() {
+    let home = home("");
+    let path = home.path().join("recording");
+    fs::write(&path, "").expect("a file of our own");
+    let path = path.to_str().expect("a path of letters");
+    for tier in [None, Some("cgroup")] {
+        refused(&home, &["serve", "--record", path], tier);
+    }
+    fs::remove_file(path).expect("ours");
+    home.configure_as(&home.config_text().replace("d.sock", "config.toml/d.sock"));
+    refused(&home, &["serve"], None);
+}
+
+/// What `check` says is fine, `serve` does not refuse for its tokens.
+#[test]
+fn a_token_file_that_is_not_there() {
+    let listen = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\n\
+                  token_file = \"tokens\"\n";
+    let home = home(listen);
+    let said = complaint(&refused(&home, &["serve"], None));
+    assert!(said.contains("tokens") && said.contains("No such file"), "{said}");
+    assert_eq!(complaint(&refused(&home, &["check"], None)), said);
+    // Everything that is wrong, at once.
+    let more = format!("{}\n[log]\naudit = \"nowhere/a\"\n", home.config_text());
+    home.configure_as(&more);
+    let ran = refused(&home, &["check"], None);
+    assert_eq!(ran.err.lines().count(), 2, "{ran:?}");
+    assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
+}
+
+/// Who runs the daemon cannot change its `main`, and is told what they can change.
+#[test]
+fn processes_that_are_not_contained() {
+    let home = home("");
+    let mut command = home.command(&["serve"]);
+    command.env("CEASED_CONTAINMENT", "groups");
+    let daemon = Daemon::start_with(home, command);
+    let log = daemon.home.log();
+    let said = log.lines().find(|line| line.contains("not wholly contained"));
+    let said = said.expect("it is a warning");
+    assert!(said.contains("leave CEASED_CONTAINMENT unset"), "{said}");
+    assert!(!said.contains("main"), "{said}");
+}
+
+/// A program that is not there is no fault of the configuration: it may come. But it is said.
+#[test]
+fn programs_that_are_not_there() {
+    let home = home(
+        r#"
+[[tool]]
+name = "lost"
+command = ["nosuchprog"]
+[[tool]]
+name = "far"
+command = ["./nowhere/prog"]
+[[tool]]
+name = "plain"
+command = ["./config.toml"]
+[[tool]]
+name = "elsewhere"
+command = ["sh"]
+env = { PATH = "/nonexistent" }
+[[tool]]
+name = "anywhere"
+command = ["nosuchprog"]
+env = { PATH = "{path}" }
+[tool.input.path]
+type = "string"
+required = true
+"#,
+    );
+    let ran = home.run(&["check"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("config.toml: ok"), "{ran:?}");
+    let said: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(said.len(), 4, "{ran:?}");
+    for (line, words) in said.iter().zip([
+        ["\"lost\"", "\"nosuchprog\"", "in no directory of its PATH"],
+        ["\"far\"", "nowhere/prog\"", "which is not there"],
+        ["\"plain\"", "config.toml\"", "no executable file"],
+        ["\"elsewhere\"", "\"sh\"", "/nonexistent"],
+    ]) {
+        assert!(line.starts_with("ceased: warning: the tool "), "{line}");
+        assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
+    }
+}
