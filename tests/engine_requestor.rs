@@ -593,6 +593,31 @@ fn remote_tasks_are_remembered() {
     assert_eq!(states, [working, done, RemoteState::Answered]);
 }
 
+/// TSK-36: what was asked for as a task counts before it has an answer, and no more once that says
+/// that it is none, or nobody wants it.
+#[test]
+fn tasks_that_may_be_there_are_bounded() {
+    let limits = Limits { remote_tasks_max: 2, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let conn = server(&mut w);
+    let task = || tool_call("maybe", Some(AskTask::default()));
+    calls(&mut w, conn, 2, task());
+    let plain = w.next(conn);
+    let unwanted = calls(&mut w, conn, 3, task());
+    w.next(conn);
+    let caller = calls(&mut w, conn, 4, task());
+    assert_eq!(last_told(&w), (caller, "refused TooMany".into()));
+    w.silent(conn);
+    w.answer(conn, &plain["id"], json!({"content": []}));
+    w.feed(Input::CancelCall(unwanted, None));
+    for number in [5, 6] {
+        task_at(&mut w, conn, number, &format!("t{number}"), None);
+    }
+    let caller = calls(&mut w, conn, 7, task());
+    assert_eq!(last_told(&w), (caller, "refused TooMany".into()));
+    assert_eq!(w.remote_tasks().len(), 2);
+}
+
 /// TSK-36: with too many connections, calls or tasks nothing more is begun, and nothing is sent.
 #[test]
 fn what_is_followed_is_bounded() {

@@ -108,7 +108,7 @@ impl Engine {
         }
         let full = connection.aside.calls.len() >= max
             || (ask.task.is_some()
-                && connection.aside.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
+                && connection.aside.tasks_asked_for() >= self.settings.limits.remote_tasks_max);
         if full {
             return Err(Refusal::TooMany);
         }

@@ -145,8 +145,10 @@ impl Oracle {
             return Err("NoTasks");
         }
         let remote_max = self.settings.limits.remote_tasks_max;
-        let full =
-            entry.calls.len() >= max || (ask.task.is_some() && entry.remote.len() >= remote_max);
+        // What was asked for as a task may be one already, unless nobody wants it any more.
+        let asked = |out: &&Out| out.with_task && out.kind != Kind::Nobody;
+        let tasks = entry.remote.len() + entry.calls.iter().filter(asked).count();
+        let full = entry.calls.len() >= max || (ask.task.is_some() && tasks >= remote_max);
         if &*ask.method == "tools/call" && augments {
             let params = ask.params.as_ref().map(|params| params.get()).unwrap_or_default();
             let params: Value = serde_json::from_str(params).unwrap_or(Value::Null);
