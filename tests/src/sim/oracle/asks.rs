@@ -180,12 +180,14 @@ impl Oracle {
         if self.conns[&conn].calls.len() >= self.settings.limits.calls_max {
             return Err("TooMany");
         }
-        if &*ask.method == "initialize" {
-            self.begin_acp(conn, ask.params.as_deref().map(RawValue::get));
-        }
         self.mark(Mark::Asked);
         let (kind, text) = (Kind::For(asker), format!("ask {call} {}", ask.method));
-        Ok(self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false))
+        let number = self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false);
+        let calls = self.conns.get_mut(&conn).map(|entry| &mut entry.calls);
+        if let Some(out) = calls.and_then(|calls| calls.iter_mut().find(|o| o.number == number)) {
+            out.declares = Self::we_declare(ask.params.as_deref().map(RawValue::get));
+        }
+        Ok(number)
     }
 
     /// TSK-30: what a task asks goes to the first of those who wait for its result and can answer.
