@@ -292,6 +292,9 @@ impl Engine {
             && task.job == Some(id)
         {
             task.job = None;
+            if task.is_being_created() {
+                task.aside.maker = Some((id, job.conn));
+            }
         }
         // Last, so that it is moved but once.
         self.jobs.remove(&id)
