@@ -205,6 +205,53 @@ fn nothing_is_cancelled_before_initialize() {
     assert_eq!(w.next(c)["method"], "$/cancelRequest");
 }
 
+/// ACP-05, ACP-10: an `initialize` that is refused takes nothing back of what was declared before,
+/// nor of what another declares that has no answer yet, on either side.
+#[test]
+fn a_refused_initialize_changes_nothing() {
+    let silent = json!({"protocolVersion": 1, "clientCapabilities": {}});
+    let mut w = World::new();
+    let c = w.open_acp(Form::Proposed, Side::Agent);
+    let params = json!({"protocolVersion": 1, "clientCapabilities": supports(true)});
+    let first = w.request(c, json!(1), "initialize", params);
+    let second = w.request(c, json!(2), "initialize", silent.clone());
+    w.fail(second, -32600, "initialized already");
+    w.expect_error(c, json!(2), -32600);
+    w.end(first, result_of(&json!({"protocolVersion": 1, "agentCapabilities": supports(true)})));
+    w.next(c);
+    let third = w.request(c, json!(3), "initialize", silent.clone());
+    assert_eq!(w.refusal(c, "initialize", json!([])).0, -32602);
+    for refused in [false, true] {
+        if refused {
+            w.fail(third, -32600, "initialized already");
+            w.expect_error(c, json!(3), -32600);
+        }
+        let job = prompt(&mut w, c, json!(7));
+        cancel(&mut w, c, &json!(7));
+        assert_eq!(w.steps(job).len(), 1, "we said that we heed it");
+        w.stopped(job);
+        w.next(c);
+        let caller = Caller::Host(AskId::new(u64::from(refused)));
+        w.feed(Input::Call(c, AskId::new(u64::from(refused)), permission()));
+        w.next(c);
+        w.feed(Input::CancelCall(caller, None));
+        assert_eq!(w.next(c)["method"], "$/cancelRequest", "it said that it answers that");
+    }
+    let c = open_to_agent(&mut w, Form::Proposed, true, true);
+    w.feed(Input::Call(c, AskId::new(10), asking("initialize", &silent)));
+    let id = w.next(c)["id"].clone();
+    for refused in [false, true] {
+        if refused {
+            refuse(&mut w, c, &id);
+        }
+        let job = w.request(c, json!(7), "session/request_permission", json!({}));
+        cancel(&mut w, c, &json!(7));
+        assert_eq!(w.steps(job).len(), 1, "we said that we heed it");
+        w.stopped(job);
+        w.next(c);
+    }
+}
+
 /// ACP-05, ACP-09: a tree of three levels over two connections, in two dialects. Cancelling the
 /// root cancels what it asked, hop by hop; every request is answered and nothing is left.
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
+use ceased_core::action::{Note, Why};
 use ceased_core::durable::Unstored;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
@@ -172,6 +172,44 @@ fn who_asked_again_is_told_once_that_is_on_disk() {
         w.silent(other);
         store.commit_all(&mut w);
         assert_eq!(w.exits, 1);
+    }
+}
+
+/// TSK-41: the trail tells of every task that comes to be, once and before its end, also where the
+/// work was faster than the disk; and of none that does not come to be.
+#[test]
+fn the_trail_tells_of_a_task_that_ended_before_it_came_to_be() {
+    let trail = |w: &World| -> Vec<String> {
+        let of_task = w.notes.iter().filter_map(|note| {
+            if let Note::TaskCreated { job, tool, .. } = note {
+                return Some(format!("{job} became a task of {tool}"));
+            }
+            let Note::TaskEnded { status, .. } = note else { return None };
+            Some(status.as_str().to_owned())
+        });
+        of_task.collect()
+    };
+    for ends_first in [false, true] {
+        for taken in [true, false] {
+            let (mut w, mut store, _) = detaching(Limits::default(), "k");
+            let job = w.last_started();
+            if ends_first {
+                w.done(job, "early");
+            }
+            assert_eq!(trail(&w), Vec::<String>::new(), "it may not come to be");
+            if !taken {
+                store.refuse(&mut w, Unstored::Full, false);
+                assert_eq!(trail(&w), Vec::<String>::new());
+                continue;
+            }
+            store.commit_all(&mut w);
+            if !ends_first {
+                w.done(job, "late");
+            }
+            store.commit_all(&mut w);
+            let became = format!("{job} became a task of detached");
+            assert_eq!(trail(&w), [became, "completed".to_owned()], "ends first: {ends_first}");
+        }
     }
 }
 

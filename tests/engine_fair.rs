@@ -10,7 +10,8 @@ use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, TaskSupport, Tool};
-use ceased_tests::tools::tool;
+use ceased_tests::store::Store;
+use ceased_tests::tools::{self, tool};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
 use proptest::prelude::*;
@@ -87,6 +88,32 @@ fn the_queue_has_room_for_others() {
     w.silent(other);
     ask_for_work(&mut w, other, 1);
     assert_eq!(w.next(other)["error"]["data"]["limit"], "queue");
+}
+
+/// TSK-36, DUR-01: calls that wait for the disk wait, too, and are of the same share.
+#[test]
+fn calls_that_are_held_for_the_disk_are_of_the_share() {
+    let tasks = TaskPolicy { durable: true, ..TaskPolicy::default() };
+    let limits = Limits { running_max: 1, queued_per_identity_max: 2, ..Limits::default() };
+    let mut store = Store::default();
+    let mut w = store.world(&tools::settings(limits, tasks));
+    let (one, other) = (w.open_as(Identity::User(1), NEWEST), w.open_as(Identity::User(2), NEWEST));
+    let task = |id: usize| line(id, "sleep", &json!({"task": {}}));
+    for id in 0..3 {
+        w.frame(one, &task(id));
+    }
+    w.feed(Input::Turn);
+    w.silent(one);
+    w.send(one, &task(3));
+    let refused = w.next(one)["error"].take();
+    assert_eq!(refused["data"], json!({"limit": "queue_per_identity", "max": 2}));
+    w.send(other, &task(0));
+    w.silent(other);
+    store.commit_all(&mut w);
+    assert_eq!((w.rest(one).len(), w.rest(other).len()), (3, 1));
+    // One runs, two wait.
+    w.send(one, &task(4));
+    assert_eq!(w.next(one)["error"]["data"]["limit"], "queue_per_identity");
 }
 
 /// In which order the calls of these users are started that arrive at once.

@@ -348,6 +348,56 @@ fn a_task_is_polled_to_its_end() {
     assert_eq!((w.told.len(), w.sizes().timers, w.remote_tasks().len()), (told + 1, 0, 0));
 }
 
+/// TSK-13: an error to the question is not the end of the task: it is asked again, not before the
+/// interval nor before the peer wants to be. What is given up for another reason is cancelled.
+#[test]
+fn a_poll_that_is_refused_is_put_off() {
+    let mut w = World::new();
+    let conn = server(&mut w);
+    let caller = task_at(&mut w, conn, 2, "t", Some(3000));
+    let told = w.told.len();
+    let busy = json!({"limit": "task_ops_per_second", "retryAfterMs": 9000});
+    let soon = json!({"retryAfterMs": 5});
+    for (error, seconds) in [
+        (json!({"code": -31003, "message": "busy", "data": busy}), 9),
+        (json!({"code": -31003, "message": "busy", "data": soon}), 3),
+        (json!({"code": -32603, "message": "broken"}), 3),
+    ] {
+        w.advance(w.due_in().expect("it is asked about"));
+        let poll = w.next(conn);
+        assert_eq!(poll["method"], "tasks/get");
+        w.send(conn, &json!({"jsonrpc": "2.0", "id": poll["id"], "error": error}).to_string());
+        w.silent(conn);
+        assert_eq!(w.due_in(), Some(seconds * SECOND), "{error}");
+    }
+    assert_eq!((w.told.len(), w.remote_tasks().len()), (told, 1));
+    w.advance(3 * SECOND);
+    let poll = w.next(conn);
+    w.answer(conn, &poll["id"], json!({"odd": true}));
+    assert_eq!(last_told(&w), (caller, "unusable".into()));
+    let cancel = w.next(conn);
+    assert_eq!(
+        (&cancel["method"], &cancel["params"]["taskId"]),
+        (&json!("tasks/cancel"), &json!("t"))
+    );
+    // However long it is put off, it is waited for as long as its call is.
+    let mut request = tool_call("maybe", Some(AskTask::default()));
+    let timeout = 5 * SECOND;
+    request.patience = Some(Patience { timeout, extend_on_progress: false, cap: timeout });
+    let caller = calls(&mut w, conn, 3, request);
+    let request = w.next(conn);
+    w.answer(conn, &request["id"], json!({"task": task_object("u", "working", Some(2000))}));
+    w.advance(2 * SECOND);
+    let poll = w.next(conn);
+    w.refuse(conn, &poll["id"], -32603, "broken");
+    w.advance(2 * SECOND);
+    assert_eq!(w.next(conn)["method"], "tasks/get");
+    w.advance(SECOND);
+    assert_eq!(last_told(&w), (caller, "timed out".into()));
+    assert_eq!(w.next(conn)["method"], "tasks/cancel");
+    assert_eq!((w.sizes().timers, w.remote_tasks().len()), (0, 0));
+}
+
 /// TSK-30: when input is required, the result is asked for at once, so that the server can ask on
 /// that connection; the request stays open and no poll runs beside it.
 #[test]
@@ -475,6 +525,8 @@ fn every_task_call_is_told_once() {
         let poll = w.next(conn);
         w.answer(conn, &poll["id"], nonsense);
         assert_eq!(last_told(&w), (caller, "unusable".into()));
+        // It goes on there, for all we know.
+        assert_eq!(w.next(conn)["method"], "tasks/cancel");
     }
     let caller = calls(&mut w, conn, 5, tool_call("maybe", Some(AskTask::default())));
     let request = w.next(conn);
@@ -539,6 +591,31 @@ fn remote_tasks_are_remembered() {
     }
     let (working, done) = (RemoteState::Is(Status::Working), RemoteState::Is(Status::Completed));
     assert_eq!(states, [working, done, RemoteState::Answered]);
+}
+
+/// TSK-36: what was asked for as a task counts before it has an answer, and no more once that says
+/// that it is none, or nobody wants it.
+#[test]
+fn tasks_that_may_be_there_are_bounded() {
+    let limits = Limits { remote_tasks_max: 2, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let conn = server(&mut w);
+    let task = || tool_call("maybe", Some(AskTask::default()));
+    calls(&mut w, conn, 2, task());
+    let plain = w.next(conn);
+    let unwanted = calls(&mut w, conn, 3, task());
+    w.next(conn);
+    let caller = calls(&mut w, conn, 4, task());
+    assert_eq!(last_told(&w), (caller, "refused TooMany".into()));
+    w.silent(conn);
+    w.answer(conn, &plain["id"], json!({"content": []}));
+    w.feed(Input::CancelCall(unwanted, None));
+    for number in [5, 6] {
+        task_at(&mut w, conn, number, &format!("t{number}"), None);
+    }
+    let caller = calls(&mut w, conn, 7, task());
+    assert_eq!(last_told(&w), (caller, "refused TooMany".into()));
+    assert_eq!(w.remote_tasks().len(), 2);
 }
 
 /// TSK-36: with too many connections, calls or tasks nothing more is begun, and nothing is sent.

@@ -366,6 +366,45 @@ fn large_results_are_read_from_the_store() {
     assert_eq!(w.sizes().tasks, 0);
 }
 
+/// EXT-03: a handle that is given again says what `tasks/get` says, also where only the store knows
+/// whether a tool reported an error or there was none.
+#[test]
+fn a_handle_given_again_tells_a_tools_own_error_from_a_failure() {
+    let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
+    for resident in [100_000, 100] {
+        let limits = Limits { resident_result_bytes: resident, ..Limits::default() };
+        let settings = ceased_tests::again::settings(limits, policy);
+        let mut store = Store::default();
+        let mut w = store.world(&settings);
+        let c = w.connect(ME);
+        let call = |id: &str, key: &str| {
+            let meta = json!({"ceased/idempotencyKey": key});
+            let params = tasks(json!({"name": "work", "arguments": {}, "_meta": meta}));
+            request(json!(id), "tools/call", params)
+        };
+        for (key, status) in [("own", "completed"), ("none", "failed")] {
+            w.send(c, &call("first", key));
+            store.commit_all(&mut w);
+            let id = w.next(c)["result"]["taskId"].take();
+            let (job, text) = (w.last_started(), "x".repeat(500));
+            if status == "failed" {
+                w.fail(job, -5, &text);
+            } else {
+                let said = json!({"content": [{"type": "text", "text": text}], "isError": true});
+                w.end(job, result_of(&said));
+            }
+            store.commit_all(&mut w);
+            w.send(c, &request(json!("get"), "tasks/get", tasks(json!({"taskId": id}))));
+            store.load(&mut w, true);
+            assert_eq!(w.next(c)["result"]["status"], status, "{resident}");
+            w.send(c, &call("again", key));
+            store.load(&mut w, true);
+            let again = w.next(c)["result"].take();
+            assert_eq!((&again["taskId"], &again["status"]), (&id, &json!(status)), "{resident}");
+        }
+    }
+}
+
 /// DUR-01, MOD-08: a large result is kept while somebody who reads slowly is to be told it.
 #[test]
 fn a_slow_reader_is_told_a_large_result() {

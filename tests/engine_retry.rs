@@ -9,8 +9,9 @@ use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::Step;
 use ceased_tests::modern::{able, cancel, request};
+use ceased_tests::tools;
 use ceased_tests::trace::Input;
-use ceased_tests::world::World;
+use ceased_tests::world::{Rigged, World};
 use serde_json::{Value, json};
 
 fn connect(world: &mut World) -> ConnId {
@@ -223,7 +224,7 @@ fn a_parked_job_runs_into_its_timeout() {
     let job = call(&mut w, c, &json!(1), "build");
     asks(&mut w, job, 1, "roots/list");
     let (_, state) = asked(&mut w, c, &json!(1));
-    w.advance(ceased_tests::tools::TIMEOUT);
+    w.advance(tools::TIMEOUT);
     assert_eq!(w.steps(job), [(Step::Terminate, Why::TimedOut)]);
     w.send(c, &request(json!(2), "tools/call", retry(&state, &json!({"1": {}}))));
     w.silent(c);
@@ -318,6 +319,35 @@ fn a_shutdown_stops_parked_jobs() {
     w.stopped(job);
     w.silent(c);
     assert_eq!((w.exits, w.sizes().timers), (1, 0));
+}
+
+/// MOD-07: a state names one call alone, also where the generator gives one twice. Where it gives
+/// nothing else, the tool is told that it cannot ask, and its call goes on.
+#[test]
+fn a_state_given_twice_is_used_once() {
+    let id = |number: u128| uuid::Uuid::from_u128((0x4000_8000 << 48) | number);
+    let mint = Rigged::new([1, 2, 2, 3, 2, 3, 2, 3].map(id));
+    let settings = tools::settings(Limits::default(), TaskPolicy::default());
+    let mut w = World::made_of(settings, mint);
+    let c = connect(&mut w);
+    let mut states = Vec::new();
+    for number in [1, 2] {
+        let job = call(&mut w, c, &json!(number), "build");
+        asks(&mut w, job, 1, "roots/list");
+        states.push(asked(&mut w, c, &json!(number)).1);
+    }
+    assert_ne!(states[0], states[1]);
+    let job = call(&mut w, c, &json!(3), "build");
+    let caller = asks(&mut w, job, 1, "roots/list");
+    assert_eq!(told(&w), [(caller, "TooMany".to_owned())]);
+    w.silent(c);
+    w.done(job, "without");
+    assert_eq!(w.next(c)["id"], 3);
+    for (number, state) in (4..).zip(&states) {
+        let brought = retry(state, &json!({"1": {"roots": []}}));
+        w.send(c, &request(json!(number), "tools/call", brought));
+    }
+    assert_eq!(told(&w).len(), 3, "each is told what was brought for it");
 }
 
 /// A retry on a connection that is full is refused and uses nothing up.

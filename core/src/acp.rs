@@ -121,23 +121,14 @@ impl Party {
         Self { side, ours: false, theirs: false, exchanged: false }
     }
 
-    /// `initialize` was sent, with these params.
-    pub(crate) fn begin(&mut self, params: Option<&str>) {
-        let declared = params.is_some_and(|params| Declaration::read(params).client);
+    /// `initialize` was answered, with this result; its sender had declared that it cancels, or had
+    /// not. What was declared before counts until then, and if it was refused ever after.
+    pub(crate) fn complete(&mut self, declared: bool, result: &str) {
+        let agent = Declaration::read(result).agent;
         (self.ours, self.theirs) = match self.side {
-            Side::Agent => (false, declared),
-            Side::Client => (declared, false),
+            Side::Agent => (agent, declared),
+            Side::Client => (declared, agent),
         };
-        self.exchanged = false;
-    }
-
-    /// `initialize` was answered, with this result.
-    pub(crate) fn complete(&mut self, result: &str) {
-        let declared = Declaration::read(result).agent;
-        match self.side {
-            Side::Agent => self.ours = declared,
-            Side::Client => self.theirs = declared,
-        }
         self.exchanged = true;
     }
 
@@ -156,6 +147,11 @@ impl Party {
             CancelSupport::Declared => self.exchanged && self.ours,
         }
     }
+}
+
+/// Whether a request is an `initialize` whose sender declares that it cancels.
+pub(crate) fn begins(method: &str, params: Option<&str>) -> bool {
+    method == INITIALIZE && params.is_some_and(|params| Declaration::read(params).client)
 }
 
 /// What an `initialize` or its result declares about cancellation.

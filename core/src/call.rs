@@ -154,6 +154,8 @@ pub(crate) struct Call {
     pub(crate) label: Option<Box<str>>,
     /// Whether it asked for a task.
     pub(crate) with_task: bool,
+    /// Whether it is an `initialize` of ACP by which we declare that we cancel.
+    pub(crate) declares: bool,
     pub(crate) patience: Option<Patience>,
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::acp::Party;
 use crate::action::Closing;
-use crate::call::{Call, PeerCapabilities};
+use crate::call::{Call, CallFor, PeerCapabilities};
 use crate::dialect::{Dialect, UnreadableId};
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
@@ -115,6 +115,13 @@ impl Nothing for Aside {
 }
 
 impl Aside {
+    /// How many tasks at the peer are followed, or will be: what was asked for as one and has no
+    /// answer yet may be one already.
+    pub(crate) fn tasks_asked_for(&self) -> usize {
+        let asked = |call: &&Call| call.with_task && call.whom != CallFor::Nobody;
+        self.remote_tasks.len() + self.calls.values().filter(asked).count()
+    }
+
     /// Starts collecting the answers of a batch of `open` messages.
     pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
         let last = self.batches.last_key_value();

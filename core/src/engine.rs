@@ -57,7 +57,7 @@ use crate::idempotency::KeyedCalls;
 use crate::job::{Job, JobState};
 use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Members, Message, code};
-use crate::queue::Queue;
+use crate::queue::{Held, Queue};
 use crate::rare::Rare;
 use crate::rate::Rates;
 use crate::records::Records;
@@ -92,7 +92,7 @@ pub struct Engine {
     /// Jobs the host runs.
     running: usize,
     /// Jobs that wait until their task is on disk.
-    held_jobs: usize,
+    held_jobs: Held,
     next_job: u64,
     /// Jobs that wait for a retry.
     parked: park::Parked,
@@ -169,7 +169,7 @@ impl Engine {
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             running: 0,
-            held_jobs: 0,
+            held_jobs: Held::default(),
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key, seed),

@@ -40,6 +40,8 @@ pub(crate) struct Job {
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
     pub(crate) cancel: Wish,
+    /// Whether its request is an `initialize` of ACP that declares cancellation.
+    pub(crate) declares: bool,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
 }
@@ -91,6 +93,7 @@ impl Job {
             asks: Rare::default(),
             orphan_timer: None,
             cancel: Wish::Nobody,
+            declares: false,
             timer: None,
         }
     }

@@ -3,10 +3,12 @@
 //! Whoever asks for much waits for the own jobs, not for those of others: after a job of one
 //! identity the next one is of the next identity that has any, round and round.
 
+mod held;
 mod lane;
 
 use alloc::vec::Vec;
 
+pub(crate) use self::held::Held;
 use self::lane::Lane;
 use crate::event::Identity;
 use crate::id::JobId;

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::call::{Call, Caller};
 use crate::id::{CallId, ConnId};
+use crate::message::code;
 use crate::params::Given;
 use crate::task::Status;
 use crate::timer::Armed;
@@ -75,6 +76,8 @@ pub(crate) struct RemoteTask {
     pub(crate) caller: Caller,
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
+    /// How long the peer wants to be left alone between two questions, as it said last.
+    pub(crate) interval: Duration,
     /// When the next question is due.
     pub(crate) poll_timer: Option<Armed>,
     /// The question that waits for its answer.
@@ -142,6 +145,31 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     Ok(Report { id: task.id, status, interval: read_interval(task.poll_interval) })
 }
 
+/// How long an error keeps us from asking where a task stands; `None` when it says that there is no
+/// such task, which is the end of it. Every other error is about the question, not about the task.
+pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
+    #[derive(Deserialize)]
+    struct Refused<'a> {
+        code: i64,
+        #[serde(borrow, default)]
+        data: Given<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Data<'a> {
+        #[serde(borrow, default, rename = "retryAfterMs")]
+        retry_after: Given<'a>,
+    }
+    let Ok(refused) = serde_json::from_str::<Refused<'_>>(error.get()) else {
+        return Some(POLL_MIN);
+    };
+    // Data may be anything.
+    let data = refused.data.0.filter(|data| data.get().starts_with('{'));
+    let data: Option<Data<'_>> = data.and_then(|data| serde_json::from_str(data.get()).ok());
+    let wait = data.and_then(|data| data.retry_after.0);
+    let wait = wait.map_or(POLL_MIN, |wait| read_interval(Given(Some(wait))));
+    (refused.code != code::INVALID_PARAMS).then_some(wait)
+}
+
 /// The time until the next question: never shorter than wanted, within sane bounds.
 fn read_interval(given: Given<'_>) -> Duration {
     let Some(raw) = given.0 else { return POLL_DEFAULT };
@@ -182,6 +210,25 @@ mod tests {
         }
         for odd in ["-1", "null", "\"5\"", "[]", "true"] {
             assert_eq!(read(odd), POLL_DEFAULT, "{odd}");
+        }
+    }
+
+    /// TSK-13: which errors put a question off, and for how long.
+    #[test]
+    fn errors() {
+        let read = |text: &str| read_put_off(&raw(text));
+        assert_eq!(read(r#"{"code":-32602,"message":"no","data":{"retryAfterMs":5000}}"#), None);
+        let wait = r#"{"code":-31003,"message":"no","data":{"limit":"x","retryAfterMs":5000}}"#;
+        assert_eq!(read(wait), Some(Duration::from_millis(5000)));
+        for plain in [
+            r#"{"code":-32603,"message":"no"}"#,
+            r#"{"code":-32603,"message":"no","data":null}"#,
+            r#"{"code":-32603,"message":"no","data":[7]}"#,
+            r#"{"code":-32603,"message":"no","data":{"retryAfterMs":0}}"#,
+            r#"{"code":"no"}"#,
+            "7",
+        ] {
+            assert_eq!(read(plain), Some(POLL_MIN), "{plain}");
         }
     }
 

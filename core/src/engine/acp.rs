@@ -5,13 +5,13 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::acp::{Form, INITIALIZE, Offer, Party, Side, Speaker};
+use crate::acp::{self, Form, INITIALIZE, Offer, Party, Side, Speaker};
 use crate::action::{Action, Why};
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::Methods;
 use crate::event::Identity;
-use crate::id::{CallId, ConnId};
-use crate::job::Purpose;
+use crate::id::{CallId, ConnId, JobId};
+use crate::job::{Job, Purpose};
 use crate::message::{ErrorObject, code};
 use crate::params::Params;
 use crate::role::Role;
@@ -63,12 +63,13 @@ impl Engine {
         let Some(service) = service.map(Arc::clone) else {
             return self.unknown_method(reply, method);
         };
-        if method == INITIALIZE
-            && let Some(party) = self.party_as(conn, Side::Agent)
-        {
-            party.begin(params.map(Params::get));
-        }
+        let job = JobId::new(self.next_job);
         self.serve(reply, service, params);
+        if acp::begins(method, params.map(Params::get))
+            && let Some(job) = self.jobs.get_mut(&job)
+        {
+            job.declares = true;
+        }
     }
 
     pub(super) fn on_service_notification(
@@ -118,30 +119,22 @@ impl Engine {
     }
 
     /// A service has answered; capabilities are exchanged if that was `initialize` (ACP-02).
-    pub(super) fn note_served(&mut self, conn: ConnId, method: &str, result: &str) {
-        if method == INITIALIZE
-            && let Some(party) = self.party_as(conn, Side::Agent)
+    pub(super) fn note_served(&mut self, job: &Job, result: &str) {
+        if &*job.tool.name == INITIALIZE
+            && let Some(party) = self.party_as(job.conn, Side::Agent)
         {
-            party.complete(result);
-        }
-    }
-
-    /// A request of ours goes out; it begins the exchange of capabilities if it is `initialize`.
-    pub(super) fn note_asking(&mut self, conn: ConnId, method: &str, params: Option<&RawValue>) {
-        if method == INITIALIZE
-            && let Some(party) = self.party_as(conn, Side::Client)
-        {
-            party.begin(params.map(RawValue::get));
+            party.complete(job.declares, result);
         }
     }
 
     /// A peer has answered; capabilities are exchanged if that was to `initialize` (ACP-02).
     pub(super) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
         let call = self.connections.get(&conn).and_then(|c| c.aside.calls.get(&call));
-        if call.is_some_and(|call| &*call.method == INITIALIZE)
+        let initialize = call.filter(|call| &*call.method == INITIALIZE);
+        if let Some(declares) = initialize.map(|call| call.declares)
             && let Some(party) = self.party_as(conn, Side::Client)
         {
-            party.complete(result.get());
+            party.complete(declares, result.get());
         }
     }
 }

@@ -136,7 +136,7 @@ impl Engine {
         let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
         match outcome {
             Outcome::Result(result) => {
-                self.note_served(job.conn, &job.tool.name, result.get());
+                self.note_served(job, result.get());
                 Ok(result)
             }
             Outcome::Error(error) => Err(cancel.and_then(cancelled).unwrap_or(error)),

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::Engine;
 use super::answered::CancelWay;
 use super::requestor::{label_of, permitted};
+use crate::acp;
 use crate::action::{Action, Closing};
 use crate::call::{Answer, Ask, AskTask, Asked, Call, CallFor, Caller, Refusal, Wanted};
 use crate::claim::Terms;
@@ -108,7 +109,7 @@ impl Engine {
         }
         let full = connection.aside.calls.len() >= max
             || (ask.task.is_some()
-                && connection.aside.remote_tasks.len() >= self.settings.limits.remote_tasks_max);
+                && connection.aside.tasks_asked_for() >= self.settings.limits.remote_tasks_max);
         if full {
             return Err(Refusal::TooMany);
         }
@@ -130,6 +131,7 @@ impl Engine {
             method: ask.method.clone(),
             label: (&*ask.method == "tools/call").then(|| label_of(ask)).flatten(),
             with_task: ask.task.is_some(),
+            declares: acp::begins(&ask.method, ask.params.as_deref().map(RawValue::get)),
             patience: ask.patience,
             cap: ask.patience.map(|patience| self.now.at + patience.cap),
             timer: None,
@@ -142,7 +144,6 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.aside.calls.insert(id, call);
         }
-        self.note_asking(conn, &ask.method, ask.params.as_deref());
         self.write_call(conn, id, ask, task);
         id
     }

@@ -108,7 +108,7 @@ impl Engine {
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
-        let waiting = self.running + self.queue.len() + self.held_jobs;
+        let waiting = self.running + self.queue.len() + self.held_jobs.len();
         if waiting >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
                 reply,
@@ -120,7 +120,9 @@ impl Engine {
         let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
         let share = limits.queued_per_identity_max;
         let can_start = limits.running_max.saturating_sub(self.running);
-        if self.queue.len_of(&owner) >= share.saturating_add(can_start) {
+        // A job that is held for the disk waits as well.
+        let own = self.queue.len_of(&owner) + self.held_jobs.len_of(&owner);
+        if own >= share.saturating_add(can_start) {
             let what = "calls of yours wait already: try again later";
             return self.refuse(reply, "queue_per_identity", share, what);
         }
@@ -328,7 +330,7 @@ impl Engine {
         // The job of a task waits until that is on disk.
         let state = match task {
             Some(_) => {
-                self.held_jobs += 1;
+                self.held_jobs.add(&owner);
                 JobState::Held(admitted.arguments)
             }
             None => {

@@ -120,17 +120,39 @@ impl Engine {
     fn refuse_undeclared(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
         let Terms::Claim(Claim { peer, .. }) = job.terms else { return };
-        let undeclared = |(ask, question): (AskId, &Ask)| {
-            (!peer.answers(&question.method)).then_some(Caller::Job { job: id, ask })
+        self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
+    }
+
+    /// Tells a job that some of what it asked cannot be asked.
+    fn refuse_questions(&mut self, id: JobId, refusal: Refusal, which: impl Fn(&Ask) -> bool) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let refused = |(ask, question): (AskId, &Ask)| {
+            which(question).then_some(Caller::Job { job: id, ask })
         };
-        let callers: Vec<Caller> = job.questions().filter_map(undeclared).collect();
+        let callers: Vec<Caller> = job.questions().filter_map(refused).collect();
         for caller in callers {
-            self.tell(caller, Answer::Refused(Refusal::NotDeclared));
+            self.tell(caller, Answer::Refused(refusal));
         }
     }
 
+    /// A state the generator gives twice is noticed, as an id of a task is (TSK-08): it names one
+    /// call alone.
+    fn fresh_state(&mut self) -> Option<RequestState> {
+        for _ in 0..4 {
+            let state = RequestState::new(self.mint.uuid());
+            if !self.parked.calls.contains_key(&state) {
+                return Some(state);
+            }
+            self.counters.id_collisions += 1;
+        }
+        None
+    }
+
     fn park(&mut self, id: JobId) {
-        let state = RequestState::new(self.mint.uuid());
+        let Some(state) = self.fresh_state() else {
+            // Nobody could come back with it: what it asked cannot be asked.
+            return self.refuse_questions(id, Refusal::TooMany, |_| true);
+        };
         let Some(mut job) = self.jobs.remove(&id) else { return };
         self.show_held_progress(id, &job);
         let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))

@@ -13,7 +13,7 @@ use crate::connection::Ending;
 use crate::id::{CallId, ConnId};
 use crate::params::Params;
 use crate::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
-use crate::remote_task::{read_created, read_report};
+use crate::remote_task::{read_created, read_put_off, read_report};
 use crate::task::Status;
 use crate::time::Instant;
 use crate::timer::Timer;
@@ -72,6 +72,7 @@ impl Engine {
             caller,
             id: report.id.clone(),
             status: report.status,
+            interval: report.interval,
             poll_timer: None,
             poll: None,
             fetch: None,
@@ -148,15 +149,30 @@ impl Engine {
         let fetching = remote.fetch.is_some();
         let answer = match outcome.map(|result| read_report(result.get())) {
             Ok(Ok(report)) if report.id == remote.id => {
+                remote.interval = report.interval;
                 self.heed(conn, id, report.status);
                 return self.proceed(conn, id, self.now.at + report.interval);
             }
             Ok(Ok(_)) => Answer::Unusable("the peer told of another task than it was asked about"),
             Ok(Err(what)) => Answer::Unusable(what),
-            Err(error) => Answer::Error(error.to_owned()),
+            Err(error) => match read_put_off(error) {
+                // It did not say where the task stands, nor that there is none: it is busy, or
+                // broken for now. How often it is asked so is for whoever made the call to bound.
+                Some(wait) => {
+                    let interval = remote.interval.max(wait);
+                    return self.proceed(conn, id, self.now.at + interval);
+                }
+                None => Answer::Error(error.to_owned()),
+            },
         };
-        if !fetching {
-            self.end_remote(conn, id, RemoteState::Unknown, answer);
+        if fetching {
+            return;
+        }
+        // What the peer does not know need not be cancelled there; what it cannot tell of goes on.
+        let left = matches!(answer, Answer::Unusable(_)).then(|| remote.id.clone());
+        self.end_remote(conn, id, RemoteState::Unknown, answer);
+        if let Some(task) = left {
+            self.send_task_cancel(conn, &task);
         }
     }
 

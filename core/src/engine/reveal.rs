@@ -14,6 +14,7 @@ use crate::id::{ConnId, RequestId, TaskId};
 use crate::journal::Disk;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, related_task, write_with_meta};
+use crate::status::Status;
 use crate::task::Task;
 use crate::write::Writer;
 
@@ -31,14 +32,14 @@ enum When {
 impl Engine {
     /// Answers a request about a task that its peer may see, as soon as that may be said.
     pub(super) fn reveal(&mut self, reply: Reply, id: TaskId, form: Form) {
-        match self.when(id, form) {
+        match self.when(id, form, reply.dialect.tasks) {
             When::Now => self.show(reply, id, form),
             When::Later => self.wait_for_task(reply, id, form),
             When::NotYet(why) => self.fail(reply, &store::untold(why)),
         }
     }
 
-    fn when(&self, id: TaskId, form: Form) -> When {
+    fn when(&self, id: TaskId, form: Form, rules: TaskRules) -> When {
         let Some(task) = self.tasks.get(id) else { return When::Now };
         let open = !task.status.is_terminal();
         let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
@@ -47,6 +48,12 @@ impl Engine {
             (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
             (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
             (Disk::Settled, Form::Detailed(_)) if elsewhere => When::Later,
+            // What a failure is there depends on what came of it (EXT-03).
+            (Disk::Settled, Form::Handle)
+                if elsewhere && rules == TaskRules::Extension && task.status == Status::Failed =>
+            {
+                When::Later
+            }
             (
                 Disk::Settled,
                 Form::Handle
@@ -80,16 +87,16 @@ impl Engine {
         if task.aside.waiters.is_empty() {
             return;
         }
-        let mut waiting: Vec<(ConnId, RequestId, Form)> = Vec::new();
+        let mut waiting: Vec<(ConnId, RequestId, Form, TaskRules)> = Vec::new();
         for (conn, request) in task.aside.waiters.iter() {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
-            if let Some(Work::Task(_, form)) = pending.map(|pending| &pending.work) {
-                waiting.push((*conn, request.clone(), *form));
+            if let Some(Pending { reply, work: Work::Task(_, form) }) = pending {
+                waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
             }
         }
-        waiting.sort_by_key(|(_, _, form)| *form == Form::Cancelled);
-        for (conn, request, form) in waiting {
-            if matches!(self.when(id, form), When::Later) {
+        waiting.sort_by_key(|(_, _, form, _)| *form == Form::Cancelled);
+        for (conn, request, form, rules) in waiting {
+            if matches!(self.when(id, form, rules), When::Later) {
                 continue;
             }
             let reply = self.take_waiter(conn, &request);

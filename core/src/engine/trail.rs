@@ -8,12 +8,11 @@ use crate::suspicion::Suspicion;
 impl Engine {
     /// A task was created, and will not be undone.
     pub(super) fn note_creation(&mut self, id: TaskId) {
+        // The job of a call that becomes a task may have ended by now.
+        let early = self.tasks.get_mut(id).and_then(|task| task.aside.take_maker());
         let Some(task) = self.tasks.get(id) else { return };
-        let Some((job, conn)) =
-            task.job.and_then(|id| self.jobs.get(&id).map(|job| (id, job.conn)))
-        else {
-            return;
-        };
+        let works = || task.job.and_then(|id| self.jobs.get(&id).map(|job| (id, job.conn)));
+        let Some((job, conn)) = early.or_else(works) else { return };
         let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
         let live = self.tasks.live_beside(task);
         self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });

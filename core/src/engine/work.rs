@@ -57,7 +57,7 @@ impl Engine {
             unreachable!("the job of a task is held until that is on disk");
         };
         job.state = JobState::Queued(arguments);
-        self.held_jobs -= 1;
+        self.held_jobs.remove(&job.owner);
         self.queue.push(&job.owner, id);
     }
 
@@ -281,7 +281,7 @@ impl Engine {
             connection.held_progress.remove(&id);
         }
         match job.state {
-            JobState::Held(_) => self.held_jobs -= 1,
+            JobState::Held(_) => self.held_jobs.remove(&job.owner),
             JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 self.running -= 1;
@@ -292,6 +292,9 @@ impl Engine {
             && task.job == Some(id)
         {
             task.job = None;
+            if task.is_being_created() {
+                task.aside.maker = Some((id, job.conn));
+            }
         }
         // Last, so that it is moved but once.
         self.jobs.remove(&id)

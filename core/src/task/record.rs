@@ -88,17 +88,26 @@ pub(crate) struct Aside {
     pub(crate) disk: Disk,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
+    /// The job that ended while the creation was on its way, and where it came from: that it was
+    /// created is to be told yet (TSK-41).
+    pub(crate) maker: Option<(JobId, ConnId)>,
 }
 
 impl Nothing for Aside {
-    const NOTHING: &'static Self =
-        &Self { waiters: Few::None, listeners: Few::None, disk: Disk::Settled, load: None };
+    const NOTHING: &'static Self = &Self {
+        waiters: Few::None,
+        listeners: Few::None,
+        disk: Disk::Settled,
+        load: None,
+        maker: None,
+    };
 
     fn is_nothing(&self) -> bool {
         self.waiters.is_empty()
             && self.listeners.is_empty()
             && matches!(self.disk, Disk::Settled)
             && self.load.is_none()
+            && self.maker.is_none()
     }
 }
 
@@ -117,6 +126,13 @@ impl Rare<Aside> {
             aside.listeners.remove(listener);
         }
         self.tidy();
+    }
+
+    /// The job that had ended before the task came to be, if one had; it is told once.
+    pub(crate) fn take_maker(&mut self) -> Option<(JobId, ConnId)> {
+        let maker = self.some().and_then(|aside| aside.maker.take());
+        self.tidy();
+        maker
     }
 
     /// All that is to be on disk is there.

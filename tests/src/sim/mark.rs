@@ -89,6 +89,7 @@ pub enum Mark {
     RemoteFollowed,
     RemoteHinted,
     RemotePolled,
+    RemotePutOff,
     RemoteUnknown,
     RepeatCut,
     ResultAfterCancel,
@@ -126,7 +127,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 118] = [
+    pub const ALL: [Self; 119] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -212,6 +213,7 @@ impl Mark {
         Self::RemoteFollowed,
         Self::RemoteHinted,
         Self::RemotePolled,
+        Self::RemotePutOff,
         Self::RemoteUnknown,
         Self::RepeatCut,
         Self::ResultAfterCancel,

@@ -96,6 +96,17 @@ impl Peer {
                 ];
                 scene.rng.pick(&odd).clone()
             }
+            // About the question, not about the task (TSK-13).
+            _ if text.contains(" tasks/get ") && scene.rng.once_in(3) => {
+                let wait = scene.rng.below(5000);
+                let no = [
+                    json!({"error": {"code": -32603, "message": "broken", "data": "for now"}}),
+                    json!({"error": {
+                        "code": -31003, "message": "busy", "data": {"retryAfterMs": wait}
+                    }}),
+                ];
+                scene.rng.pick(&no).clone()
+            }
             _ if scene.rng.once_in(12) => json!({"error": {"code": -32602, "message": "no"}}),
             _ if text.contains(" tasks/result ") => json!({"result": {"content": [], "of": key}}),
             _ if text.contains(" tasks/") => json!({"result": Self::report(scene.rng, id)}),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::calls::Wanted;
 use super::requests::Asked;
-use super::{Ended, For, Oracle, Stage, nanos};
+use super::{Ended, For, Job, Oracle, Stage, nanos};
 use crate::sim::dialects;
 use crate::sim::mark::Mark;
 use crate::slow::{self, Id};
@@ -106,17 +106,17 @@ impl Oracle {
             return self.answer(&asked, "E -32601");
         };
         let value = parse(params);
-        if method == "initialize"
-            && let Some(party) = self.party_as(asked.conn, true)
-        {
-            let theirs = declares(&value, "clientCapabilities");
-            (party.ours, party.theirs, party.exchanged) = (false, theirs, false);
-        }
         if !value.is_object() {
             return self.answer(&asked, "E -32602");
         }
         self.mark(Mark::AcpServed);
+        let jobs = self.jobs.len();
         self.admit(asked, service, &value, &Value::Null, None, None);
+        // What an initialize declares counts once it is answered with a result.
+        let declares = method == "initialize" && declares(&value, "clientCapabilities");
+        if let Some(job) = self.jobs.get_mut(jobs) {
+            job.declares = declares;
+        }
     }
 
     /// A notification of an ACP peer.
@@ -187,25 +187,25 @@ impl Oracle {
     /// protocol.
     pub(super) fn answer_of_service(
         &mut self,
-        nonce: u64,
-        conn: u64,
-        tool: &str,
+        job: &Job,
         outcome: &Outcome,
         why: Option<&str>,
     ) -> Option<String> {
-        let party = self.party(conn)?;
+        let party = self.party(job.conn)?;
         let cancel = why.filter(|why| !is_no_cancel(why));
         Some(match outcome {
             Outcome::Result(result) => {
                 if cancel.is_some() {
                     self.mark(Mark::PartialResult);
                 }
-                self.initialized_acp(conn, tool, result.get(), true);
+                if job.tool == "initialize" {
+                    self.initialized_acp(job.conn, job.declares, result.get(), true);
+                }
                 let value: Value = serde_json::from_str(result.get()).expect("it is JSON");
                 match value.pointer("/content/0/text").and_then(Value::as_str) {
                     Some(text) if value["isError"] == true => format!("R {text} bad"),
                     Some(text) => format!("R {text}"),
-                    None => format!("[{nonce}]"),
+                    None => format!("[{}]", job.nonce),
                 }
             }
             Outcome::Error(error) => {
@@ -218,28 +218,20 @@ impl Oracle {
         })
     }
 
-    /// `initialize` was answered: capabilities are exchanged (ACP-02).
-    pub(super) fn initialized_acp(&mut self, conn: u64, method: &str, result: &str, by_us: bool) {
-        let declared = declares(&parse(Some(result)), "agentCapabilities");
-        if method == "initialize"
-            && let Some(party) = self.party_as(conn, by_us)
-        {
-            if by_us {
-                party.ours = declared;
-            } else {
-                party.theirs = declared;
-            }
-            party.exchanged = true;
+    /// `initialize` was answered: capabilities are exchanged (ACP-02). Its sender `declares` that it
+    /// cancels.
+    pub(super) fn initialized_acp(&mut self, conn: u64, declared: bool, result: &str, by_us: bool) {
+        let agent = declares(&parse(Some(result)), "agentCapabilities");
+        if let Some(party) = self.party_as(conn, by_us) {
+            let (ours, theirs) = if by_us { (agent, declared) } else { (declared, agent) };
+            (party.ours, party.theirs, party.exchanged) = (ours, theirs, true);
             self.mark(Mark::CapabilitiesExchanged);
         }
     }
 
-    /// Our own `initialize` goes out.
-    pub(super) fn begin_acp(&mut self, conn: u64, params: Option<&str>) {
-        let ours = declares(&parse(params), "clientCapabilities");
-        if let Some(party) = self.party_as(conn, false) {
-            (party.ours, party.theirs, party.exchanged) = (ours, false, false);
-        }
+    /// Whether our own `initialize` with these params declares that we cancel.
+    pub(super) fn we_declare(params: Option<&str>) -> bool {
+        declares(&parse(params), "clientCapabilities")
     }
 
     /// The first step to stop a job was not enough: its request is answered now (ACP-06).

@@ -145,8 +145,10 @@ impl Oracle {
             return Err("NoTasks");
         }
         let remote_max = self.settings.limits.remote_tasks_max;
-        let full =
-            entry.calls.len() >= max || (ask.task.is_some() && entry.remote.len() >= remote_max);
+        // What was asked for as a task may be one already, unless nobody wants it any more.
+        let asked = |out: &&Out| out.with_task && out.kind != Kind::Nobody;
+        let tasks = entry.remote.len() + entry.calls.iter().filter(asked).count();
+        let full = entry.calls.len() >= max || (ask.task.is_some() && tasks >= remote_max);
         if &*ask.method == "tools/call" && augments {
             let params = ask.params.as_ref().map(|params| params.get()).unwrap_or_default();
             let params: Value = serde_json::from_str(params).unwrap_or(Value::Null);
@@ -178,12 +180,14 @@ impl Oracle {
         if self.conns[&conn].calls.len() >= self.settings.limits.calls_max {
             return Err("TooMany");
         }
-        if &*ask.method == "initialize" {
-            self.begin_acp(conn, ask.params.as_deref().map(RawValue::get));
-        }
         self.mark(Mark::Asked);
         let (kind, text) = (Kind::For(asker), format!("ask {call} {}", ask.method));
-        Ok(self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false))
+        let number = self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false);
+        let calls = self.conns.get_mut(&conn).map(|entry| &mut entry.calls);
+        if let Some(out) = calls.and_then(|calls| calls.iter_mut().find(|o| o.number == number)) {
+            out.declares = Self::we_declare(ask.params.as_deref().map(RawValue::get));
+        }
+        Ok(number)
     }
 
     /// TSK-30: what a task asks goes to the first of those who wait for its result and can answer.

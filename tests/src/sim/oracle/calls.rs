@@ -24,6 +24,8 @@ pub(in crate::sim) struct Out {
     pub(super) kind: Kind,
     pub(super) method: String,
     pub(super) with_task: bool,
+    /// Whether it is an `initialize` of ACP by which we declare that we cancel.
+    pub(super) declares: bool,
     pub(super) wanted: Wanted,
     pub(super) timer: Option<u64>,
     /// The timeout that progress starts anew, and the end whatever progress there is.
@@ -118,6 +120,7 @@ impl Oracle {
             kind,
             method: method.to_owned(),
             with_task,
+            declares: false,
             wanted: Wanted::Yes,
             timer: spans.map(|(timeout, cap)| now.saturating_add(timeout).min(cap)),
             extends,
@@ -188,8 +191,8 @@ impl Oracle {
             Kind::Fetch(number) => self.fetched(conn, number, &body),
             Kind::Nobody | Kind::Cancel => {}
             Kind::For(asker) if self.party(conn).is_some() => {
-                if good && let Ok(result) = serde_json::from_str::<&RawValue>(&body.text) {
-                    self.initialized_acp(conn, &out.method, result.get(), false);
+                if good && out.method == "initialize" {
+                    self.initialized_acp(conn, out.declares, &body.text, false);
                 }
                 self.end_ask(asker, out.call, &body.gist());
             }

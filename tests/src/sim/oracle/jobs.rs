@@ -188,7 +188,7 @@ impl Oracle {
             self.tell_for(job.conn, held.clone(), job.recalls());
         }
         let of_service = match job.whose {
-            For::Request(_) => self.answer_of_service(nonce, job.conn, &job.tool, outcome, why),
+            For::Request(_) => self.answer_of_service(&job, outcome, why),
             For::Task | For::Retry | For::Orphan | For::Nobody => None,
         };
         let answer = of_service.unwrap_or_else(|| end.answer.clone());

@@ -18,6 +18,8 @@ pub(in crate::sim) struct Remote {
     pub(super) asker: Asker,
     id: String,
     status: String,
+    /// How long between two questions, as the peer said last.
+    interval: u64,
     /// When it is asked about next.
     pub(super) poll_timer: Option<u64>,
     /// The question and the wait for the result that have no answer.
@@ -78,7 +80,8 @@ impl Oracle {
         self.mark(Mark::RemoteFollowed);
         let number = out.number;
         let Report { id, status, interval } = report;
-        let remote = Remote { out, asker, id, status, poll_timer: None, poll: None, fetch: None };
+        let (poll_timer, poll, fetch) = (None, None, None);
+        let remote = Remote { out, asker, id, status, interval, poll_timer, poll, fetch };
         let Some(entry) = self.conns.get_mut(&conn) else { return };
         entry.remote.push(remote);
         entry.remote.sort_by_key(|remote| remote.out.number);
@@ -129,15 +132,28 @@ impl Oracle {
         let value: Value = serde_json::from_str(&body.text).unwrap_or(Value::Null);
         let answer = match Report::read(&value).filter(|_| body.good) {
             Some(report) if report.id == remote.id => {
-                remote.status = report.status;
+                (remote.status, remote.interval) = (report.status, report.interval);
                 return self.proceed(conn, number, report.interval);
             }
-            _ if !body.good => body.gist(),
+            _ if !body.good && value["code"] == -32602 => body.gist(),
+            _ if !body.good => {
+                // An error about the question, not about the task.
+                let wait = value.pointer("/data/retryAfterMs").and_then(Value::as_u64);
+                let wait = wait.map_or(0, |millis| millis.saturating_mul(1_000_000).min(POLL.2));
+                let interval = remote.interval.max(wait);
+                self.mark(Mark::RemotePutOff);
+                return self.proceed(conn, number, interval);
+            }
             _ => "unusable".to_owned(),
         };
         if !fetching {
             self.mark(Mark::RemoteUnknown);
+            let left = self.remote(conn, number).map(|r| (r.out.clone(), r.id.clone()));
             self.end_remote(conn, number, &answer);
+            // What it does not know need not be cancelled there.
+            if let Some((out, id)) = left.filter(|_| body.good) {
+                self.cancel_remote(conn, &out, &id);
+            }
         }
     }
 

@@ -346,6 +346,7 @@ impl Oracle {
             asking: false,
             of_task: false,
             tool: tool.name.to_string(),
+            declares: false,
             wait,
             command,
             timeout: tool.timeout.map(nanos),

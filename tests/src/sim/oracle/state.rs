@@ -152,6 +152,8 @@ pub struct Job {
     /// Whether it works, or worked, for a task.
     pub of_task: bool,
     pub(super) tool: String,
+    /// Whether its request is an `initialize` of ACP that declares cancellation.
+    pub(super) declares: bool,
     /// Between the first step and the second, and whether that is a signal.
     pub(super) wait: u64,
     pub(super) command: bool,
