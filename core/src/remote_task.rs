@@ -167,7 +167,8 @@ pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
     let data: Option<Data<'_>> = data.and_then(|data| serde_json::from_str(data.get()).ok());
     let wait = data.and_then(|data| data.retry_after.0);
     let wait = wait.map_or(POLL_MIN, |wait| read_interval(Given(Some(wait))));
-    (refused.code != code::INVALID_PARAMS).then_some(wait)
+    let is_final = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND].contains(&refused.code);
+    (!is_final).then_some(wait)
 }
 
 /// The time until the next question: never shorter than wanted, within sane bounds.
