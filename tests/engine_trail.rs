@@ -307,11 +307,18 @@ fn cancelling_by_number() {
     assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
     assert_eq!(status(&mut w, root)["jobs"][0]["said"], "in the way");
     w.stopped(job);
-    assert!(!take_answer(&mut w, one, &json!(1))["error"].is_null(), "its requestor is told");
+    let told = take_answer(&mut w, one, &json!(1))["error"]["message"].to_string();
+    assert!(told.contains("cancelled, and not by its requestor"), "{told}");
     let [receipt] = &receipts(&w)[..] else { panic!("{:?}", w.notes) };
     assert_eq!(receipt.cancel.as_ref().map(|cancel| &cancel.by), Some(&ROOT));
-    let (task, job) = w.task(two, "build");
-    assert_eq!(w.result(two, "ceased/cancel", number(job)), json!({}));
-    let shown = w.result(two, "tasks/get", json!({"taskId": task}));
-    assert_eq!(shown["status"], "cancelled");
+    for (c, whom) in [(two, "the requestor"), (root, "an operator")] {
+        let (task, job) = w.task(two, "build");
+        assert_eq!(w.result(c, "ceased/cancel", number(job)), json!({}));
+        let shown = w.result(two, "tasks/get", json!({"taskId": task}));
+        let message = format!("cancelled by {whom}: in the way");
+        assert_eq!(
+            (&shown["status"], &shown["statusMessage"]),
+            (&"cancelled".into(), &message.into())
+        );
+    }
 }

@@ -26,12 +26,16 @@ pub(super) fn into_answer(
         (Outcome::Error(error), _) => Err(error),
         (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
         (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
+        // Who made the request and cancels it is not answered.
+        (Outcome::Stopped, Some(Why::Requested)) => Err(ErrorObject::new(
+            code::INTERNAL_ERROR,
+            "the call was cancelled, and not by its requestor",
+        )),
         (
             Outcome::Stopped,
             None
             | Some(
-                Why::Requested
-                | Why::Disconnected
+                Why::Disconnected
                 | Why::Expired
                 | Why::LeftBehind
                 | Why::Unanswered

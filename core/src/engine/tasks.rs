@@ -160,9 +160,11 @@ impl Engine {
     /// Cancels a task that has not ended, on behalf of a peer that may see it.
     pub(super) fn cancel_live_task(&mut self, conn: ConnId, id: TaskId, reason: Option<String>) {
         let job = self.tasks.get(id).and_then(|task| task.job);
+        let owner = self.tasks.get(id).map(|task| self.tasks.owner(task));
+        let whom = if owner == self.identity(conn) { "the requestor" } else { "an operator" };
         let said = match &reason {
-            None => String::from("cancelled by the requestor"),
-            Some(reason) => self.clean(&alloc::format!("cancelled by the requestor: {reason}")),
+            None => alloc::format!("cancelled by {whom}"),
+            Some(reason) => self.clean(&alloc::format!("cancelled by {whom}: {reason}")),
         };
         if let Some(identity) = self.identity(conn).cloned() {
             if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
