@@ -177,13 +177,14 @@ pub(crate) enum Wanted {
 /// Where a question of a job is.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// On its way to a peer, as this call.
+    /// On its way to the peer that the job named, as this call.
     Sent(ConnId, CallId),
     /// A task's: it goes to the next peer that waits for the task's result (TSK-30), and is shown
     /// to whoever looks at the task (EXT-05). Or a call's that makes no requests: it goes out with
     /// the answer, and comes back with the retry (MOD-07).
     Waiting(Ask),
-    /// A task's, on its way to a peer; offered again when that is lost (TSK-30).
+    /// On its way to one of those who want the outcome; put to the next when that one does no more
+    /// (TSK-30, ACP-05).
     Offered(ConnId, CallId, Ask),
 }
 

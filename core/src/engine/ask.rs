@@ -27,8 +27,8 @@ use crate::timer::Timer;
 const PARENT_OVER: &str = "the request it was for is over";
 
 impl Engine {
-    /// A job asks a peer something. Unless it says whom, that is whoever made the call, and for a
-    /// task whoever waits for its result (TSK-28, TSK-30).
+    /// A job asks a peer something. Unless it says whom, that is whoever wants its outcome (TSK-28,
+    /// TSK-30).
     pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, to: Option<ConnId>, request: Ask) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
@@ -49,23 +49,22 @@ impl Engine {
             return self.refuse_call(caller, refusal);
         }
         match (to, job.task, job.terms) {
-            (None, None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
-            (Some(_), ..) | (None, None, Terms::Session(_)) => {
-                let conn = to.unwrap_or(job.conn);
-                match self.send_call(conn, caller, &request, None) {
-                    Ok(call) => {
-                        let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
-                        job.asks.insert(ask, Asked::Sent(conn, call));
-                    }
-                    Err(refusal) => self.refuse_call(caller, refusal),
+            (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
+                Ok(call) => {
+                    let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
+                    job.asks.insert(ask, Asked::Sent(conn, call));
                 }
-            }
-            (None, Some(task), _) => {
+                Err(refusal) => self.refuse_call(caller, refusal),
+            },
+            (None, None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
+            (None, task, _) => {
                 job.asks.insert(ask, Asked::Waiting(request));
-                if !self.change_task(task, Change::InputNeeded) {
+                if let Some(task) = task
+                    && !self.change_task(task, Change::InputNeeded)
+                {
                     self.tell_of_task(task);
                 }
-                self.offer_inputs(task);
+                self.put_questions(id, Answer::Refused);
             }
         }
     }
@@ -414,8 +413,8 @@ impl Engine {
             .asks
             .values()
             .filter_map(|asked| match asked {
-                Asked::Sent(conn, call) => Some((*conn, *call)),
-                Asked::Waiting(_) | Asked::Offered(..) => None,
+                Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => Some((*conn, *call)),
+                Asked::Waiting(_) => None,
             })
             .collect();
         for (conn, call) in sent {
@@ -441,7 +440,9 @@ impl Engine {
         for (ask, asked) in job.asks.take() {
             match asked {
                 Asked::Waiting(_) => {}
-                Asked::Sent(conn, call) if self.call(conn, call).is_some_and(keep) => {
+                Asked::Sent(conn, call) | Asked::Offered(conn, call, _)
+                    if self.call(conn, call).is_some_and(keep) =>
+                {
                     if let Some(job) = self.jobs.get_mut(&id) {
                         job.asks.insert(ask, asked);
                     }
@@ -459,12 +460,8 @@ impl Engine {
         }
     }
 
-    fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
-        self.connections.get(&conn)?.aside.calls.get(&id)
-    }
-
-    /// A connection is gone, and with it the answers that were to come on it. What tasks asked is
-    /// offered to the next who waits (TSK-30).
+    /// A connection is gone, and with it the answers that were to come on it. What was asked of
+    /// whoever wants the outcome is put to the next who does (TSK-30).
     pub(super) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
@@ -475,13 +472,15 @@ impl Engine {
             };
             let Some(entry) = self.jobs.get_mut(&job) else { continue };
             match entry.asks.remove(&ask) {
-                Some(Asked::Offered(_, _, request)) => {
+                Some(Asked::Offered(of, number, request)) if (of, number) == (conn, id) => {
                     entry.asks.insert(ask, Asked::Waiting(request));
-                    if let Some(task) = entry.task {
-                        self.offer_inputs(task);
-                    }
+                    self.put_questions(job, |_| Answer::Lost);
                 }
-                Some(Asked::Sent(..) | Asked::Waiting(_)) => self.tell(caller, Answer::Lost),
+                Some(Asked::Sent(..)) => self.tell(caller, Answer::Lost),
+                // It was put to somebody else with its job.
+                Some(asked @ (Asked::Offered(..) | Asked::Waiting(_))) => {
+                    entry.asks.insert(ask, asked);
+                }
                 // Its job was stopped with the connection, and told so.
                 None => {}
             }

@@ -4,6 +4,7 @@ use alloc::string::String;
 
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
+use crate::call::Answer;
 use crate::connection::{Form, Pending, Work};
 use crate::dialect::AfterCancel;
 use crate::id::{ConnId, RequestId};
@@ -61,6 +62,7 @@ impl Engine {
             // The job goes on for those who asked before.
             Work::Repeat(id) => {
                 self.stop_waiting(conn, &request, id);
+                self.put_questions(id, Answer::Refused);
                 let first = self.keyed.of_job(id).and_then(|first| self.keyed.get(first));
                 (None, first.map(|first| first.wish.tool.clone()).unwrap_or_default())
             }
@@ -70,6 +72,7 @@ impl Engine {
                     task.aside.forget_waiter(&(conn, request.clone()));
                 }
                 self.abandon_unknown(id);
+                self.offer_inputs(id);
                 (None, form.method().into())
             }
             Work::Listen(listening) => {

@@ -13,9 +13,10 @@ use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities};
-use crate::id::{AskId, ConnId, JobId, TaskId};
-use crate::job::Job;
+use crate::call::{Answer, Ask, Asked, Call, Caller, PeerCapabilities, Refusal, Wanted};
+use crate::claim::Terms;
+use crate::id::{AskId, CallId, ConnId, JobId, TaskId};
+use crate::job::{Job, Purpose};
 use crate::json::Raw;
 use crate::message::ErrorObject;
 use crate::task::Change;
@@ -42,38 +43,98 @@ impl Engine {
         }
     }
 
-    /// Sends what a task asks to whoever waits for its result and can answer (TSK-30).
+    /// Who wants the outcome of a task may be asked what that wants to know.
     pub(super) fn offer_inputs(&mut self, task: TaskId) {
-        let Some(entry) = self.tasks.get(task) else { return };
-        let Some((id, job)) = entry.job.and_then(|id| Some((id, self.jobs.get(&id)?))) else {
+        if let Some(job) = self.tasks.get(task).and_then(|task| task.job) {
+            self.put_questions(job, Answer::Refused);
+        }
+    }
+
+    /// Puts each question of a job, unless it is with somebody who wants the outcome, to the first
+    /// of those who do and can answer it (TSK-30, ACP-05). Where there is nobody a task waits, and
+    /// a call is told so.
+    pub(super) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.needs_input()) else { return };
+        if job.task.is_none() && matches!(job.terms, Terms::Claim(_)) {
+            return self.ask_again(id);
+        }
+        let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();
+        let listeners = self.listeners_of(job, id);
+        for ask in open {
+            self.put_question(id, ask, &listeners, to_nobody);
+        }
+    }
+
+    /// Who wants the outcome of a job and can be asked by a request of ours, in order.
+    fn listeners_of(&self, job: &Job, id: JobId) -> Vec<ConnId> {
+        let mut listeners: Vec<ConnId> = match job.task.and_then(|task| self.tasks.get(task)) {
+            Some(task) => task.aside.waiters.iter().map(|(conn, _)| *conn).collect(),
+            None if matches!(job.purpose, Purpose::Answer(_)) => [job.conn].into(),
+            None => Vec::new(),
+        };
+        let keyed = self.keyed.of_job(id).and_then(|keyed| self.keyed.get(keyed));
+        if let (Some(keyed), Terms::Session(_)) = (keyed, job.terms) {
+            listeners.extend(keyed.waiters.keys().map(|(conn, _)| *conn));
+        }
+        listeners
+    }
+
+    fn put_question(
+        &mut self,
+        id: JobId,
+        ask: AskId,
+        listeners: &[ConnId],
+        to_nobody: fn(Refusal) -> Answer,
+    ) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let before = match job.asks.get(&ask) {
+            Some(Asked::Waiting(_)) => None,
+            Some(Asked::Offered(conn, call, _)) => Some((*conn, *call)),
+            Some(Asked::Sent(..)) | None => return,
+        };
+        let stays = |(conn, call): (ConnId, CallId)| {
+            let wanted = self.call(conn, call).is_none_or(|call| call.wanted == Wanted::Yes);
+            listeners.contains(&conn) || !wanted
+        };
+        if before.is_some_and(stays) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let task = job.task;
+        let Some(Asked::Waiting(request) | Asked::Offered(_, _, request)) = job.asks.remove(&ask)
+        else {
             return;
         };
-        if job.asks.is_empty() {
-            return;
-        }
-        let waiters: Vec<ConnId> = entry.aside.waiters.iter().map(|(conn, _)| *conn).collect();
-        let waiting: Vec<AskId> = job
-            .asks
-            .iter()
-            .filter(|(_, asked)| matches!(asked, Asked::Waiting(_)))
-            .map(|(ask, _)| *ask)
-            .collect();
-        for ask in waiting {
-            let Some(job) = self.jobs.get_mut(&id) else { return };
-            let Some(Asked::Waiting(request)) = job.asks.remove(&ask) else { continue };
-            let caller = Caller::Job { job: id, ask };
-            let sent = waiters.iter().find_map(|conn| {
-                let call = self.send_call(*conn, caller, &request, Some(task)).ok()?;
-                Some((*conn, call))
+        let caller = Caller::Job { job: id, ask };
+        let mut refusal = None;
+        let sent =
+            listeners.iter().find_map(|conn| match self.send_call(*conn, caller, &request, task) {
+                Ok(call) => Some((*conn, call)),
+                Err(why) => {
+                    refusal.get_or_insert(why);
+                    None
+                }
             });
-            let asked = match sent {
-                Some((conn, call)) => Asked::Offered(conn, call, request),
-                None => Asked::Waiting(request),
-            };
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.asks.insert(ask, asked);
-            }
+        let asked = match (sent, before) {
+            (Some((conn, call)), _) => Asked::Offered(conn, call, request),
+            // Whoever was asked may still answer.
+            (None, Some((conn, call))) if task.is_some() => Asked::Offered(conn, call, request),
+            (None, _) => Asked::Waiting(request),
+        };
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.asks.insert(ask, asked);
         }
+        if let Some((conn, call)) = before.filter(|_| sent.is_some() || task.is_none()) {
+            self.cancel_call(conn, call, Some("somebody else is asked"));
+        }
+        if sent.is_none() && task.is_none() {
+            self.tell(caller, to_nobody(refusal.unwrap_or(Refusal::NoConnection)));
+        }
+    }
+
+    /// A request of ours that is not answered yet.
+    pub(super) fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
+        self.connections.get(&conn)?.aside.calls.get(&id)
     }
 
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that

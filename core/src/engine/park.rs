@@ -240,9 +240,7 @@ impl Engine {
 
     /// A job is heard by another request now, which is answered with what it wants to know.
     pub(super) fn ask_again(&mut self, id: JobId) {
-        if self.jobs.get(&id).is_some_and(|job| matches!(job.terms, Terms::Claim(_))) {
-            self.parked.asking.insert(id);
-        }
+        self.parked.asking.insert(id);
     }
 
     /// A parked job has ended: what came of it waits for the retry in its place.

@@ -17,6 +17,7 @@ use core::time::Duration;
 
 use super::Engine;
 use crate::action::Why;
+use crate::call::Answer;
 use crate::claim::Terms;
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::durable::TaskOutcome;
@@ -137,6 +138,7 @@ impl Engine {
                 if let Some(first) = self.keyed.get_mut(id) {
                     first.waiters.insert((conn, name), waiter);
                 }
+                self.put_questions(job, Answer::Refused);
             }
             Some(purpose @ (Purpose::Orphan | Purpose::Retry(_))) => {
                 let work = Work::Job(job);
@@ -164,7 +166,7 @@ impl Engine {
         job.terms = waiter.terms;
         job.progress.tell(waiter.token);
         job.progress.forget_held();
-        self.ask_again(id);
+        self.put_questions(id, Answer::Refused);
     }
 
     /// Nobody wants a job for its own request any more: it goes on for another that waits for it.

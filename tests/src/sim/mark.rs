@@ -80,6 +80,8 @@ pub enum Mark {
     Probed,
     ProgressBackwards,
     ProgressHeld,
+    QuestionMoved,
+    QuestionOfNobody,
     QueueFull,
     Recalled,
     RefusedUnread,
@@ -127,7 +129,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 119] = [
+    pub const ALL: [Self; 121] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -204,6 +206,8 @@ impl Mark {
         Self::Probed,
         Self::ProgressBackwards,
         Self::ProgressHeld,
+        Self::QuestionMoved,
+        Self::QuestionOfNobody,
         Self::QueueFull,
         Self::Recalled,
         Self::RefusedUnread,

@@ -231,6 +231,7 @@ impl Oracle {
                         let waiters = &mut self.keyed[at].waiters;
                         waiters.push(waiter);
                         waiters.sort_by(|a, b| (a.conn, &a.id).cmp(&(b.conn, &b.id)));
+                        self.put_questions(nonce, None);
                     }
                     For::Orphan | For::Retry => {
                         self.mark(Mark::CameBack);
@@ -249,9 +250,15 @@ impl Oracle {
         let Waiter { conn, id, claim, token } = waiter;
         let job = self.job(nonce).expect("it goes on");
         (job.orphan, job.held) = (None, None);
-        // What it asked and was not told is said in the answer to the call.
-        job.asking |= claim.is_some();
         (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, For::Request(id));
+        // What it asked and was not told.
+        self.put_questions(nonce, None);
+    }
+
+    /// The connections of those who have asked for the same as runs already.
+    pub(super) fn who_repeats(&self, nonce: u64) -> Vec<u64> {
+        let of_job = self.keyed.iter().filter(|call| call.far == Far::Job(nonce));
+        of_job.flat_map(|call| call.waiters.iter().map(|waiter| waiter.conn)).collect()
     }
 
     /// Whoever else waits for a job has it to itself; whether there is anybody.

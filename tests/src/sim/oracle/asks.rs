@@ -17,7 +17,7 @@ pub(in crate::sim) enum Place {
     Sent(u64, u64),
     /// With nobody yet (TSK-30, MOD-07).
     Waiting(Ask),
-    /// With one of those who wait for the result of its task (TSK-30).
+    /// With one of those who want what comes of its job (TSK-30).
     Offered(u64, u64, Ask),
 }
 
@@ -78,7 +78,7 @@ impl Oracle {
         if let Some(refusal) = refusal {
             return self.refuse_ask(asker, call, refusal);
         }
-        let (conn, of_task, claim) = (job.conn, job.of_task, job.claim.clone());
+        let (of_task, claim) = (job.of_task, job.claim.clone());
         match (to, of_task, claim) {
             (None, true, _) => {
                 job.asks.insert(call, Place::Waiting(ask.clone()));
@@ -87,19 +87,20 @@ impl Oracle {
                 } else if let Some(at) = self.tasks.iter().position(|task| task.nonce == nonce) {
                     self.tell_of_task(at);
                 }
-                self.offer_inputs(nonce);
+                self.put_questions(nonce, None);
             }
             (None, false, Some(claim)) => self.ask_by_answer(nonce, call, ask, &claim),
-            (Some(_), ..) | (None, false, None) => {
-                let conn = to.unwrap_or(conn);
-                match self.send_ask(conn, asker, call, ask, None) {
-                    Err(refusal) => self.refuse_ask(asker, call, refusal),
-                    Ok(number) => {
-                        let job = self.job(nonce).expect("it asks");
-                        job.asks.insert(call, Place::Sent(conn, number));
-                    }
-                }
+            (None, false, None) => {
+                job.asks.insert(call, Place::Waiting(ask.clone()));
+                self.put_questions(nonce, None);
             }
+            (Some(conn), ..) => match self.send_ask(conn, asker, call, ask, None) {
+                Err(refusal) => self.refuse_ask(asker, call, refusal),
+                Ok(number) => {
+                    let job = self.job(nonce).expect("it asks");
+                    job.asks.insert(call, Place::Sent(conn, number));
+                }
+            },
         }
     }
 
@@ -190,30 +191,92 @@ impl Oracle {
         Ok(number)
     }
 
-    /// TSK-30: what a task asks goes to the first of those who wait for its result and can answer.
-    pub(super) fn offer_inputs(&mut self, nonce: u64) {
-        let Some(task) = self.tasks.iter().find(|task| task.nonce == nonce) else { return };
-        let waiters: Vec<u64> = task.waiters.iter().map(|(conn, _)| *conn).collect();
+    /// Who wants what comes of a job and can be asked: who called, or waits for the result of its
+    /// task, and who has asked for the same.
+    fn listeners(&self, job: &Job) -> Vec<u64> {
+        let task = self.tasks.iter().find(|task| task.nonce == job.nonce).filter(|_| job.of_task);
+        let mut listeners: Vec<u64> = match (task, &job.whose) {
+            (Some(task), _) => task.waiters.iter().map(|(conn, _)| *conn).collect(),
+            (None, For::Request(_)) => vec![job.conn],
+            (None, For::Task | For::Orphan | For::Retry | For::Nobody) => Vec::new(),
+        };
+        if job.claim.is_none() {
+            listeners.extend(self.who_repeats(job.nonce));
+        }
+        listeners
+    }
+
+    /// TSK-30, ACP-05: what a job asks is with the first of those who can answer it. If there is
+    /// nobody a task waits, and a call is told why the first was not asked, or this.
+    pub(super) fn put_questions(&mut self, nonce: u64, to_nobody: Option<&str>) {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else { return };
-        let waiting: Vec<(u64, Ask)> = job
-            .asks
-            .iter()
-            .filter_map(|(call, place)| match place {
-                Place::Waiting(ask) => Some((*call, ask.clone())),
-                Place::Sent(..) | Place::Offered(..) => None,
-            })
-            .collect();
-        for (call, ask) in waiting {
-            for conn in &waiters {
-                let sent = self.send_ask(*conn, Asker::Job(nonce), call, &ask, Some(nonce));
-                if let Ok(number) = sent {
-                    self.mark(Mark::InputOffered);
-                    let job = self.job(nonce).expect("it asks");
-                    job.asks.insert(call, Place::Offered(*conn, number, ask.clone()));
-                    break;
+        let (of_task, listeners) = (job.of_task, self.listeners(job));
+        let open: Vec<(u64, Ask)> = job.questions().map(|(c, ask)| (c, ask.clone())).collect();
+        if !open.is_empty() && !of_task && job.claim.is_some() {
+            self.job(nonce).expect("it asks").asking = true;
+            return;
+        }
+        for (call, ask) in open {
+            let before = match &self.job(nonce).expect("it asks").asks[&call] {
+                Place::Offered(conn, number, _) => Some((*conn, *number)),
+                Place::Waiting(_) | Place::Sent(..) => None,
+            };
+            if let Some((conn, number)) = before {
+                let entry = self.conns.get(&conn);
+                let out = entry.and_then(|e| e.calls.iter().find(|out| out.number == number));
+                let given_up = out.is_some_and(|out| out.wanted != Wanted::Yes);
+                if listeners.contains(&conn) || given_up {
+                    continue;
+                }
+            }
+            self.put_question(nonce, call, &ask, &listeners, before, to_nobody);
+        }
+    }
+
+    fn put_question(
+        &mut self,
+        nonce: u64,
+        call: u64,
+        ask: &Ask,
+        listeners: &[u64],
+        before: Option<(u64, u64)>,
+        to_nobody: Option<&str>,
+    ) {
+        let of_task = self.job(nonce).expect("it asks").of_task;
+        let mut refusals = Vec::new();
+        for conn in listeners {
+            let sent = self.send_ask(*conn, Asker::Job(nonce), call, ask, of_task.then_some(nonce));
+            match sent {
+                Err(refusal) => refusals.push(refusal),
+                Ok(number) => {
+                    if of_task {
+                        self.mark(Mark::InputOffered);
+                    }
+                    let place = Place::Offered(*conn, number, ask.clone());
+                    self.job(nonce).expect("it asks").asks.insert(call, place);
+                    if let Some((conn, number)) = before {
+                        self.mark(Mark::QuestionMoved);
+                        self.cancel_out(conn, number);
+                    }
+                    return;
                 }
             }
         }
+        if of_task {
+            return;
+        }
+        if let Some((conn, number)) = before {
+            self.mark(Mark::QuestionOfNobody);
+            self.cancel_out(conn, number);
+        }
+        let refusal = refusals.first().copied().unwrap_or("NoConnection");
+        let refused = format!("refused {refusal}");
+        if to_nobody.is_some() {
+            self.mark(Mark::AskLost);
+        } else {
+            self.mark(Mark::AskRefused);
+        }
+        self.end_ask(Asker::Job(nonce), call, to_nobody.unwrap_or(&refused));
     }
 
     /// A call has ended.
@@ -301,8 +364,10 @@ impl Oracle {
             .asks
             .iter()
             .filter_map(|(call, place)| match place {
-                Place::Sent(conn, number) => Some((*call, *conn, *number)),
-                Place::Waiting(_) | Place::Offered(..) => None,
+                Place::Sent(conn, number) | Place::Offered(conn, number, _) => {
+                    Some((*call, *conn, *number))
+                }
+                Place::Waiting(_) => None,
             })
             .collect();
         let mut kept = Vec::new();
@@ -340,8 +405,8 @@ impl Oracle {
         }
     }
 
-    /// A connection is gone: the answers that were to come on it will not. What a task asked goes
-    /// to the next who waits (TSK-30).
+    /// A connection is gone: the answers that were to come on it will not. What was asked of whoever
+    /// wants the outcome goes to the next who does (TSK-30).
     pub(super) fn lose_calls(&mut self, calls: Vec<Out>) {
         for out in calls {
             let nonce = match out.kind {
@@ -356,15 +421,20 @@ impl Oracle {
             let Some(job) = self.job(nonce) else { continue };
             match job.asks.get(&out.call).cloned() {
                 None => {}
-                Some(Place::Offered(_, _, ask)) => {
+                Some(Place::Offered(_, number, ask)) if number == out.number => {
+                    if job.of_task {
+                        self.mark(Mark::InputOfferedAgain);
+                    }
+                    let job = self.job(nonce).expect("it was there");
                     job.asks.insert(out.call, Place::Waiting(ask));
-                    self.mark(Mark::InputOfferedAgain);
-                    self.offer_inputs(nonce);
+                    self.put_questions(nonce, Some("lost"));
                 }
-                Some(Place::Sent(..) | Place::Waiting(_)) => {
+                Some(Place::Sent(..)) => {
                     self.mark(Mark::AskLost);
                     self.end_ask(Asker::Job(nonce), out.call, "lost");
                 }
+                // With somebody else by now.
+                Some(Place::Offered(..) | Place::Waiting(_)) => {}
             }
         }
     }

@@ -421,11 +421,13 @@ impl Oracle {
             What::Repeat(job) => {
                 self.mark(Mark::JoinCancelled);
                 self.stop_waiting(job, conn, &id);
+                self.put_questions(job, None);
             }
             // CAN-15
             What::Task(task) => {
                 self.mark(Mark::CancelledWait);
                 self.forget_waiter(task, conn, &id);
+                self.put_questions(task, None);
             }
             What::Cancel => {
                 self.mark(Mark::Unsubscribed);

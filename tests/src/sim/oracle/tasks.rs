@@ -158,7 +158,7 @@ impl Oracle {
         self.tasks[at].waiters.sort();
         let nonce = self.tasks[at].nonce;
         self.wait_for(asked, What::Task(nonce));
-        self.offer_inputs(nonce);
+        self.put_questions(nonce, None);
     }
 
     /// TSK-19 to TSK-22: oldest first, what comes after the cursor.
