@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 24] = [
+const SUITES: [Suite; 26] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -41,6 +41,7 @@ const SUITES: [Suite; 24] = [
     Suite::Target("engine_rpc"),
     Suite::Target("engine_host"),
     Suite::Target("engine_ask"),
+    Suite::Target("engine_listeners"),
     Suite::Target("engine_requestor"),
     Suite::Target("engine_acp"),
     Suite::Target("engine_acp_calls"),
@@ -56,6 +57,7 @@ const SUITES: [Suite; 24] = [
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),
     Suite::Target("engine_durable"),
+    Suite::Target("engine_store"),
     Suite::Target("engine_restart"),
     Suite::Target("engine_durable_walk"),
 ];
