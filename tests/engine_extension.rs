@@ -9,9 +9,11 @@ use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::tool::Step;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
+use ceased_tests::tools;
 use ceased_tests::trace::Input;
-use ceased_tests::world::{NEWEST, World, result_of};
+use ceased_tests::world::{NEWEST, Rigged, World, result_of};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 const TASKS: &str = "io.modelcontextprotocol/tasks";
@@ -207,29 +209,87 @@ fn the_request_of_a_task_is_over() {
     assert_eq!(get(&mut w, c, &id)["status"], "working");
     w.done(job, "done");
     w.silent(c);
-    // MOD-04: the handle itself is sent even then: the task goes on, and is reached by it alone.
-    w.block(c);
-    w.send(c, &request(json!(2), "tools/call", params));
-    w.send(c, &cancel(json!(2)));
-    w.read_again(c);
-    let id = w.next(c)["result"]["taskId"].as_str().unwrap().to_owned();
-    assert_eq!(get(&mut w, c, &id)["status"], "working");
 }
 
-/// MOD-04, EXT-06: a cancel that comes while the handle is still unsent does not take it back: the
-/// task goes on, and nobody could reach it.
+/// MOD-04, CAN-06: a cancel that comes while the handle is still unsent takes it back, and stops the
+/// task that nobody could reach.
 #[test]
-fn an_unsent_handle_outlives_a_cancel() {
+fn an_unsent_handle_is_taken_back_with_its_task() {
     let mut w = World::new();
-    let c = connect(&mut w);
+    let (c, session) = (connect(&mut w), w.open());
+    for queued in [false, true] {
+        w.stop_reading(c);
+        w.send(c, &request(json!(9), "tools/call", tasks(json!({"name": "sleep"}))));
+        let job = (!queued).then(|| {
+            w.feed(Input::Turn);
+            w.last_started()
+        });
+        assert!(w.waiting(c) > 0);
+        let cancelled = w.counters().cancelled;
+        w.send(c, &cancel(json!(9)));
+        assert_eq!(w.waiting(c), 0);
+        if let Some(job) = job {
+            assert_eq!(w.steps(job).len(), 1);
+            w.stopped(job);
+        }
+        assert_eq!(w.counters().cancelled, cancelled + 1);
+        w.start_reading(c);
+        w.silent(c);
+    }
+    let listed = w.result(session, "tasks/list", json!({}));
+    let listed = listed["tasks"].as_array().expect("tasks").clone();
+    assert_eq!(listed.len(), 2, "what was stopped is on record");
+    assert!(listed.iter().all(|task| task["status"] == "cancelled"), "{listed:?}");
+}
+
+/// TSK-08: the task that is stopped is the one of the handle, not another that was given its id.
+#[test]
+fn an_unsent_handle_of_a_task_that_expired() {
+    let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
+    let policy = TaskPolicy { default_ttl: Duration::from_secs(1), ..TaskPolicy::default() };
+    let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..policy };
+    let settings = tools::settings(Limits::default(), policy);
+    let mut w = World::made_of(settings, Rigged::new([key, id, id]));
+    let (c, d) = (connect(&mut w), connect(&mut w));
     w.stop_reading(c);
     w.send(c, &request(json!(9), "tools/call", tasks(json!({"name": "sleep"}))));
+    w.advance(Duration::from_secs(2));
+    let (again, job) = create(&mut w, d, "sleep");
+    assert_eq!(again, id.to_string());
     w.send(c, &cancel(json!(9)));
-    w.start_reading(c);
-    let handle = w.next(c);
-    assert_eq!((&handle["id"], &handle["result"]["resultType"]), (&json!(9), &json!("task")));
-    let id = handle["result"]["taskId"].as_str().expect("a handle").to_owned();
-    assert_eq!(get(&mut w, c, &id)["status"], "working");
+    assert_eq!((w.waiting(c), w.steps(job).len()), (0, 0));
+    assert_eq!(get(&mut w, d, &again)["status"], "working");
+}
+
+/// The task goes on for whoever knows it all the same: with its key, or since it waits for it.
+#[test]
+fn a_task_that_others_know_outlives_its_handle() {
+    let mut w = World::new();
+    let (c, session) = (connect(&mut w), w.open());
+    for keyed in [true, false] {
+        w.stop_reading(c);
+        let meta = if keyed { json!({"ceased/idempotencyKey": "k"}) } else { json!({}) };
+        let params = || tasks(json!({"name": "sleep", "_meta": meta}));
+        w.send(c, &request(json!(9), "tools/call", params()));
+        w.feed(Input::Turn);
+        let job = w.last_started();
+        let listed = w.result(session, "tasks/list", json!({}));
+        let id = listed["tasks"][usize::from(!keyed)]["taskId"].clone();
+        let wait = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/result",
+            "params": {"taskId": id}});
+        if !keyed {
+            w.send(session, &wait.to_string());
+        }
+        w.send(c, &cancel(json!(9)));
+        assert_eq!((w.waiting(c), w.steps(job).len()), (0, 0));
+        w.start_reading(c);
+        if keyed {
+            w.send(c, &request(json!(10), "tools/call", params()));
+            assert_eq!(w.next(c)["result"]["taskId"], id);
+        }
+        w.done(job, "done");
+        assert_eq!(w.rest(session).len(), usize::from(!keyed));
+    }
 }
 
 /// EXT-06: whoever has read the handle finds the task, on another connection of the same identity

@@ -433,6 +433,29 @@ fn who_closed_its_side_is_answered_and_not_pinged() {
     assert_eq!(w.closed, [(c, Closing::Finished)]);
 }
 
+/// MOD-04: a refusal is taken back as well if it is not sent, whichever limit it was for.
+#[test]
+fn a_refusal_is_taken_back() {
+    let rate = std::num::NonZeroU32::new(1);
+    let rated = Limits { task_ops_per_second: rate, ..Limits::default() };
+    let crowded = Limits { write_buffer_bytes: 100, ..Limits::default() };
+    for (limits, method) in [(rated, "tasks/get"), (crowded, "tools/list")] {
+        let mut w = World::with(limits, TaskPolicy::default());
+        let c = connect(&mut w);
+        w.stop_reading(c);
+        let first = if method == "tasks/get" { method } else { "server/discover" };
+        let params = || modern::tasks(json!({"taskId": "none"}));
+        w.send(c, &request(json!(1), first, params()));
+        let before = w.waiting(c);
+        w.send(c, &request(json!(2), method, params()));
+        assert!(w.waiting(c) > before);
+        w.send(c, &cancel(json!(2)));
+        assert_eq!(w.waiting(c), before, "{method}");
+        w.start_reading(c);
+        assert_eq!(w.rest(c).len(), 1);
+    }
+}
+
 /// RPC-03: a shutdown answers what is in flight, and refuses what comes after.
 #[test]
 fn a_shutdown_answers() {

@@ -8,7 +8,7 @@ use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::Step;
-use ceased_tests::modern::{able, cancel, request};
+use ceased_tests::modern::{able, cancel, plain, request};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{Rigged, World};
@@ -280,6 +280,95 @@ fn a_cancel_in_the_same_turn_wins() {
     w.silent(c);
     w.done(job, "never mind");
     assert_eq!(w.next(c)["id"], 2);
+}
+
+/// Calls a tool that asks something while its peer does not read: the answer with the question is
+/// not sent.
+fn asks_who_does_not_read(w: &mut World, conn: ConnId) -> (JobId, Caller) {
+    let job = call(w, conn, &json!(1), "build");
+    w.stop_reading(conn);
+    let caller = w.asked(job, 1, "roots/list");
+    w.feed(Input::Turn);
+    assert!(w.waiting(conn) > 0);
+    (job, caller)
+}
+
+/// MOD-04, CAN-06: a cancel takes back what was asked, if it is not sent, and stops the job that
+/// nobody could come back to.
+#[test]
+fn a_question_is_taken_back_with_its_job() {
+    for reused in [false, true] {
+        let mut w = World::new();
+        let c = connect(&mut w);
+        let (job, caller) = asks_who_does_not_read(&mut w, c);
+        if reused {
+            // MOD-05: the first was answered, so another may have its id; the cancel is of both.
+            w.send(
+                c,
+                &request(json!(1), "tools/call", able(&everything(), json!({"name": "build"}))),
+            );
+            assert_ne!(w.last_started(), job);
+        }
+        w.send(c, &cancel(json!(1)));
+        assert_eq!(w.waiting(c), 0);
+        assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+        assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+        assert_eq!(w.counters().cancels_ignored, 0);
+        w.stopped(job);
+        if reused {
+            let second = w.last_started();
+            assert_eq!(w.steps(second).len(), 1);
+            w.stopped(second);
+        }
+        w.start_reading(c);
+        w.silent(c);
+        assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
+    }
+    // What has been sent is good for a retry, whatever is cancelled then.
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    asks(&mut w, job, 1, "roots/list");
+    asked(&mut w, c, &json!(1));
+    w.send(c, &cancel(json!(1)));
+    assert_eq!((w.steps(job).len(), w.counters().cancels_ignored), (0, 1));
+}
+
+/// J3: a job whose question was never sent runs for nobody once its connection is gone.
+#[test]
+fn a_question_that_was_never_sent() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let (job, caller) = asks_who_does_not_read(&mut w, c);
+    w.lose(c);
+    assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
+    assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
+    w.stopped(job);
+    assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
+}
+
+/// The same where the peer is given up for it, or was before.
+#[test]
+fn a_question_that_floods() {
+    for flooded_before in [false, true] {
+        let limits = Limits { write_buffer_bytes: 100, ..Limits::default() };
+        let mut w = World::with(limits, TaskPolicy::default());
+        let c = connect(&mut w);
+        let job = call(&mut w, c, &json!(1), "build");
+        w.stop_reading(c);
+        w.send(c, &request(json!(2), "server/discover", plain(json!({}))));
+        assert!(w.waiting(c) >= 200);
+        w.advance(Duration::from_secs(2));
+        w.asked(job, 1, "roots/list");
+        if flooded_before {
+            w.send(c, &request(json!(3), "tools/list", plain(json!({}))));
+        }
+        w.feed(Input::Turn);
+        assert!(!w.is_open(c));
+        assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
+        w.stopped(job);
+        assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
+    }
 }
 
 /// MOD-07, TSK-36: parked calls are bounded for each identity; the tool that asks is told.

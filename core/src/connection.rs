@@ -13,6 +13,7 @@ use crate::frame::Outbox;
 use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
 use crate::message::WireId;
 use crate::rare::{Nothing, Rare};
+use crate::recall::Handle;
 use crate::remote_task::RemoteTask;
 use crate::role::{Side, TaskCapabilities};
 use crate::table::{Seed, Table};
@@ -88,6 +89,8 @@ pub(crate) struct Aside {
     pub(crate) remote_tasks: BTreeMap<CallId, RemoteTask>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
+    /// What only the peer could have named, had it been told.
+    pub(crate) lost_handles: Vec<Handle>,
 }
 
 impl Nothing for Aside {
@@ -101,6 +104,7 @@ impl Nothing for Aside {
         calls: BTreeMap::new(),
         remote_tasks: BTreeMap::new(),
         probes: 0,
+        lost_handles: Vec::new(),
     };
 
     fn is_nothing(&self) -> bool {
@@ -111,6 +115,7 @@ impl Nothing for Aside {
             && self.calls.is_empty()
             && self.remote_tasks.is_empty()
             && self.probes == 0
+            && self.lost_handles.is_empty()
     }
 }
 

@@ -397,6 +397,10 @@ impl Engine {
         }
         connection.ending = Ending::Closing(why);
         if !why.flushes() {
+            let lost = connection.outbox.handles();
+            if !lost.is_empty() {
+                connection.aside.lost_handles.extend(lost);
+            }
             connection.outbox = Rare::default();
         }
         self.out.push(Action::Close { conn, why });

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::id::RequestId;
 use crate::limits::FrameLimits;
 use crate::rare::Nothing;
-use crate::recall::Marks;
+use crate::recall::{Handle, Marks, Stretch};
 use crate::time::Instant;
 
 /// What the bytes of a peer amount to.
@@ -259,30 +259,42 @@ impl Outbox {
         self.bytes.push(b'\n');
     }
 
-    /// Writes one frame that [`Outbox::recall`] takes back if nothing of it was sent.
-    pub(crate) fn frame_for(&mut self, request: &RequestId, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Writes one frame that [`Outbox::recall`] takes back if nothing of it was sent; `handle` is
+    /// what only its reader can name.
+    pub(crate) fn frame_for(
+        &mut self,
+        request: &RequestId,
+        handle: Option<Handle>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.bytes.len();
         self.frame(write);
-        self.marks.note(request, start..self.bytes.len());
+        self.marks.note(request, Stretch { range: start..self.bytes.len(), handle });
     }
 
-    /// Takes back every frame written for a request of which no byte was sent (MOD-04). A frame
-    /// that was begun is finished: half a line would be garbage.
-    pub(crate) fn recall(&mut self, request: &RequestId) {
+    /// What nobody can name if what is pending is never sent.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        self.marks.handles_behind(self.sent)
+    }
+
+    /// Takes back every frame written for a request of which no byte was sent (MOD-04), and says
+    /// what nobody can name now. A frame that was begun is finished: half a line would be garbage.
+    pub(crate) fn recall(&mut self, request: &RequestId) -> Vec<Handle> {
         let mut frames = self.marks.take(request);
-        frames.retain(|frame| frame.start >= self.sent);
-        let Some(first) = frames.first() else { return };
-        let mut end = first.start;
+        frames.retain(|frame| frame.range.start >= self.sent);
+        let Some(first) = frames.first() else { return Vec::new() };
+        let mut end = first.range.start;
         for (position, frame) in frames.iter().enumerate() {
-            let next = frames.get(position + 1).map_or(self.bytes.len(), |next| next.start);
-            self.bytes.copy_within(frame.end..next, end);
-            end += next - frame.end;
+            let next = frames.get(position + 1).map_or(self.bytes.len(), |next| next.range.start);
+            self.bytes.copy_within(frame.range.end..next, end);
+            end += next - frame.range.end;
         }
         self.bytes.truncate(end);
         self.marks.close_gaps(&frames);
         if self.is_empty() {
             self.clear();
         }
+        frames.iter().filter_map(|frame| frame.handle).collect()
     }
 }
 
@@ -382,7 +394,7 @@ mod tests {
                 let mut outbox = Outbox::new();
                 for frame in frames {
                     let request = RequestId::parse(&frame[1..2]).unwrap();
-                    outbox.frame_for(&request, |bytes| bytes.extend_from_slice(frame.as_bytes()));
+                    outbox.frame_for(&request, None, |b| b.extend_from_slice(frame.as_bytes()));
                 }
                 outbox.advance(sent);
                 for number in recalled {
@@ -408,7 +420,8 @@ mod tests {
         let mut outbox = Outbox::new();
         let text = [b'x'; 1023];
         for number in 0..1000 {
-            outbox.frame_for(&RequestId::Number(number % 7), |b| b.extend_from_slice(&text));
+            let request = RequestId::Number(number % 7);
+            outbox.frame_for(&request, None, |bytes| bytes.extend_from_slice(&text));
             if number % 3 == 2 {
                 outbox.advance(2048);
             }

@@ -4,7 +4,24 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::id::RequestId;
+use crate::durable::RecordKey;
+use crate::id::{RequestId, RequestState};
+
+/// What only who reads a frame can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handle {
+    /// The task that a call became; its id may come again (TSK-08).
+    Task(RecordKey),
+    /// The call that waits for its retry.
+    Call(RequestState),
+}
+
+/// A frame of a buffer.
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    pub(crate) range: Range<usize>,
+    pub(crate) handle: Option<Handle>,
+}
 
 /// Stretches of a buffer by request. Costs nothing while there are none.
 #[derive(Debug, Default)]
@@ -16,17 +33,21 @@ pub(crate) struct Marks {
 /// What belongs to one request: nearly always its answer and nothing before that.
 #[derive(Debug)]
 struct Stretches {
-    first: Range<usize>,
-    others: Vec<Range<usize>>,
+    first: Stretch,
+    others: Vec<Stretch>,
 }
 
 impl Stretches {
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Range<usize>> {
+    fn iter(&self) -> impl Iterator<Item = &Stretch> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stretch> {
         core::iter::once(&mut self.first).chain(&mut self.others)
     }
 
     /// Keeps those of which this says so, if there are any.
-    fn retain(&mut self, mut keep: impl FnMut(&mut Range<usize>) -> bool) -> bool {
+    fn retain(&mut self, mut keep: impl FnMut(&mut Stretch) -> bool) -> bool {
         let first = keep(&mut self.first);
         self.others.retain_mut(keep);
         if first || self.others.is_empty() {
@@ -48,7 +69,7 @@ impl Marks {
     }
 
     /// Marks a stretch that lies behind every other.
-    pub(crate) fn note(&mut self, request: &RequestId, stretch: Range<usize>) {
+    pub(crate) fn note(&mut self, request: &RequestId, stretch: Stretch) {
         if let Some(stretches) = self.by_request.get_mut(request) {
             stretches.others.push(stretch);
         } else {
@@ -57,8 +78,14 @@ impl Marks {
         }
     }
 
+    /// Everything that stretches name of which something lies behind the first `count` bytes.
+    pub(crate) fn handles_behind(&self, count: usize) -> Vec<Handle> {
+        let stretches = self.by_request.values().flat_map(Stretches::iter);
+        stretches.filter(|stretch| stretch.range.end > count).filter_map(|s| s.handle).collect()
+    }
+
     /// Removes the marks of a request and says where they were, in order.
-    pub(crate) fn take(&mut self, request: &RequestId) -> Vec<Range<usize>> {
+    pub(crate) fn take(&mut self, request: &RequestId) -> Vec<Stretch> {
         let Some(Stretches { first, others }) = self.by_request.remove(request) else {
             return Vec::new();
         };
@@ -68,10 +95,10 @@ impl Marks {
     /// The first `count` bytes of the buffer are gone, and with them what began there.
     pub(crate) fn forget_front(&mut self, count: usize) {
         self.by_request.retain(|_, stretches| {
-            stretches.retain(|stretch| {
-                let whole = stretch.start >= count;
+            stretches.retain(|Stretch { range, .. }| {
+                let whole = range.start >= count;
                 if whole {
-                    *stretch = stretch.start - count..stretch.end - count;
+                    *range = range.start - count..range.end - count;
                 }
                 whole
             })
@@ -79,20 +106,20 @@ impl Marks {
     }
 
     /// These stretches, in order, were cut out of the buffer; none of them is marked any more.
-    pub(crate) fn close_gaps(&mut self, gaps: &[Range<usize>]) {
+    pub(crate) fn close_gaps(&mut self, gaps: &[Stretch]) {
         // How much is gone before the end of each gap.
         let gone: Vec<usize> = gaps
             .iter()
             .scan(0, |sum, gap| {
-                *sum += gap.len();
+                *sum += gap.range.len();
                 Some(*sum)
             })
             .collect();
-        for stretch in self.by_request.values_mut().flat_map(Stretches::iter_mut) {
-            let before = gaps.partition_point(|gap| gap.start < stretch.start);
+        for Stretch { range, .. } in self.by_request.values_mut().flat_map(Stretches::iter_mut) {
+            let before = gaps.partition_point(|gap| gap.range.start < range.start);
             let shift = before.checked_sub(1).and_then(|last| gone.get(last)).copied();
             let shift = shift.unwrap_or(0);
-            *stretch = stretch.start - shift..stretch.end - shift;
+            *range = range.start - shift..range.end - shift;
         }
     }
 

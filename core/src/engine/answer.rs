@@ -6,13 +6,14 @@ use core::time::Duration;
 
 use super::{Engine, typed};
 use crate::action::{Action, Closing};
-use crate::connection::{BatchId, Ending, Reply};
+use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
-use crate::durable::TaskOutcome;
+use crate::durable::{RecordKey, TaskOutcome};
 use crate::frame::Outbox;
-use crate::id::{ConnId, RequestId};
+use crate::id::{ConnId, RequestId, RequestState};
 use crate::json::Json;
 use crate::message::ErrorObject;
+use crate::recall::Handle;
 use crate::time::Instant;
 use crate::write::Writer;
 
@@ -22,9 +23,9 @@ pub(super) enum ResultType {
     /// What was asked for.
     Complete,
     /// A task that will have it (EXT-02).
-    Task,
+    Task(RecordKey),
     /// What the tool wants to know first (MOD-07).
-    InputRequired,
+    InputRequired(RequestState),
     /// Word that a subscription has ended (MOD-08).
     Ended,
 }
@@ -109,18 +110,18 @@ impl Engine {
             body(json, &reply);
             json.raw("}");
         };
-        // MOD-04. A task's handle stays: its request is over and the task goes on, which nobody
-        // could reach without it.
-        let mark = match (reply.dialect.after_cancel, kind) {
-            (AfterCancel::Silence | AfterCancel::Answer { .. }, _)
-            | (AfterCancel::Recall, ResultType::Task) => None,
-            (
-                AfterCancel::Recall,
-                ResultType::Complete | ResultType::InputRequired | ResultType::Ended,
-            ) => Some(&reply.id),
+        let handle = match kind {
+            ResultType::Complete | ResultType::Ended => None,
+            ResultType::Task(key) => Some(Handle::Task(key)),
+            ResultType::InputRequired(state) => Some(Handle::Call(state)),
+        };
+        // MOD-04
+        let mark = match reply.dialect.after_cancel {
+            AfterCancel::Silence | AfterCancel::Answer { .. } => None,
+            AfterCancel::Recall => Some(Mark { request: &reply.id, handle }),
         };
         match reply.batch {
-            None => self.send_for(reply.conn, mark, write),
+            None => self.send_bytes(reply.conn, mark, |bytes| write(&mut Writer::new(bytes))),
             Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
                 write(&mut Writer::new(bytes));
                 bytes.push(b',');
@@ -199,21 +200,22 @@ impl Engine {
     pub(super) fn send_for(
         &mut self,
         conn: ConnId,
-        mark: Option<&RequestId>,
+        request: Option<&RequestId>,
         write: impl FnOnce(&mut Writer<'_>),
     ) {
-        self.send_bytes(conn, mark, |bytes| write(&mut Writer::new(bytes)));
+        let of = request.map(|request| Mark { request, handle: None });
+        self.send_bytes(conn, of, |bytes| write(&mut Writer::new(bytes)));
     }
 
     pub(super) fn send_bytes(
         &mut self,
         conn: ConnId,
-        request: Option<&RequestId>,
+        of: Option<Mark<'_>>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if matches!(connection.ending, Ending::Closing(_)) {
-            return;
+            return connection.lose_handle(of);
         }
         let outbox = &mut *connection.outbox;
         let waiting = outbox.len();
@@ -221,14 +223,32 @@ impl Engine {
         if waiting < mark {
             outbox.note_under_mark(self.now.at);
         } else if waiting >= most_waiting(outbox, mark, self.now.at) {
+            connection.lose_handle(of);
             return self.close(conn, Closing::Flooded);
         }
-        match request {
+        match of {
             None => outbox.frame(write),
-            Some(request) => outbox.frame_for(request, write),
+            Some(Mark { request, handle }) => outbox.frame_for(request, handle, write),
         }
         if waiting == 0 {
             self.out.push(Action::Flush { conn });
+        }
+    }
+}
+
+/// Of what a frame is that is taken back when its request is cancelled in time (MOD-04).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark<'a> {
+    pub(super) request: &'a RequestId,
+    /// What only its reader can name.
+    pub(super) handle: Option<Handle>,
+}
+
+impl Connection {
+    /// A frame is not sent: nobody will be able to name this.
+    fn lose_handle(&mut self, of: Option<Mark<'_>>) {
+        if let Some(handle) = of.and_then(|of| of.handle) {
+            self.aside.lost_handles.push(handle);
         }
     }
 }

@@ -1,16 +1,21 @@
 //! `notifications/cancelled`: stop the work, say nothing.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::Engine;
+use super::park::Waiting;
 use crate::action::{Cancel, Note, Why};
 use crate::call::Answer;
 use crate::connection::{Form, Pending, Work};
 use crate::dialect::AfterCancel;
-use crate::id::{ConnId, RequestId};
+use crate::durable::RecordKey;
+use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::json::Raw;
 use crate::params::{self, Given, Params};
+use crate::recall::Handle;
+use crate::task::Task;
 use crate::timer::Timer;
 use serde::Deserialize;
 
@@ -27,7 +32,7 @@ impl Engine {
             self.counters.cancels_malformed += 1;
             return self.note(Note::CancelIgnored { conn });
         };
-        self.recall(conn, &cancellation.request);
+        let stopped = self.recall(conn, &cancellation);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // CAN-05 is of sessions: elsewhere whoever has no handle can cancel nothing but this (MOD-04).
         let creates = |pending: &Pending| {
@@ -37,6 +42,9 @@ impl Engine {
         let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
         let named = named.is_some().then(|| connection.requests.remove(&cancellation.request));
         let Some(Pending { reply, work }) = named.flatten() else {
+            if stopped {
+                return;
+            }
             // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was or
             // will be answered with the task. CAN-04: initialize is answered as soon as it is read.
             self.counters.cancels_ignored += 1;
@@ -88,22 +96,69 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
-    /// Takes back what was written for a request and is not sent yet (MOD-04); of requests of a
-    /// session there is nothing to take back.
-    fn recall(&mut self, conn: ConnId, request: &RequestId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(outbox) = connection.outbox.some() else { return };
-        outbox.recall(request);
+    /// Takes back what was written for a request and is not sent yet (MOD-04), and stops what was
+    /// to be named by it; whether there was anything to stop. Of requests of a session there is
+    /// nothing to take back.
+    fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
+        let Some(connection) = self.connections.get_mut(&conn) else { return false };
+        let Some(outbox) = connection.outbox.some() else { return false };
+        let handles = outbox.recall(&by.request);
         if outbox.is_empty()
             && let Some(aside) = connection.aside.some()
         {
             // Nothing is left that the peer could fail to take.
             self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         }
+        !handles.is_empty() && self.stop_unnamed(conn, by, handles)
+    }
+
+    /// A request was answered with what only its requestor could have named, had that not been
+    /// taken back: it is cancelled with the request (MOD-04, CAN-06). Whether there was anything.
+    #[cold]
+    fn stop_unnamed(&mut self, conn: ConnId, by: &Cancellation, handles: Vec<Handle>) -> bool {
+        let mut stopped = false;
+        for handle in handles {
+            stopped |= match handle {
+                Handle::Task(key) => self.stop_unnamed_task(conn, key, by.reason.clone()),
+                Handle::Call(state) => match self.unpark(state) {
+                    Some(Waiting::Job(id)) => self.stop_unnamed_call(conn, id, by),
+                    Some(Waiting::Outcome(_)) | None => false,
+                },
+            };
+        }
+        self.counters.cancelled += u64::from(stopped);
+        stopped
+    }
+
+    /// Who asks again with its key, or waits for it, can name a task without the handle.
+    fn stop_unnamed_task(&mut self, conn: ConnId, key: RecordKey, reason: Option<String>) -> bool {
+        let id = key.task;
+        let unnamed = |task: &Task| {
+            let waits = !task.aside.waiters.is_empty();
+            task.record_key() == key && !task.status.is_terminal() && !waits
+        };
+        if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
+            return false;
+        }
+        self.cancel_live_task(conn, id, reason);
+        true
+    }
+
+    fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
+        let identity = self.identity_of(conn);
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        let (request, reason) = (by.request.clone(), by.reason.clone());
+        let tool = job.tool.name.clone();
+        let of = Some(request.clone());
+        job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
+        let job = Some(id);
+        self.note(Note::CallCancelled { conn, identity, request, tool, job, reason });
+        self.disown(id, Why::Requested);
+        true
     }
 
     /// Stops a job whose outcome nobody wants any more.
-    pub(super) fn disown(&mut self, id: crate::id::JobId, why: Why) {
+    pub(super) fn disown(&mut self, id: JobId, why: Why) {
         if self.adopt(id) {
             return;
         }

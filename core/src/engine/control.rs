@@ -92,6 +92,8 @@ impl Engine {
         self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
         self.cancel_requests(conn, connection.requests.take());
         self.lose_all_calls(conn, aside.calls, aside.remote_tasks);
+        aside.lost_handles.extend(connection.outbox.handles());
+        self.unpark_unknown(aside.lost_handles);
     }
 
     /// A peer has said its last word: what we asked it will not be answered.

@@ -21,6 +21,7 @@ use crate::id::{AskId, JobId, RequestState};
 use crate::job::Purpose;
 use crate::json::Raw;
 use crate::message::ErrorObject;
+use crate::recall::Handle;
 use crate::timer::{Armed, Timer};
 use crate::write::Writer;
 
@@ -172,7 +173,7 @@ impl Engine {
         let connection = self.connections.get_mut(&conn);
         let pending = connection.and_then(|connection| connection.requests.remove(&request));
         if let Some(Pending { reply, .. }) = pending {
-            self.answer_as(ResultType::InputRequired, reply, |json| {
+            self.answer_as(ResultType::InputRequired(state), reply, |json| {
                 json.raw("{\"inputRequests\":").bytes(&requests);
                 json.raw(",\"requestState\":\"").display(state).raw("\"}");
             });
@@ -264,6 +265,17 @@ impl Engine {
         }
         if let Some(Waiting::Job(id)) = self.unpark(state) {
             self.disown(id, Why::Unanswered);
+        }
+    }
+
+    /// What names these calls was never sent: nobody will come back.
+    pub(super) fn unpark_unknown(&mut self, handles: Vec<Handle>) {
+        for handle in handles {
+            if let Handle::Call(state) = handle
+                && let Some(Waiting::Job(id)) = self.unpark(state)
+            {
+                self.disown(id, Why::Disconnected);
+            }
         }
     }
 

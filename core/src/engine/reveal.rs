@@ -204,11 +204,14 @@ impl Engine {
             TaskRules::Extension => {
                 let mut members = Vec::new();
                 let poll_interval = self.settings.tasks.poll_interval;
-                if let Some(task) = self.tasks.get(id) {
-                    let json = &mut Writer::new(&mut members);
-                    extension::write_members(json, id, task, poll_interval);
-                }
-                self.answer_as(ResultType::Task, reply, |json| {
+                let Some(task) = self.tasks.get(id) else {
+                    let error = ErrorObject::new(code::INTERNAL_ERROR, "no task");
+                    return self.fail(reply, &error);
+                };
+                let json = &mut Writer::new(&mut members);
+                extension::write_members(json, id, task, poll_interval);
+                let key = task.record_key();
+                self.answer_as(ResultType::Task(key), reply, |json| {
                     json.raw("{").bytes(&members).raw("}");
                 });
             }

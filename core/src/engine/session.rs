@@ -9,7 +9,7 @@ use crate::action::{Closing, Note};
 use crate::call::{Caller, PeerCapabilities, Refusal};
 use crate::claim;
 use crate::connection::{Connection, Phase, Reply};
-use crate::dialect::{Dialect, Methods, Results, TaskRules};
+use crate::dialect::{self, Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::json::Raw;
@@ -50,7 +50,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
+    pub(super) fn on_request(
+        &mut self,
+        mut reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
         self.counters.requests += 1;
         if self.in_hand.len() > 0 && !self.leaves_in_hand(&reply, method) {
             self.put_down();
@@ -65,6 +70,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+            let reply = self.as_claimed(reply, params);
             return self.refuse(
                 reply,
                 "write_buffer_bytes",
@@ -81,12 +87,26 @@ impl Engine {
             return self.on_request_of_server(reply, method, params, declared);
         }
         let phase = connection.phase;
+        let claim = self.claims.read(params);
+        if claim.is_some() {
+            reply.dialect = &dialect::MCP_2026_07_28;
+        }
         let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
         let Some(reply) = reply else { return };
-        match self.claims.read(params) {
+        match claim {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
+    }
+
+    /// A request that is refused before it is looked at is answered in the form it claims, so that
+    /// its cancel takes that back (MOD-04).
+    #[cold]
+    fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
+        if reply.dialect.methods == Methods::Tools && self.claims.read(params).is_some() {
+            reply.dialect = &dialect::MCP_2026_07_28;
+        }
+        reply
     }
 
     /// A request of a session, or before one.

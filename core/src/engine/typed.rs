@@ -14,8 +14,8 @@ impl ResultType {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Complete | Self::Ended => "complete",
-            Self::Task => "task",
-            Self::InputRequired => "input_required",
+            Self::Task(_) => "task",
+            Self::InputRequired(_) => "input_required",
         }
     }
 }

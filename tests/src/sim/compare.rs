@@ -44,6 +44,8 @@ pub(super) fn fresh(
         if given_up.iter().any(|(of, _)| of == conn) {
             // The engine has forgotten what it had for this peer.
             assert!(outbox.is_empty(), "c{conn} keeps bytes nobody will send");
+            let lost: Vec<String> = link.unsent.texts().collect();
+            link.lost.extend(lost);
             link.unsent.clear();
             continue;
         }

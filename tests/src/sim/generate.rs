@@ -173,7 +173,13 @@ impl<'a> Generator<'a> {
             if link.questions.parked.iter().any(|nonce| oracle.is_parked(*nonce)) {
                 waits.push((*conn, Say::Retry));
             }
+            if link.unsent.unnamed().next().is_some() || oracle.may_pass_on(*conn) {
+                waits.push((*conn, Say::Cancel));
+            }
             let identity = oracle.conns.get(conn).map(|conn| &conn.identity);
+            if identity.is_some_and(|identity| oracle.asks_for(identity)) && !peer.stateless {
+                waits.push((*conn, Say::Call));
+            }
             if let Some(identity) = identity.filter(|identity| oracle.is_missed(identity)) {
                 let is_joined = oracle.joined_task(identity).is_some();
                 waits.push((*conn, if is_joined { Say::CancelTask } else { Say::Call }));

@@ -249,7 +249,10 @@ impl Judge {
     }
 
     fn lose(&mut self, conn: u64) {
-        if self.links.remove(&conn).is_some() {
+        if let Some(link) = self.links.remove(&conn) {
+            if let Some(oracle) = &mut self.oracle {
+                oracle.unsent = link.lost.into_iter().chain(link.unsent.texts()).collect();
+            }
             self.calls.forget(conn);
             self.feed(Input::Closed(ConnId::new(conn)));
         }
@@ -378,8 +381,10 @@ impl Judge {
         let link = self.links.get_mut(&conn.get()).filter(|link| link.closing.is_none());
         let Some(link) = link else { return before };
         for request in oracle.recalled_by(conn.get(), frame) {
-            if link.unsent.recall(&request) {
+            let said = link.unsent.recall(&request);
+            if !said.is_empty() {
                 oracle.marks.insert(Mark::Recalled);
+                oracle.recalled.entry(request).or_default().extend(said);
             }
         }
         let len = link.unsent.len();

@@ -21,6 +21,8 @@ pub(super) struct Link {
     pub(super) closing: Option<bool>,
     /// What the engine wrote and the peer was not given yet.
     pub(super) unsent: Unsent,
+    /// What it said that never was sent.
+    pub(super) lost: Vec<String>,
     /// The last cursor this peer was given.
     pub(super) cursor: Option<String>,
     /// What this peer was asked.
@@ -37,6 +39,7 @@ impl Link {
             blocked: false,
             closing: None,
             unsent: Unsent::default(),
+            lost: Vec::new(),
             cursor: None,
             questions: Questions::default(),
         }
@@ -48,8 +51,8 @@ struct Line {
     bytes: VecDeque<u8>,
     /// Some of it was sent.
     begun: bool,
-    /// The request whose cancel takes it back (MOD-04).
-    of: Option<Id>,
+    /// The request whose cancel takes it back (MOD-04), and what it says.
+    of: Option<(Id, String)>,
 }
 
 /// What was written for a peer and not sent: the host's own book of an outbox.
@@ -84,18 +87,43 @@ impl Unsent {
         let first = self.lines.len() - said.len();
         for (line, text) in self.lines.iter_mut().skip(first).zip(said) {
             if let Some(at) = left.iter().position(|(known, _)| known == text) {
-                line.of = Some(left.remove(at).1.clone());
+                line.of = Some((left.remove(at).1.clone(), text.clone()));
             }
         }
     }
 
-    /// A request is cancelled: what is not sent of its messages never will be (MOD-04). Whether
-    /// there was anything.
-    pub(super) fn recall(&mut self, request: &Id) -> bool {
-        let before = self.lines.len();
-        self.lines.retain(|line| line.begun || line.of.as_ref() != Some(request));
+    /// A request is cancelled: what is not sent of its messages never will be (MOD-04). What that
+    /// says.
+    pub(super) fn recall(&mut self, request: &Id) -> Vec<String> {
+        let mut said = Vec::new();
+        self.lines.retain(|line| match &line.of {
+            Some((of, text)) if !line.begun && of == request => {
+                said.push(text.clone());
+                false
+            }
+            Some(_) | None => true,
+        });
         self.len = self.lines.iter().map(|line| line.bytes.len()).sum();
-        self.lines.len() != before
+        said
+    }
+
+    /// The ids, as they stand on the wire, of requests whose answer is not sent and names what
+    /// nobody else can name.
+    pub(super) fn unnamed(&self) -> impl Iterator<Item = &str> {
+        let answers = self.lines.iter().filter(|line| !line.begun);
+        let texts = answers.filter_map(|line| line.of.as_ref().map(|(_, text)| text));
+        texts.filter_map(|text| {
+            let (token, rest) = text.split_once(':')?;
+            ["task #", "input_required #"]
+                .iter()
+                .any(|start| rest.starts_with(start))
+                .then_some(token)
+        })
+    }
+
+    /// What is not sent, or not whole, of what can be taken back.
+    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+        self.lines.iter().filter_map(|line| line.of.as_ref()).map(|(_, text)| text.clone())
     }
 
     /// These bytes were sent.

@@ -41,6 +41,7 @@ pub enum Mark {
     Flooded,
     ForeignTask,
     GraceOver,
+    HandleRecalled,
     HeldBeforeAnswer,
     HeldShown,
     HostCancels,
@@ -105,6 +106,8 @@ pub enum Mark {
     ShareUsedUp,
     Stalled,
     StartedAtOnce,
+    StateLost,
+    StateRecalled,
     Stateless,
     Subscribed,
     SubscriptionEnded,
@@ -129,7 +132,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 121] = [
+    pub const ALL: [Self; 124] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -167,6 +170,7 @@ impl Mark {
         Self::Flooded,
         Self::ForeignTask,
         Self::GraceOver,
+        Self::HandleRecalled,
         Self::HeldBeforeAnswer,
         Self::HeldShown,
         Self::HostCancels,
@@ -231,6 +235,8 @@ impl Mark {
         Self::ShareUsedUp,
         Self::Stalled,
         Self::StartedAtOnce,
+        Self::StateLost,
+        Self::StateRecalled,
         Self::Stateless,
         Self::Subscribed,
         Self::SubscriptionEnded,

@@ -74,6 +74,12 @@ impl Scene<'_> {
         let ids: Vec<String> = pending
             .map(|conn| conn.pending.iter().map(|pending| pending.token.clone()).collect())
             .unwrap_or_default();
+        let link = self.judge.links.get(&self.conn);
+        let unnamed: Vec<&str> =
+            link.map(|link| link.unsent.unnamed().collect()).unwrap_or_default();
+        if !unnamed.is_empty() && self.rng.once_in(2) {
+            return ((*self.rng.pick(&unnamed)).to_owned(), false);
+        }
         let foreign = self.swarm.faults.has(Fault::Foreign) && self.rng.once_in(4);
         let id = if ids.is_empty() || foreign {
             (*self.rng.pick(strangers)).to_owned()

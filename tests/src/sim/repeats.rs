@@ -52,7 +52,9 @@ impl Peer {
             let only = |wanted: &dyn Fn(u64) -> bool| -> Vec<&Call> {
                 mine.iter().copied().filter(|call| wanted(call.number)).collect()
             };
-            let missed = only(&|number| oracle.is_some_and(|oracle| oracle.misses(number)));
+            let missed = only(&|number| {
+                oracle.is_some_and(|oracle| oracle.misses(number) || oracle.asks(number))
+            });
             let running = only(&|number| oracle.is_some_and(|oracle| oracle.runs(number)));
             let anything = scene.rng.once_in(3);
             let among = match (anything, missed.is_empty(), running.is_empty()) {

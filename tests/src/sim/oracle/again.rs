@@ -4,6 +4,7 @@
 use ceased_core::tool::{OnDisconnect, Tool};
 use serde_json::Value;
 
+use super::asks::Place;
 use super::modern::Claim;
 use super::requests::Asked;
 use super::{For, Oracle, What, nanos};
@@ -162,6 +163,32 @@ impl Oracle {
         self.jobs.iter().any(|job| job.nonce % RUN == number && alone(&job.whose))
     }
 
+    /// Whether a run of the call with this number asks something.
+    #[must_use]
+    pub fn asks(&self, number: u64) -> bool {
+        self.jobs.iter().any(|job| job.nonce % RUN == number && job.needs_input())
+    }
+
+    /// Whether something that this identity called with a key asks something.
+    #[must_use]
+    pub fn asks_for(&self, identity: &str) -> bool {
+        let own = self.keyed.iter().filter(|call| call.owner == identity);
+        own.filter_map(|call| match call.far {
+            Far::Job(nonce) => Some(nonce),
+            Far::Task(_) | Far::Over(..) => None,
+        })
+        .any(|nonce| self.jobs.iter().any(|job| job.nonce == nonce && job.needs_input()))
+    }
+
+    /// Whether something that a peer was asked could be put to another.
+    #[must_use]
+    pub fn may_pass_on(&self, conn: u64) -> bool {
+        self.jobs.iter().any(|job| {
+            let offered = |place: &Place| matches!(place, Place::Offered(at, ..) if *at == conn);
+            job.asks.values().any(offered) && self.listeners(job).iter().any(|at| *at != conn)
+        })
+    }
+
     /// Whether something of this identity goes on without its connection, and can be asked for
     /// again.
     #[must_use]
@@ -253,6 +280,11 @@ impl Oracle {
         (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, For::Request(id));
         // What it asked and was not told.
         self.put_questions(nonce, None);
+    }
+
+    /// Whether who asks again is given this task.
+    pub(super) fn has_key(&self, task: u64) -> bool {
+        self.keyed.iter().any(|call| call.far == Far::Task(task))
     }
 
     /// The connections of those who have asked for the same as runs already.

@@ -193,7 +193,7 @@ impl Oracle {
 
     /// Who wants what comes of a job and can be asked: who called, or waits for the result of its
     /// task, and who has asked for the same.
-    fn listeners(&self, job: &Job) -> Vec<u64> {
+    pub(super) fn listeners(&self, job: &Job) -> Vec<u64> {
         let task = self.tasks.iter().find(|task| task.nonce == job.nonce).filter(|_| job.of_task);
         let mut listeners: Vec<u64> = match (task, &job.whose) {
             (Some(task), _) => task.waiters.iter().map(|(conn, _)| *conn).collect(),

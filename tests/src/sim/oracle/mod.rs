@@ -87,6 +87,10 @@ pub struct Oracle {
     /// Timers whose order counts that were armed, ever.
     armed: u64,
     drain: Option<Drain>,
+    /// What the next frame takes back, by the request it was for (MOD-04).
+    pub recalled: BTreeMap<Id, Vec<String>>,
+    /// What was written for the connection that is lost next, and never sent.
+    pub unsent: Vec<String>,
     /// Whose job was started last.
     last_turn: Option<String>,
     expected: Expected,
@@ -117,6 +121,8 @@ impl Oracle {
             next_out: 1,
             armed: 0,
             drain: None,
+            recalled: BTreeMap::new(),
+            unsent: Vec::new(),
             last_turn: None,
             expected: Expected::default(),
             marks: BTreeSet::new(),
@@ -174,6 +180,8 @@ impl Oracle {
             Input::Taken(..) => {}
         }
         self.exit_if_drained();
+        self.recalled.clear();
+        self.unsent.clear();
         std::mem::take(&mut self.expected)
     }
 
@@ -362,6 +370,7 @@ impl Oracle {
         self.abandon_requests(conn, entry.pending);
         let remote = entry.remote.into_iter().map(|remote| remote.out);
         self.lose_calls(entry.calls.into_iter().chain(remote).collect());
+        self.unpark_unknown(conn);
     }
 
     /// By their ids, whatever came first.

@@ -8,11 +8,14 @@ use super::modern::{Claim, questions};
 use super::requests::Asked;
 use super::{For, Oracle, What, nanos};
 use crate::sim::mark::Mark;
+use crate::slow::Id;
 
 /// A call that waits for its retry.
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Parked {
     pub(super) nonce: u64,
+    /// The request that was answered with that.
+    of: (u64, Id),
     /// What names it on the wire, once it was heard.
     pub(super) state: String,
     owner: String,
@@ -67,7 +70,7 @@ impl Oracle {
         }
     }
 
-    fn park(&mut self, nonce: u64, id: &crate::slow::Id) {
+    fn park(&mut self, nonce: u64, id: &Id) {
         let at = self.now.saturating_add(nanos(self.settings.limits.parked_for));
         let timer = (at, self.arm());
         let job = self.job(nonce).expect("it asks");
@@ -83,7 +86,8 @@ impl Oracle {
         self.mark(Mark::Parked);
         let state = String::new();
         let job = Some(nonce);
-        self.parked.push(Parked { nonce, state, owner, tool, timer, job, outcome: None });
+        let of = (conn, id.clone());
+        self.parked.push(Parked { nonce, of, state, owner, tool, timer, job, outcome: None });
         if let Some(asked) = self.take_pending(conn, id) {
             self.answer(&asked, &text);
             self.close_if_finished(conn);
@@ -143,6 +147,51 @@ impl Oracle {
         self.take_responses(nonce, responses);
     }
 
+    /// What named these calls was not sent to their connection, which is lost: nobody comes back.
+    pub(super) fn unpark_unknown(&mut self, conn: u64) {
+        let unsent: Vec<u64> = self.unsent.iter().filter_map(|text| parked_by(text)).collect();
+        let unknown = |parked: &Parked| {
+            let untold = parked.state.is_empty() || unsent.contains(&parked.nonce);
+            parked.of.0 == conn && untold
+        };
+        let lost: Vec<Parked> = self.parked.extract_if(.., |parked| unknown(parked)).collect();
+        for parked in lost {
+            self.mark(Mark::StateLost);
+            if let Some(job) = parked.job {
+                self.disown(job, "Disconnected");
+            }
+        }
+    }
+
+    /// What an answer told that was taken back with its request, only its requestor could have
+    /// named: it is stopped with the request (MOD-04, CAN-06).
+    pub(super) fn stop_unnamed(&mut self, conn: u64, id: &Id) -> bool {
+        let mut stopped = false;
+        for text in self.recalled.remove(id).unwrap_or_default() {
+            if let Some(nonce) = parked_by(&text) {
+                let of = (conn, id.clone());
+                let told = |parked: &Parked| parked.nonce == nonce && parked.of == of;
+                let Some(at) = self.parked.iter().position(told) else { continue };
+                if let Some(job) = self.parked.remove(at).job {
+                    self.mark(Mark::StateRecalled);
+                    self.disown(job, "Requested");
+                    stopped = true;
+                }
+            }
+            let task = number_after(&text, ":task #");
+            let task = self.tasks.iter().find(|t| Some(t.nonce) == task);
+            if let Some(task) = task.filter(|task| !task.is_over() && task.waiters.is_empty())
+                && !self.has_key(task.nonce)
+            {
+                let nonce = task.nonce;
+                self.mark(Mark::HandleRecalled);
+                self.cancel_live_task(nonce);
+                stopped = true;
+            }
+        }
+        stopped
+    }
+
     pub(super) fn keep_outcome(&mut self, nonce: u64, outcome: String) {
         if let Some(parked) = self.parked.iter_mut().find(|parked| parked.job == Some(nonce)) {
             (parked.job, parked.outcome) = (None, Some(outcome));
@@ -157,4 +206,14 @@ impl Oracle {
             self.disown(job, "Unanswered");
         }
     }
+}
+
+/// The call that this answer says is parked.
+fn parked_by(text: &str) -> Option<u64> {
+    number_after(text, ":input_required #")
+}
+
+fn number_after(text: &str, start: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(start)?;
+    rest.split(' ').next()?.parse().ok()
 }

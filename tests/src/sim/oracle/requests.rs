@@ -177,33 +177,35 @@ impl Oracle {
             && !["E ", "task ", "input_required "].iter().any(|start| what.starts_with(start));
         let kind = if complete { "complete " } else { "" };
         let text = format!("{}:{kind}{what}", asked.token);
-        let handle = what.starts_with("task ");
         match asked.batch {
-            // A task's handle stays, or nobody could reach the task (MOD-04).
-            None if asked.modern && !handle => self.tell_for(asked.conn, text, Some(&asked.id)),
+            None if asked.modern => self.tell_for(asked.conn, text, Some(&asked.id)),
             batch => self.settle(asked.conn, batch, Some(text)),
         }
     }
 
-    fn request(&mut self, asked: Asked, method: &str, params: Option<&str>, crowded: bool) {
+    fn request(&mut self, mut asked: Asked, method: &str, params: Option<&str>, crowded: bool) {
         let entry = &self.conns[&asked.conn];
         // RPC-02
         if entry.pending.iter().any(|pending| pending.id == asked.id) {
             self.mark(Mark::DuplicateId);
             return self.answer(&asked, "E -32600");
         }
+        let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
+        let value = value.unwrap_or(Value::Null);
+        // MOD-04: a refusal can be taken back as well.
+        let claims = entry.acp.is_none() && modern::claim_of(&value).is_some();
         if crowded {
             self.mark(Mark::RefusedUnread);
+            asked.modern = claims;
             return self.answer(&asked, "E -31003 write_buffer_bytes");
         }
         if entry.acp.is_some() {
             return self.service(asked, method, Some(params.unwrap_or("{}")));
         }
-        let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
-        let value = value.unwrap_or(Value::Null);
         if entry.client.is_some() {
             return self.request_of_server(asked, method, &value);
         }
+        asked.modern = claims;
         if Self::is_rated(method) && self.is_too_often(&asked) {
             return;
         }
@@ -404,10 +406,14 @@ impl Oracle {
     /// CAN-08, CAN-09, CAN-14
     fn cancelled(&mut self, conn: u64, params: Option<&str>) {
         let Some(id) = named_by_cancel(params) else { return self.mark(Mark::MalformedCancel) };
+        let stopped = self.stop_unnamed(conn, &id);
         let pending = self.conns[&conn].pending.iter().find(|pending| pending.id == id);
         let Some((what, listens)) = pending.map(|pending| (pending.what, pending.listens.clone()))
         else {
-            return self.mark(Mark::IgnoredCancel);
+            if !stopped {
+                self.mark(Mark::IgnoredCancel);
+            }
+            return;
         };
         let asked = self.take_pending(conn, &id).expect("it waits");
         self.settle_silently(conn, asked.batch);
