@@ -398,6 +398,32 @@ fn a_poll_that_is_refused_is_put_off() {
     assert_eq!((w.sizes().timers, w.remote_tasks().len()), (0, 0));
 }
 
+/// TSK-14, TSK-37: that the result was asked for too early is not the result: the task is asked
+/// about again when it may be.
+#[test]
+fn a_result_that_is_asked_for_too_early() {
+    let mut w = World::new();
+    let conn = server(&mut w);
+    let caller = task_at(&mut w, conn, 2, "t", Some(1000));
+    let told = w.told.len();
+    w.advance(SECOND);
+    polled(&mut w, conn, "completed", Some(1000));
+    let fetch = w.next(conn);
+    assert_eq!(fetch["method"], "tasks/result");
+    let error = json!({"code": -31003, "message": "busy", "data": {"retryAfterMs": 4000}});
+    w.send(conn, &json!({"jsonrpc": "2.0", "id": fetch["id"], "error": error}).to_string());
+    w.silent(conn);
+    assert_eq!((w.told.len(), w.due_in()), (told, Some(4 * SECOND)));
+    w.advance(4 * SECOND);
+    polled(&mut w, conn, "completed", Some(1000));
+    let fetch = w.next(conn);
+    w.refuse(conn, &fetch["id"], -31003, "the tool ran into a limit of its own");
+    let (whom, words) = last_told(&w);
+    assert_eq!(whom, caller);
+    assert!(words.contains("a limit of its own"), "{words}");
+    assert_eq!((w.sizes().timers, w.remote_tasks().len()), (0, 0));
+}
+
 /// TSK-30: when input is required, the result is asked for at once, so that the server can ask on
 /// that connection; the request stays open and no poll runs beside it.
 #[test]

@@ -7,7 +7,7 @@ const LONG: [(&str, usize); 7] = [
     ("tests/engine_durable.rs", 650),
     ("tests/engine_host.rs", 800),
     ("tests/engine_props.rs", 600),
-    ("tests/engine_requestor.rs", 650),
+    ("tests/engine_requestor.rs", 680),
     ("tests/engine_tasks.rs", 900),
     ("tests/engine_walk.rs", 700),
     ("tests/src/durable_walk.rs", 600),

@@ -148,6 +148,20 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
 /// How long an error keeps us from asking where a task stands; `None` when it says that there is no
 /// such task, which is the end of it. Every other error is about the question, not about the task.
 pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
+    let (code, wait) = read_refusal(error);
+    let is_final = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND].map(Some).contains(&code);
+    (!is_final).then_some(wait.unwrap_or(POLL_MIN))
+}
+
+/// How long an error keeps us from asking for the result of a task. Nearly every error is the result
+/// (TSK-14), but for one that says that the question came too early (TSK-37).
+pub(crate) fn read_too_early(error: &RawValue) -> Option<Duration> {
+    let (code, wait) = read_refusal(error);
+    wait.filter(|_| code == Some(code::LIMIT_REACHED))
+}
+
+/// The code of an error, and when it says that one may ask again.
+fn read_refusal(error: &RawValue) -> (Option<i64>, Option<Duration>) {
     #[derive(Deserialize)]
     struct Refused<'a> {
         code: i64,
@@ -160,15 +174,13 @@ pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
         retry_after: Given<'a>,
     }
     let Ok(refused) = serde_json::from_str::<Refused<'_>>(error.get()) else {
-        return Some(POLL_MIN);
+        return (None, None);
     };
     // Data may be anything.
     let data = refused.data.0.filter(|data| data.get().starts_with('{'));
     let data: Option<Data<'_>> = data.and_then(|data| serde_json::from_str(data.get()).ok());
     let wait = data.and_then(|data| data.retry_after.0);
-    let wait = wait.map_or(POLL_MIN, |wait| read_interval(Given(Some(wait))));
-    let is_final = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND].contains(&refused.code);
-    (!is_final).then_some(wait)
+    (Some(refused.code), wait.map(|wait| read_interval(Given(Some(wait)))))
 }
 
 /// The time until the next question: never shorter than wanted, within sane bounds.
@@ -230,6 +242,14 @@ mod tests {
             "7",
         ] {
             assert_eq!(read(plain), Some(POLL_MIN), "{plain}");
+            assert_eq!(read_too_early(&raw(plain)), None, "{plain}");
+        }
+        assert_eq!(read_too_early(&raw(wait)), Some(Duration::from_millis(5000)));
+        for result in [
+            r#"{"code":-31003,"message":"no"}"#,
+            r#"{"code":-32603,"message":"no","data":{"retryAfterMs":5000}}"#,
+        ] {
+            assert_eq!(read_too_early(&raw(result)), None, "{result}");
         }
     }
 

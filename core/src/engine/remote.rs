@@ -13,7 +13,7 @@ use crate::connection::Ending;
 use crate::id::{CallId, ConnId};
 use crate::params::Params;
 use crate::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
-use crate::remote_task::{read_created, read_put_off, read_report};
+use crate::remote_task::{read_created, read_put_off, read_report, read_too_early};
 use crate::task::Status;
 use crate::time::Instant;
 use crate::timer::Timer;
@@ -186,22 +186,30 @@ impl Engine {
         }
     }
 
-    /// The peer's answer to `tasks/result`: what the call would have been answered with.
+    /// The peer's answer to `tasks/result`: what the call would have been answered with, or that it
+    /// came too early, and then we ask again where the task stands.
     pub(super) fn on_fetched(
         &mut self,
         conn: ConnId,
         id: CallId,
         outcome: Result<&RawValue, &RawValue>,
     ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        remote.fetch = None;
         let answer = match outcome {
             Ok(result) => Answer::Result(result.to_owned()),
-            Err(error) => Answer::Error(error.to_owned()),
+            Err(error) => match read_too_early(error) {
+                // A poll that is on its way says what comes next.
+                Some(_) if remote.poll.is_some() => return,
+                Some(wait) => {
+                    let next = self.now.at + remote.interval.max(wait);
+                    self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next);
+                    return;
+                }
+                None => Answer::Error(error.to_owned()),
+            },
         };
-        if let Some(connection) = self.connections.get_mut(&conn)
-            && let Some(remote) = connection.remote_mut(id)
-        {
-            remote.fetch = None;
-        }
         self.end_remote(conn, id, RemoteState::Answered, answer);
     }
 

@@ -93,6 +93,7 @@ pub enum Mark {
     RemoteHinted,
     RemotePolled,
     RemotePutOff,
+    RemoteTooEarly,
     RemoteUnknown,
     RepeatCut,
     ResultAfterCancel,
@@ -132,7 +133,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 124] = [
+    pub const ALL: [Self; 125] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -222,6 +223,7 @@ impl Mark {
         Self::RemoteHinted,
         Self::RemotePolled,
         Self::RemotePutOff,
+        Self::RemoteTooEarly,
         Self::RemoteUnknown,
         Self::RepeatCut,
         Self::ResultAfterCancel,

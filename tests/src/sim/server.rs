@@ -107,6 +107,10 @@ impl Peer {
                 ];
                 scene.rng.pick(&no).clone()
             }
+            _ if text.contains(" tasks/result ") && scene.rng.once_in(4) => {
+                let wait = json!({"retryAfterMs": scene.rng.below(5000)});
+                json!({"error": {"code": -31003, "message": "busy", "data": wait}})
+            }
             _ if scene.rng.once_in(12) => json!({"error": {"code": -32602, "message": "no"}}),
             _ if text.contains(" tasks/result ") => json!({"result": {"content": [], "of": key}}),
             _ if text.contains(" tasks/") => json!({"result": Self::report(scene.rng, id)}),

@@ -158,8 +158,17 @@ impl Oracle {
     }
 
     pub(super) fn fetched(&mut self, conn: u64, number: u64, body: &Body) {
+        let now = self.now;
         if let Some(remote) = self.remote(conn, number) {
             remote.fetch = None;
+            let value: Value = serde_json::from_str(&body.text).unwrap_or(Value::Null);
+            let wait = value.pointer("/data/retryAfterMs").and_then(Value::as_u64);
+            if let Some(wait) = wait.filter(|_| !body.good && value["code"] == -31003) {
+                let wait = wait.saturating_mul(1_000_000).clamp(POLL.1, POLL.2);
+                let next = now.saturating_add(remote.interval.max(wait));
+                remote.poll_timer = remote.poll.is_none().then_some(next);
+                return self.mark(Mark::RemoteTooEarly);
+            }
             self.mark(Mark::RemoteAnswered);
             self.end_remote(conn, number, &body.gist());
         }
