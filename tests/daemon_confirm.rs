@@ -1,6 +1,6 @@
 //! `confirm` on a tool: nothing runs unless the requestor says yes. With the real daemon.
 
-use ceased_tests::daemon::{Config, Daemon, Peer};
+use ceased_tests::daemon::{Config, Daemon, Peer, wait_until};
 use serde_json::{Value, json};
 
 const TOOL: &str = r#"
@@ -90,6 +90,26 @@ fn who_cannot_be_asked_runs_nothing() {
     let text = result["result"]["content"][0]["text"].as_str().unwrap_or_default();
     assert!(text.contains("needs confirmation"), "{text}");
     assert!(!path.exists());
+}
+
+/// A person who waits with the command for a task is told what that waits for: a task may be
+/// answered by another client (TSK-30), the command itself cannot be asked.
+#[test]
+fn a_person_is_told_that_a_task_wants_input() {
+    let daemon = daemon();
+    let (path, _) = arguments(&daemon, "person");
+    let file = format!("file={}", path.display());
+    let waiting = daemon.home.start(&["call", "touch", &file, "--task"]);
+    wait_until("the person is told", || waiting.err().contains("input_required: the tool asks"));
+    let mut other = peer(&daemon);
+    let tasks = other.result("tasks/list", "{}");
+    let id = tasks["tasks"][0]["taskId"].as_str().expect("there is one").to_owned();
+    let wait = other.request("tasks/result", &json!({"taskId": id}).to_string());
+    let asked = question(&mut other);
+    answer(&mut other, &asked, &json!({"action": "accept", "content": {}}));
+    wait_for(&mut other, |message| message["id"] == wait);
+    let ran = waiting.wait();
+    assert!(ran.code == Some(0) && path.exists(), "{}", ran.err);
 }
 
 /// A call cancelled while it waits for the word takes its question back, and never runs.

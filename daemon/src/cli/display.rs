@@ -6,10 +6,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Io;
 use super::format::clean;
-use crate::client::{CallId, Log, Notification, Progress};
+use crate::client::{CallId, Log, Notification, Progress, Task, TaskStatus};
 
 /// Steps of the bar: progress is counted in whatever the tool likes.
 const STEPS: f64 = 1000.0;
+
+/// Nobody can type an answer here.
+const WANTS_INPUT: &str = "input_required: the tool asks something first; a client of yours that can \
+                           be asked and waits for this task can answer, or Ctrl-C cancels it";
 
 /// Shows the notifications that belong to one call.
 pub(super) struct Display<'a> {
@@ -39,11 +43,27 @@ impl<'a> Display<'a> {
             }
             Notification::Log(log) => self.line(&log_line(log)),
             Notification::Task(task) if Some(task.id.as_str()) == self.task => {
-                if let (false, Some(message)) = (task.status.is_terminal(), &task.message) {
-                    self.line(&format!("{}: {}", task.status, clean(message)));
-                }
+                self.task(task);
             }
             Notification::Progress(_) | Notification::Task(_) | Notification::Other { .. } => {}
+        }
+    }
+
+    fn task(&mut self, task: &Task) {
+        let message = task.message.as_deref().map(clean);
+        match (task.status, message) {
+            (status, Some(message)) if !status.is_terminal() => {
+                self.line(&format!("{status}: {message}"));
+            }
+            (TaskStatus::InputRequired, None) => self.line(WANTS_INPUT),
+            (
+                TaskStatus::Working
+                | TaskStatus::InputRequired
+                | TaskStatus::Completed
+                | TaskStatus::Failed
+                | TaskStatus::Cancelled,
+                _,
+            ) => {}
         }
     }
 
