@@ -67,3 +67,32 @@ required = true
     assert_eq!(daemon.status()["queued"], 0);
     peer.cancel(first);
 }
+
+/// A command that somebody else stops by its number is answered with what it had printed and with
+/// what became of it, not with a signal that explains nothing.
+#[test]
+fn a_command_that_somebody_else_stops() {
+    let tools = r#"
+[[tool]]
+name = "chatty"
+command = ["sh", "-c", 'echo so far; echo 1/3 begun >&3; sleep "$1" & wait', "chatty", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let (mut requestor, mut operator) = (daemon.peer(), daemon.peer());
+    let mark = marker();
+    let arguments = format!(r#"{{"t":"{mark}"}}"#);
+    let id = requestor.call("chatty", &arguments);
+    requestor.note("notifications/progress");
+    let job = daemon.status()["jobs"][0]["job"].as_u64().expect("it runs");
+    operator.result("ceased/cancel", &format!(r#"{{"job":{job}}}"#));
+    let result = requestor.answer(id)["result"].clone();
+    assert_none_left(&mark);
+    assert_eq!(result["isError"], true, "{result}");
+    assert_eq!(result["structuredContent"]["cancelled"], true, "{result}");
+    assert_eq!(result["content"][0]["text"], "so far\n");
+    let said = result["content"][1]["text"].as_str().unwrap_or_default();
+    assert!(said.starts_with("was cancelled, and not by its requestor"), "{said}");
+}

@@ -283,11 +283,27 @@ pub(super) fn command_outcome(run: Option<Run>, ending: Ending) -> Outcome {
 /// The result of a command: standard output for a model, everything for a program.
 fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
     let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
-    let timed_out = why == Some(Why::TimedOut);
-    let is_error = exit.code != Some(0) || timed_out;
+    let stopped = match why {
+        Some(Why::TimedOut) => Some(("timedOut", "timed out and was stopped")),
+        // Whoever asked for it is told, so it was somebody else.
+        Some(Why::Requested) => Some(("cancelled", "was cancelled, and not by its requestor")),
+        Some(
+            Why::Disconnected
+            | Why::Shutdown
+            | Why::Expired
+            | Why::LeftBehind
+            | Why::Unanswered
+            | Why::Feature
+            | Why::Limit
+            | Why::Host,
+        )
+        | None => None,
+    };
+    let is_error = exit.code != Some(0) || stopped.is_some();
     let mut content = vec![Content::Text { text: stdout.clone() }];
     if is_error {
-        content.push(Content::Text { text: summary(exit, timed_out, &stderr) });
+        let text = summary(exit, stopped.map(|(_, how)| how), &stderr);
+        content.push(Content::Text { text });
     }
     let mut structured = json!({
         "exitCode": exit.code,
@@ -297,18 +313,18 @@ fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
         "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
         "truncated": exit.stdout.cut() > 0 || exit.stderr.cut() > 0,
     });
-    if timed_out && let Some(members) = structured.as_object_mut() {
-        members.insert("timedOut".into(), true.into());
+    if let (Some((member, _)), Some(members)) = (stopped, structured.as_object_mut()) {
+        members.insert(member.into(), true.into());
     }
     ToolResult { content, structured_content: Some(structured), is_error }
 }
 
-fn summary(exit: &Exit, timed_out: bool, stderr: &str) -> String {
-    let how = match (timed_out, exit.code, exit.signal) {
-        (true, ..) => "timed out and was stopped".to_owned(),
-        (false, Some(code), _) => format!("exited with code {code}"),
-        (false, None, Some(signal)) => format!("was ended by signal {signal}"),
-        (false, None, None) => "ended in an unknown way".to_owned(),
+fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
+    let how = match (stopped, exit.code, exit.signal) {
+        (Some(how), ..) => how.to_owned(),
+        (None, Some(code), _) => format!("exited with code {code}"),
+        (None, None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None, None) => "ended in an unknown way".to_owned(),
     };
     let stderr = stderr.trim();
     if stderr.is_empty() { how } else { format!("{how}: {stderr}") }
