@@ -374,11 +374,13 @@ fn the_reason_of_a_task_cancel_is_noted() {
     let cancelled = w.result(c, "tasks/cancel", params);
     assert!(cancelled["statusMessage"].as_str().unwrap().contains("no need"), "{cancelled}");
     let cancelled = w.notes.iter().find(|note| matches!(note, Note::TaskCancelled { .. }));
-    let Some(Note::TaskCancelled { conn, identity, task: noted, job: of, reason }) = cancelled
+    let Some(Note::TaskCancelled { conn, identity, task: noted, job: of, tool, method, reason }) =
+        cancelled
     else {
         panic!("no note");
     };
     assert_eq!((conn, identity, of), (&c, &Identity::User(1000), &Some(job)));
+    assert_eq!((&**tool, *method), ("sleep", "tasks/cancel"));
     assert_eq!(noted.to_string(), task);
     assert_eq!(reason.as_deref(), Some("no need"));
 }

@@ -233,6 +233,9 @@ fn an_unsent_handle_is_taken_back_with_its_task() {
             w.stopped(job);
         }
         assert_eq!(w.counters().cancelled, cancelled + 1);
+        let notes = w.notes.iter().map(|note| format!("{note:?}"));
+        let noted: Vec<String> = notes.filter(|note| note.starts_with("TaskCancelled")).collect();
+        assert!(noted.last().is_some_and(|note| note.contains("\"notifications/cancelled\"")));
         w.start_reading(c);
         w.silent(c);
     }

@@ -320,5 +320,8 @@ fn cancelling_by_number() {
             (&shown["status"], &shown["statusMessage"]),
             (&"cancelled".into(), &message.into())
         );
+        let noted = w.notes.iter().rfind(|note| matches!(note, Note::TaskCancelled { .. }));
+        let Some(Note::TaskCancelled { method, tool, .. }) = noted else { panic!("no note") };
+        assert_eq!((*method, &**tool), ("ceased/cancel", "build"));
     }
 }

@@ -241,6 +241,11 @@ pub enum Note {
         task: TaskId,
         /// The job behind it.
         job: Option<JobId>,
+        /// What it runs.
+        tool: Arc<str>,
+        /// The method that asked for it: a task can be cancelled by the number of its job, too,
+        /// and by the request that was to create it.
+        method: &'static str,
         /// What the requestor said.
         reason: Option<String>,
     },

@@ -140,7 +140,7 @@ impl Engine {
         if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
             return false;
         }
-        self.cancel_live_task(conn, id, reason);
+        self.cancel_live_task(conn, id, "notifications/cancelled", reason);
         true
     }
 

@@ -57,7 +57,9 @@ impl Engine {
         let (purpose, task) = (job.purpose.clone(), job.task);
         let reason = params.reason.0.and_then(Raw::string).map(|reason| self.clean(&reason));
         match (purpose, task) {
-            (Purpose::Task, Some(task)) => self.cancel_live_task(conn, task, reason),
+            (Purpose::Task, Some(task)) => {
+                self.cancel_live_task(conn, task, "ceased/cancel", reason);
+            }
             // It is being stopped already.
             (Purpose::Nobody, _) => {}
             (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {

@@ -153,15 +153,25 @@ impl Engine {
         if self.tasks.get(id).is_some_and(|task| task.status.is_terminal()) {
             return self.reveal(reply, id, Form::TooLate);
         }
-        self.cancel_live_task(reply.conn, id, reason);
+        self.cancel_live_task(reply.conn, id, "tasks/cancel", reason);
         self.reveal(reply, id, Form::Cancelled);
     }
 
     /// Cancels a task that has not ended, on behalf of a peer that may see it.
-    pub(super) fn cancel_live_task(&mut self, conn: ConnId, id: TaskId, reason: Option<String>) {
-        let job = self.tasks.get(id).and_then(|task| task.job);
-        let owner = self.tasks.get(id).map(|task| self.tasks.owner(task));
-        let whom = if owner == self.identity(conn) { "the requestor" } else { "an operator" };
+    pub(super) fn cancel_live_task(
+        &mut self,
+        conn: ConnId,
+        id: TaskId,
+        method: &'static str,
+        reason: Option<String>,
+    ) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let (job, tool) = (task.job, task.tool.clone());
+        let whom = if Some(self.tasks.owner(task)) == self.identity(conn) {
+            "the requestor"
+        } else {
+            "an operator"
+        };
         let said = match &reason {
             None => alloc::format!("cancelled by {whom}"),
             Some(reason) => self.clean(&alloc::format!("cancelled by {whom}: {reason}")),
@@ -171,7 +181,8 @@ impl Engine {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
             }
-            self.note(Note::TaskCancelled { conn, identity, task: id, job, reason });
+            let task = id;
+            self.note(Note::TaskCancelled { conn, identity, task, job, tool, method, reason });
         }
         let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
         let told = error.clone();

@@ -121,9 +121,9 @@ fn write_note(line: &mut Line<'_>, note: &Note) {
                 .word("method", "notifications/cancelled");
             asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
         }
-        Note::TaskCancelled { conn, identity, task, job, reason } => {
-            who(line, "cancel_requested", identity, *conn).word("method", "tasks/cancel");
-            asked(line, None, Some(*task), *job, None, reason.as_deref());
+        Note::TaskCancelled { conn, identity, task, job, tool, method, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", method);
+            asked(line, None, Some(*task), *job, Some(tool), reason.as_deref());
         }
         Note::JobCancelled { conn, identity, job, tool, reason } => {
             who(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");

@@ -161,9 +161,9 @@ impl Server {
                 let request = format_args!("{request:.64}");
                 tracing::debug!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
             }
-            Note::TaskCancelled { conn, identity, task, job, reason } => {
+            Note::TaskCancelled { conn, identity, task, job, tool, method: _, reason } => {
                 let job = job.map(tracing::field::display);
-                tracing::debug!(%conn, %identity, %task, job, reason, "task cancelled");
+                tracing::debug!(%conn, %identity, %task, %tool, job, reason, "task cancelled");
             }
             Note::CancelIgnored { conn } => {
                 tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
