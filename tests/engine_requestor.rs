@@ -422,6 +422,19 @@ fn a_result_that_is_asked_for_too_early() {
     assert_eq!(whom, caller);
     assert!(words.contains("a limit of its own"), "{words}");
     assert_eq!((w.sizes().timers, w.remote_tasks().len()), (0, 0));
+    // A poll that is on its way then says what comes next, and no other is due beside it.
+    task_at(&mut w, conn, 3, "u", Some(1000));
+    w.advance(SECOND);
+    let poll = w.next(conn);
+    let hint = json!({"jsonrpc": "2.0", "method": "notifications/tasks/status",
+        "params": task_object("u", "completed", None)});
+    w.send(conn, &hint.to_string());
+    let fetch = w.next(conn);
+    assert_eq!(fetch["method"], "tasks/result");
+    w.send(conn, &json!({"jsonrpc": "2.0", "id": fetch["id"], "error": error}).to_string());
+    assert_eq!(w.due_in(), None);
+    w.answer(conn, &poll["id"], task_object("u", "completed", None));
+    assert_eq!(w.next(conn)["method"], "tasks/result");
 }
 
 /// TSK-30: when input is required, the result is asked for at once, so that the server can ask on
