@@ -249,13 +249,12 @@ impl Judge {
     }
 
     fn lose(&mut self, conn: u64) {
-        if let Some(link) = self.links.remove(&conn) {
-            if let Some(oracle) = &mut self.oracle {
-                oracle.unsent = link.lost.into_iter().chain(link.unsent.texts()).collect();
-            }
-            self.calls.forget(conn);
-            self.feed(Input::Closed(ConnId::new(conn)));
+        let Some(link) = self.links.remove(&conn) else { return };
+        if let Some(oracle) = &mut self.oracle {
+            oracle.unsent = link.lost.into_iter().chain(link.unsent.texts()).collect();
         }
+        self.calls.forget(conn);
+        self.feed(Input::Closed(ConnId::new(conn)));
     }
 
     fn report(&mut self, job: u64, input: impl FnOnce(JobId) -> Input) {
