@@ -257,7 +257,7 @@ impl Engine {
         mut admitted: Admitted<'_>,
         ttl: RequestedTtl,
     ) {
-        let Some(reply) = self.rated(reply) else { return };
+        let Some(reply) = self.rated(reply, None) else { return };
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";

@@ -6,6 +6,7 @@ use alloc::string::String;
 use super::Engine;
 use crate::claim::{self, Claim};
 use crate::connection::{Phase, Reply};
+use crate::dialect;
 use crate::message::{ErrorObject, code};
 use crate::params::Params;
 
@@ -24,6 +25,7 @@ impl Engine {
         params: Option<&Params<'_>>,
         claim: Result<Claim, ErrorObject>,
     ) {
+        reply.dialect = &dialect::MCP_2026_07_28;
         self.note_dialect(&reply);
         let claim = match claim {
             Ok(claim) => claim,

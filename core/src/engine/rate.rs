@@ -4,6 +4,7 @@ use super::Engine;
 use crate::action::Note;
 use crate::connection::Reply;
 use crate::message::{ErrorObject, code};
+use crate::params::Params;
 
 const LIMIT: &str = "task_ops_per_second";
 
@@ -16,7 +17,7 @@ pub(super) fn is_rated(method: &str) -> bool {
 impl Engine {
     /// Counts a task request of its sender; gives back the reply unless it was too much and was
     /// answered so.
-    pub(super) fn rated(&mut self, reply: Reply) -> Option<Reply> {
+    pub(super) fn rated(&mut self, reply: Reply, params: Option<&Params<'_>>) -> Option<Reply> {
         let Some(per_second) = self.settings.limits.task_ops_per_second else { return Some(reply) };
         let sender = self.identity_of(reply.conn);
         let Err(wait) = self.task_ops.take(&sender, per_second, self.now.at) else {
@@ -32,6 +33,7 @@ impl Engine {
         let data = alloc::format!(
             "{{\"limit\":\"{LIMIT}\",\"max\":{per_second},\"retryAfterMs\":{millis}}}"
         );
+        let reply = self.as_claimed(reply, params);
         self.fail(reply, &ErrorObject::new(code::LIMIT_REACHED, message).with_data(data));
         None
     }

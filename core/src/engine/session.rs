@@ -50,12 +50,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_request(
-        &mut self,
-        mut reply: Reply,
-        method: &str,
-        params: Option<&Params<'_>>,
-    ) {
+    pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         self.counters.requests += 1;
         if self.in_hand.len() > 0 && !self.leaves_in_hand(&reply, method) {
             self.put_down();
@@ -87,13 +82,9 @@ impl Engine {
             return self.on_request_of_server(reply, method, params, declared);
         }
         let phase = connection.phase;
-        let claim = self.claims.read(params);
-        if claim.is_some() {
-            reply.dialect = &dialect::MCP_2026_07_28;
-        }
-        let reply = if rate::is_rated(method) { self.rated(reply) } else { Some(reply) };
+        let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
-        match claim {
+        match self.claims.read(params) {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
@@ -102,7 +93,7 @@ impl Engine {
     /// A request that is refused before it is looked at is answered in the form it claims, so that
     /// its cancel takes that back (MOD-04).
     #[cold]
-    fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
+    pub(super) fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
         if reply.dialect.methods == Methods::Tools && self.claims.read(params).is_some() {
             reply.dialect = &dialect::MCP_2026_07_28;
         }
