@@ -3,6 +3,7 @@
 //! No byte is looked at twice for a line end, and a whole frame that arrives in one piece is
 //! never copied.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::id::RequestId;
@@ -269,6 +270,7 @@ impl Outbox {
     ) {
         let start = self.bytes.len();
         self.frame(write);
+        let handle = handle.map(Box::new);
         self.marks.note(request, Stretch { range: start..self.bytes.len(), handle });
     }
 
@@ -294,7 +296,7 @@ impl Outbox {
         if self.is_empty() {
             self.clear();
         }
-        frames.iter().filter_map(|frame| frame.handle).collect()
+        frames.into_iter().filter_map(|frame| Some(*frame.handle?)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Marks on unsent frames: which stretch of an outbox belongs to which request (MOD-04).
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -20,7 +21,8 @@ pub(crate) enum Handle {
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) range: Range<usize>,
-    pub(crate) handle: Option<Handle>,
+    /// Apart, since hardly any frame has one.
+    pub(crate) handle: Option<Box<Handle>>,
 }
 
 /// Stretches of a buffer by request. Costs nothing while there are none.
@@ -81,7 +83,8 @@ impl Marks {
     /// Everything that stretches name of which something lies behind the first `count` bytes.
     pub(crate) fn handles_behind(&self, count: usize) -> Vec<Handle> {
         let stretches = self.by_request.values().flat_map(Stretches::iter);
-        stretches.filter(|stretch| stretch.range.end > count).filter_map(|s| s.handle).collect()
+        let unsent = stretches.filter(|stretch| stretch.range.end > count);
+        unsent.filter_map(|stretch| stretch.handle.as_deref().copied()).collect()
     }
 
     /// Removes the marks of a request and says where they were, in order.
