@@ -2,6 +2,16 @@
 
 use ceased_tests::daemon::{Config, Daemon, Home, Ran, assert_none_left, marker, wait_until};
 
+/// Says something, and how far it is, and waits.
+const CHATTY: &str = r#"
+[[tool]]
+name = "chatty"
+command = ["sh", "-c", 'echo so far; echo 1/3 begun >&3; sleep "$1" & wait', "chatty", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
 /// A run that must exit like this.
 fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
     let ran = home.run(args);
@@ -33,17 +43,9 @@ fn a_timeout() {
 /// runs on, with a daemon and without.
 #[test]
 fn a_timeout_shows_what_there_is() {
-    let tools = r#"
-[[tool]]
-name = "chatty"
-command = ["sh", "-c", 'echo so far; echo 1/3 begun >&3; sleep "$1" & wait', "chatty", "{t}"]
-[tool.input.t]
-type = "string"
-required = true
-"#;
-    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let daemon = Daemon::start(&Config { tools: CHATTY, ..Config::default() });
     let alone = Home::new();
-    alone.configure(&Config { tools, ..Config::default() });
+    alone.configure(&Config { tools: CHATTY, ..Config::default() });
     for home in [&daemon.home, &alone] {
         let mark = marker();
         let argument = format!("t={mark}");
@@ -55,7 +57,7 @@ required = true
         assert!(ran.err.contains("processes are gone"), "{ran:?}");
     }
     // One that waits for its turn has said nothing.
-    let config = Config { daemon: "workers = 1", tools, ..Config::default() };
+    let config = Config { daemon: "workers = 1", tools: CHATTY, ..Config::default() };
     let daemon = Daemon::start(&config);
     let mark = marker();
     let mut peer = daemon.peer();
@@ -72,15 +74,7 @@ required = true
 /// what became of it, not with a signal that explains nothing.
 #[test]
 fn a_command_that_somebody_else_stops() {
-    let tools = r#"
-[[tool]]
-name = "chatty"
-command = ["sh", "-c", 'echo so far; echo 1/3 begun >&3; sleep "$1" & wait', "chatty", "{t}"]
-[tool.input.t]
-type = "string"
-required = true
-"#;
-    let daemon = Daemon::start(&Config { tools, ..Config::default() });
+    let daemon = Daemon::start(&Config { tools: CHATTY, ..Config::default() });
     let (mut requestor, mut operator) = (daemon.peer(), daemon.peer());
     let mark = marker();
     let arguments = format!(r#"{{"t":"{mark}"}}"#);
