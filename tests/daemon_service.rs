@@ -367,7 +367,7 @@ fn delegated() {
     let mut daemon = Daemon::start_with(home, command);
     let below = |name: &str| format!("{}/{name}", group.display());
     let containment = format!("a control group per job below {}", below("ceased-"));
-    assert!(daemon.home.log().contains(&containment), "{}", daemon.home.log());
+    wait_until("the log says where", || daemon.home.log().contains(&containment));
     let subgroups =
         || fs::read_dir(&group).unwrap().flatten().filter(|e| e.path().is_dir()).count();
     let mark = ceased_tests::daemon::marker();

@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use ceased_tests::daemon::{Config, Daemon, Home, Program, Ran, wait_until_no_group_of};
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Program, Ran, wait_until, wait_until_no_group_of,
+};
 
 /// A home whose daemon has these further tables.
 fn home(tables: &str) -> Home {
@@ -121,9 +123,11 @@ fn processes_that_are_not_contained() {
     let mut command = home.command(&["serve"]);
     command.env("CEASED_CONTAINMENT", "groups");
     let daemon = Daemon::start_with(home, command);
+    // It listens before its log is written.
+    wait_until("it is a warning", || daemon.home.log().contains("not wholly contained"));
     let log = daemon.home.log();
     let said = log.lines().find(|line| line.contains("not wholly contained"));
-    let said = said.expect("it is a warning");
+    let said = said.expect("it was there");
     assert!(said.contains("leave CEASED_CONTAINMENT unset"), "{said}");
     assert!(!said.contains("main"), "{said}");
 }
