@@ -76,6 +76,8 @@ impl Engine {
         if let (Some(keyed), Terms::Session(_)) = (keyed, job.terms) {
             listeners.extend(keyed.waiters.keys().map(|(conn, _)| *conn));
         }
+        // Many may wait on one connection, which is asked once.
+        listeners.dedup();
         listeners
     }
 
