@@ -199,7 +199,7 @@ fn idle_exit() {
 #[test]
 fn answers_after_the_end_of_input() {
     let slow = format!("{HELLO}{}", peer::call(2, "sleep", r#"{"ms":1500}"#, ""));
-    let answers = |daemon: &Daemon, args: &[&str]| {
+    let waited = |daemon: &Daemon, args: &[&str]| {
         let mut command = daemon.home.command(&["connect"]);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -209,13 +209,15 @@ fn answers_after_the_end_of_input() {
         drop(stdin);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        String::from_utf8(output.stdout).unwrap().lines().count()
+        // Whether `initialize` was answered before the end was read is luck, where nobody waits.
+        let told = String::from_utf8(output.stdout).unwrap();
+        told.lines().any(|line| line.contains(r#""id":2"#))
     };
     let daemon = Daemon::start(&Config { daemon: "eof_grace = \"20s\"", ..Config::default() });
-    assert_eq!(answers(&daemon, &[]), 2, "by the configuration");
-    assert_eq!(answers(&daemon, &["--eof-grace", "0s"]), 0, "by the option");
+    assert!(waited(&daemon, &[]), "by the configuration");
+    assert!(!waited(&daemon, &["--eof-grace", "0s"]), "by the option");
     let daemon = Daemon::start(&Config::default());
-    assert_eq!(answers(&daemon, &["--eof-grace", "20s"]), 2, "by the option");
+    assert!(waited(&daemon, &["--eof-grace", "20s"]), "by the option");
 }
 
 /// A standard output that takes nothing is a failure, and said to be one.

@@ -193,6 +193,12 @@ fn what_guards_are_copies_of_dies() {
     run_alone("deaths::no_original", "1");
 }
 
+/// Whether a process waits for somebody, as a guard does that is wholly there.
+fn sleeps(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S"))
+}
+
 /// What guards are copies of is killed, or stopped: commands run on and are guarded, and the next
 /// ones are, too.
 #[test]
@@ -207,12 +213,13 @@ fn no_original() {
         eventually("it is guarded", || guards(&before.to_string()).len() == 1);
         eventually("the next guard is there", || guards("spare").len() == 3);
         let busy = guards(&before.to_string());
-        let mut idle = guards("spare");
-        idle.retain(|pid| !busy.contains(pid));
-        idle.iter().for_each(|pid| kill(*pid, signal));
+        // One that dies while it is copied would be replaced at once.
+        eventually("nobody is copied", || guards("spare").into_iter().all(sleeps));
+        for pid in guards("spare").into_iter().filter(|pid| !busy.contains(pid)) {
+            kill(pid, signal);
+        }
         if signal == Signal::KILL {
-            // There may be another: one that dies while it is copied is replaced at once.
-            eventually("they are dead", || !guards("spare").iter().any(|pid| idle.contains(pid)));
+            eventually("they are dead", || guards("spare") == busy);
         }
         for _ in 0..3 {
             let marker = marker();
