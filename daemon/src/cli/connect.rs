@@ -1,9 +1,9 @@
 //! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
 //!
 //! The end of stdin is passed on, and what the daemon still says within a moment is too, however
-//! long whoever reads stdout takes for it. Then the bridge leaves, which ends what its peer left running: for who started it, the end of stdin ends
-//! a session, as with `ceased stdio`. Standard streams stay in the mode they came in, and one that
-//! is full does not stop the other direction.
+//! long whoever reads stdout takes for it. Then the bridge leaves, which ends what its peer left
+//! running: for who started it, the end of stdin ends a session, as with `ceased stdio`. Standard
+//! streams stay in the mode they came in, and one that is full does not stop the other direction.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
