@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use ceased::process::{Cgroup, Ending, Order, Orphans, Report, Stopped};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process_kit::{
-    PATIENCE, Tier, assert_none_left, carriers, children, eventually, marker,
+    PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
 };
 use crate::{alone, argument, rig, rig_with, run_alone};
 
@@ -237,6 +238,49 @@ fn no_original() {
     assert_eq!(children(), [] as [i32; 0]);
 }
 
+/// Copies are killed the moment there are any, some before they have said that they are there:
+/// none of them is left unburied.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn short_lived_copies() {
+    if argument().is_none() {
+        return;
+    }
+    let mut rig = rig(Tier::Guard).unwrap();
+    // What was killed may be the guard of a command, which then is not started.
+    let ended = |rig: &mut Rig| assert!(matches!(rig.report(), Report::Ended { .. }));
+    for _ in 0..100 {
+        // Two in a row that are copied: many failures in a row would be the end of copying.
+        for _ in 0..2 {
+            rig.run(&["true"]);
+            ended(&mut rig);
+        }
+        eventually("nobody is copied", || {
+            let spare = guards("spare");
+            spare.len() == 2 && spare.into_iter().all(sleeps)
+        });
+        let before = children();
+        rig.run(&["true"]);
+        // At once, and not when a poll comes by.
+        let until = Instant::now() + PATIENCE;
+        let new = loop {
+            match children().into_iter().find(|pid| !before.contains(pid)) {
+                Some(new) => break new,
+                None => assert!(Instant::now() < until, "in vain: one is there that was not"),
+            }
+        };
+        kill(new, Signal::KILL);
+        ended(&mut rig);
+    }
+    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert_eq!(children(), [] as [i32; 0]);
+}
+
+#[test]
+fn copies_that_die_at_once() {
+    run_alone("deaths::short_lived_copies", "1");
+}
+
 /// Without adoption, at least the command's session is ended.
 #[test]
 fn a_guard_is_killed_in_an_embedding_program() {
@@ -277,7 +321,7 @@ fn keeper_killed() {
     let Some(rig) = rig(Tier::Cgroup) else { return };
     eventually("it runs", || !guards("keeper").is_empty());
     let [first] = guards("keeper").try_into().unwrap();
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     eventually("it lived long enough", || started.elapsed().as_millis() > 1100);
     kill(first, Signal::KILL);
     eventually("there is another", || guards("keeper").iter().any(|pid| *pid != first));

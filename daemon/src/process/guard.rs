@@ -19,10 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, read, retry_on_intr};
 use rustix::process::{
-    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
-    kill_process_group, pidfd_open, set_child_subreaper, wait, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, chdir, getpgrp,
+    getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal, set_child_subreaper,
+    setpgid, wait, waitid, waitpid,
 };
 
 use super::keeper;
@@ -172,8 +173,8 @@ fn watched(pid: Pid, socket: ToGuardSocket) -> io::Result<Started> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
         Err(error) => {
-            let _ = kill_process(pid, rustix::process::Signal::KILL);
-            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waitpid(Some(pid), WaitOptions::empty());
             Err(error.into())
         }
     }
@@ -194,10 +195,13 @@ impl Started {
     }
 
     /// Has a guard that guards nothing make another, which is our child as well.
+    ///
+    /// Until we know its number it is in the group of what it is a copy of. So when this fails,
+    /// [`Started::end`] of that ends whatever was made of it, and leaves nobody unburied.
     pub(super) fn fork(&self) -> io::Result<Self> {
         let (socket, theirs) = wire::pair()?;
         // Somebody may have stopped it.
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::CONT);
+        let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
         self.socket.fork(&theirs)?;
         drop(theirs);
         if !ready(socket.as_fd(), FORKED_WITHIN)? {
@@ -208,13 +212,24 @@ impl Started {
             Some(_) | None => None,
         };
         let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
+        // It must not be ended with what it is a copy of.
+        setpgid(Some(pid), None)?;
         watched(pid, socket)
     }
 
-    /// Ends a guard that guards nothing and waits until it is gone.
+    /// Ends a guard that guards nothing, with copies of it that never came to be one, and waits
+    /// until they are gone.
     pub(super) fn end(&mut self) {
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
-        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let has_exited = retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), exited));
+        if has_exited.is_err() {
+            // Somebody else has buried it, and its number may be another's.
+            return;
+        }
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let group = WaitId::Pgid(Some(self.pid));
+        while retry_on_intr(|| waitid(group.clone(), WaitIdOptions::EXITED)).is_ok() {}
     }
 }
 
@@ -222,7 +237,7 @@ impl Started {
 pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     let within = Timespec::try_from(within).ok();
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    Ok(rustix::io::retry_on_intr(|| poll(&mut fds, within.as_ref()))? > 0)
+    Ok(retry_on_intr(|| poll(&mut fds, within.as_ref()))? > 0)
 }
 
 /// A guard process's whole life; returns its exit code.
@@ -249,7 +264,6 @@ fn serve() -> io::Result<()> {
                 // Where there is no copy, its end of the socket is closed now, and says so.
                 if let Ok(Twin::Copy) = sys::fork_sibling() {
                     control = ToSupervisorSocket::new(theirs);
-                    rustix::process::setpgid(None, None)?;
                     enter_service(&control)?;
                 }
             }
@@ -315,7 +329,7 @@ impl Guard {
             }
         };
         // A guard must not keep the directory busy that its daemon was started in.
-        let _ = rustix::process::chdir("/");
+        let _ = chdir("/");
         Ok(Self {
             control: Some(control),
             exits,
@@ -437,7 +451,7 @@ impl Guard {
     /// SIGKILL to every process of the job that can be seen right now.
     fn sweep(&mut self) {
         let me = getpid();
-        let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
+        let own_group = getpgrp().as_raw_nonzero().get();
         tree::walk(me, |pid, parent| {
             if parent == me
                 && let Some(stat) = Stat::of(pid)
@@ -446,7 +460,7 @@ impl Guard {
             {
                 // Hits a chain of forks in one blow. The number cannot be another's group: it is
                 // taken as long as our child is in it, and that stays until we reap it.
-                let _ = kill_process_group(group, rustix::process::Signal::KILL);
+                let _ = kill_process_group(group, Signal::KILL);
             }
             if tree::signal_if(pid, KILL, || is_ours(pid, parent)) {
                 self.signalled.insert(pid.as_raw_nonzero());
