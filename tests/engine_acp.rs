@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ceased_core::acp::{Cause, Form, Side};
-use ceased_core::action::Why;
+use ceased_core::action::{Note, Why};
 use ceased_core::event::{AfterInput, Outcome};
 use ceased_core::id::JobId;
 use ceased_core::message::ErrorObject;
@@ -35,6 +35,10 @@ fn every_spelling_cancels() {
                 let job = prompt(&mut w, c, id.clone());
                 w.tell(c, method, json!({member: id, "_meta": {}, "message": "enough"}));
                 assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{method} {member} {id}");
+                let Some(Note::CallCancelled { method: noted, .. }) = w.notes.last() else {
+                    panic!("CAN-12: {:?}", w.notes);
+                };
+                assert_eq!(*noted, method);
                 w.silent(c);
                 w.stopped(job);
                 w.expect(c, cancelled(form, &id, None));

@@ -336,12 +336,13 @@ fn reasons_are_noted_clean_and_capped() {
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
             ),
         );
-        let [Note::CallCancelled { conn, identity, request, tool, job: named, reason }] =
+        let [Note::CallCancelled { conn, identity, request, tool, job: named, method, reason }] =
             &w.notes[..]
         else {
             panic!("one note, not {:?}", w.notes);
         };
         assert_eq!((conn, identity), (&c, &Identity::User(42)));
+        assert_eq!(*method, "notifications/cancelled");
         assert_eq!(request, &RequestId::Number(i64::try_from(id).unwrap()));
         assert_eq!((&**tool, named), ("echo", &Some(job)));
         let reason = reason.as_deref().unwrap();

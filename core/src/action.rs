@@ -228,8 +228,10 @@ pub enum Note {
         tool: Arc<str>,
         /// The job behind it; `None` for a blocked `tasks/result` and for a subscription.
         job: Option<JobId>,
+        /// The method that asked for it: a protocol may have several.
+        method: &'static str,
         /// What the requestor said.
-        reason: Option<String>,
+        reason: Option<Box<str>>,
     },
     /// A task was cancelled (CAN-12).
     TaskCancelled {
@@ -247,7 +249,7 @@ pub enum Note {
         /// and by the request that was to create it.
         method: &'static str,
         /// What the requestor said.
-        reason: Option<String>,
+        reason: Option<Box<str>>,
     },
     /// A job was cancelled by its number (CAN-12).
     JobCancelled {
@@ -260,7 +262,7 @@ pub enum Note {
         /// What it runs.
         tool: Arc<str>,
         /// What was said.
-        reason: Option<String>,
+        reason: Option<Box<str>>,
     },
     /// A cancellation named nothing that could be cancelled, or was malformed (CAN-09, CAN-14).
     CancelIgnored {
@@ -403,5 +405,5 @@ pub struct Cancel {
     /// The request that was cancelled, if it was a plain call.
     pub request: Option<RequestId>,
     /// What was said.
-    pub reason: Option<String>,
+    pub reason: Option<Box<str>>,
 }

@@ -40,7 +40,7 @@ impl Engine {
         params: Option<&Params<'_>>,
     ) {
         let dialect = self.dialect(conn);
-        let Some(request) = named_request(dialect, method, params) else {
+        let Some((request, method)) = named_request(dialect, method, params) else {
             // CAN-14
             self.counters.cancels_malformed += 1;
             return self.note(Note::CancelIgnored { conn });
@@ -56,7 +56,8 @@ impl Engine {
             let (by, of) = (identity.clone(), Some(request.clone()));
             job.note_cancel(Cancel { by, conn, request: of, reason: None });
             let job = Some(id);
-            self.note(Note::CallCancelled { conn, identity, request, tool, job, reason: None });
+            let reason = None;
+            self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
         }
         self.withdraw(id, Why::Requested);
     }
@@ -214,24 +215,26 @@ fn cancelled(dialect: &Dialect, why: Why) -> Option<ErrorObject> {
     Some(error.with_data(alloc::format!("{{\"source\":\"{source}\"}}")))
 }
 
-/// The request a cancel names, in whichever spelling (ACP-01).
+/// The request a cancel names, in whichever spelling (ACP-01), and how the method is spelled.
 fn named_request(
     dialect: &Dialect,
     method: &str,
     params: Option<&Params<'_>>,
-) -> Option<RequestId> {
+) -> Option<(RequestId, &'static str)> {
     let params = params?.get();
     let mut named = None;
+    let (method, _) = dialect.cancel_heard.iter().find(|(heard, _)| *heard == method)?;
     for (heard, member) in dialect.cancel_heard {
-        if *heard == method && named.is_none() {
+        if heard == method && named.is_none() {
             named =
                 serde_json::Deserializer::from_str(params).deserialize_map(Member(member)).ok()?;
         }
     }
-    match named?.get() {
+    let request = match named?.get() {
         "null" => dialect.null_ids.then_some(RequestId::Null),
         token => RequestId::parse(token),
-    }
+    };
+    Some((request?, method))
 }
 
 /// One member of an object.

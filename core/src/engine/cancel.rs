@@ -1,6 +1,6 @@
 //! `notifications/cancelled`: stop the work, say nothing.
 
-use alloc::string::String;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Engine;
@@ -22,7 +22,7 @@ use serde::Deserialize;
 /// What a cancellation asks for.
 struct Cancellation {
     request: RequestId,
-    reason: Option<String>,
+    reason: Option<Box<str>>,
 }
 
 impl Engine {
@@ -50,7 +50,7 @@ impl Engine {
             self.counters.cancels_ignored += 1;
             return self.note(Note::CancelIgnored { conn });
         };
-        let identity = connection.identity.clone();
+        let (identity, method) = (connection.identity.clone(), connection.dialect.cancel_method);
         self.counters.cancelled += 1;
         // CAN-08
         self.forget(reply);
@@ -89,7 +89,7 @@ impl Engine {
             }
             Work::Survey(_) => (None, "ceased/status".into()),
         };
-        self.note(Note::CallCancelled { conn, identity, request, tool, job, reason });
+        self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
         if let Some(job) = job {
             self.disown(job, Why::Requested);
         }
@@ -131,7 +131,12 @@ impl Engine {
     }
 
     /// Who asks again with its key, or waits for it, can name a task without the handle.
-    fn stop_unnamed_task(&mut self, conn: ConnId, key: RecordKey, reason: Option<String>) -> bool {
+    fn stop_unnamed_task(
+        &mut self,
+        conn: ConnId,
+        key: RecordKey,
+        reason: Option<Box<str>>,
+    ) -> bool {
         let id = key.task;
         let unnamed = |task: &Task| {
             let waits = !task.aside.waiters.is_empty();
@@ -140,7 +145,7 @@ impl Engine {
         if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
             return false;
         }
-        self.cancel_live_task(conn, id, "notifications/cancelled", reason);
+        self.cancel_live_task(conn, id, self.dialect(conn).cancel_method, reason);
         true
     }
 
@@ -151,8 +156,8 @@ impl Engine {
         let tool = job.tool.name.clone();
         let of = Some(request.clone());
         job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
-        let job = Some(id);
-        self.note(Note::CallCancelled { conn, identity, request, tool, job, reason });
+        let (job, method) = (Some(id), self.dialect(conn).cancel_method);
+        self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
         self.disown(id, Why::Requested);
         true
     }
@@ -192,7 +197,7 @@ impl Engine {
         let request = RequestId::parse(params.request_id.get())?;
         let reason = match params.reason.0 {
             None => None,
-            Some(reason) => Some(self.clean(&reason.string()?)),
+            Some(reason) => Some(self.clean(&reason.string()?).into()),
         };
         Some(Cancellation { request, reason })
     }

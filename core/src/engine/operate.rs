@@ -55,7 +55,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
         let (purpose, task) = (job.purpose.clone(), job.task);
-        let reason = params.reason.0.and_then(Raw::string).map(|reason| self.clean(&reason));
+        let reason = params.reason.0.and_then(Raw::string).map(|reason| self.clean(&reason).into());
         match (purpose, task) {
             (Purpose::Task, Some(task)) => {
                 self.cancel_live_task(conn, task, "ceased/cancel", reason);

@@ -2,7 +2,6 @@
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::Deserialize;
@@ -53,7 +52,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         params: Option<&Params<'_>>,
-    ) -> Result<(TaskId, Option<String>), ErrorObject> {
+    ) -> Result<(TaskId, Option<Box<str>>), ErrorObject> {
         let params = TaskParams::read(params)?;
         let viewer = self.identity(conn);
         let id = TaskId::parse(&params.task_id)
@@ -65,7 +64,7 @@ impl Engine {
             return Err(ErrorObject::invalid_params(message));
         };
         let reason = params.meta.and_then(|meta| meta.reason.0).and_then(Raw::string);
-        Ok((id, reason.map(|reason| self.clean(&reason))))
+        Ok((id, reason.map(|reason| self.clean(&reason).into())))
     }
 
     /// Who the peer of a connection is.
@@ -163,7 +162,7 @@ impl Engine {
         conn: ConnId,
         id: TaskId,
         method: &'static str,
-        reason: Option<String>,
+        reason: Option<Box<str>>,
     ) {
         let Some(task) = self.tasks.get(id) else { return };
         let (job, tool) = (task.job, task.tool.clone());

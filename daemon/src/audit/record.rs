@@ -116,9 +116,8 @@ fn who<'l, 'b>(
 
 fn write_note(line: &mut Line<'_>, note: &Note) {
     match note {
-        Note::CallCancelled { conn, identity, request, tool, job, reason } => {
-            who(line, "cancel_requested", identity, *conn)
-                .word("method", "notifications/cancelled");
+        Note::CallCancelled { conn, identity, request, tool, job, method, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", method);
             asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
         }
         Note::TaskCancelled { conn, identity, task, job, tool, method, reason } => {

@@ -155,7 +155,7 @@ impl Server {
     /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
     fn log(&self, now: Now, note: &Note) {
         match note {
-            Note::CallCancelled { conn, identity, request, tool, job, reason } => {
+            Note::CallCancelled { conn, identity, request, tool, job, method: _, reason } => {
                 let job = job.map(tracing::field::display);
                 // A peer chooses its ids, and how long they are.
                 let request = format_args!("{request:.64}");
