@@ -34,6 +34,11 @@ fn detaching(limits: Limits, key: &str) -> (World, Store, ConnId) {
     (w, store, other)
 }
 
+fn cancel_task(id: &Value) -> String {
+    let params = json!({"taskId": id});
+    json!({"jsonrpc": "2.0", "id": "x", "method": "tasks/cancel", "params": params}).to_string()
+}
+
 fn listed(w: &mut World, conn: ConnId) -> Vec<Value> {
     w.result(conn, "tasks/list", json!({}))["tasks"].as_array().expect("a list").clone()
 }
@@ -172,6 +177,45 @@ fn who_asked_again_is_told_once_that_is_on_disk() {
         w.silent(other);
         store.commit_all(&mut w);
         assert_eq!(w.exits, 1);
+    }
+}
+
+/// DUR-01: who asked again with a key for a call that became a task is told that this was cancelled
+/// once that is on disk; who asks for it only then starts it anew.
+#[test]
+fn who_asked_again_is_told_of_a_cancel_once_that_is_on_disk() {
+    let cancel =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c"}}"#;
+    let (mut w, mut store, other) = detaching(Limits::default(), "k");
+    store.commit_all(&mut w);
+    let job = w.last_started();
+    let id = listed(&mut w, other)[0]["taskId"].clone();
+    call(&mut w, other, "b", "detached", "k");
+    call(&mut w, other, "c", "detached", "k");
+    let third = w.open_as(ANN, NEWEST);
+    w.send(third, &cancel_task(&id));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+    w.send(other, cancel);
+    w.silent(other);
+    w.silent(third);
+    call(&mut w, other, "d", "detached", "k");
+    assert_ne!(w.last_started(), job, "it was cancelled, so this is another");
+    store.commit_all(&mut w);
+    let told = w.next(other);
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("b"), &json!(-31001)));
+    w.silent(other);
+    assert_eq!(w.next(third)["result"]["status"], "cancelled");
+
+    // The store does not take it: nobody can say how it ended.
+    let (mut w, mut store, other) = detaching(Limits::default(), "k");
+    store.commit_all(&mut w);
+    let id = listed(&mut w, other)[0]["taskId"].clone();
+    call(&mut w, other, "b", "detached", "k");
+    w.send(other, &cancel_task(&id));
+    w.silent(other);
+    store.refuse(&mut w, Unstored::Broken, false);
+    for _ in 0..2 {
+        assert_eq!(w.next(other)["error"]["code"], -31006);
     }
 }
 

@@ -231,13 +231,15 @@ pub(crate) enum Form {
     Cancelled,
     /// That it had ended before this request could cancel it (TSK-23, EXT-04).
     TooLate,
+    /// That the call, which became it meanwhile, was cancelled.
+    Repeat,
 }
 
 impl Form {
     /// The method of the request, for a log.
     pub(crate) const fn method(self) -> &'static str {
         match self {
-            Self::Handle => "tools/call",
+            Self::Handle | Self::Repeat => "tools/call",
             Self::Outcome => "tasks/result",
             Self::State | Self::Detailed(_) => "tasks/get",
             Self::Cancelled | Self::TooLate => "tasks/cancel",

@@ -246,8 +246,22 @@ impl Engine {
         }
     }
 
-    /// The task that a job works for was cancelled or is gone: the work is to stop, whoever else
-    /// waits for it, and they are told so.
+    /// The task that a job works for was cancelled: the work is to stop, whoever else waits for it,
+    /// and they are told so as soon as that is on disk (DUR-01).
+    pub(super) fn end_repeats(&mut self, job: JobId, task: TaskId) {
+        let call = self.keyed.of_job(job).and_then(|keyed| self.keyed.remove(keyed));
+        for (conn, request) in call.into_iter().flat_map(|call| call.waiters.into_keys()) {
+            let connection = self.connections.get_mut(&conn);
+            let pending = connection.and_then(|c| c.requests.remove(&request));
+            if let Some(Pending { reply, .. }) = pending {
+                self.reveal(reply, task, Form::Repeat);
+                self.close_if_finished(conn);
+            }
+        }
+    }
+
+    /// The task that a job works for is gone: the work is to stop, whoever else waits for it, and
+    /// they are told so.
     pub(super) fn end_waiting(&mut self, job: JobId, error: &ErrorObject) {
         if let Some(keyed) = self.keyed.of_job(job) {
             self.forget_and_tell(keyed, &Err(error.clone()));

@@ -9,6 +9,7 @@ use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use super::Engine;
+use super::tasks::task_cancelled;
 use crate::action::{Action, Note, Why};
 use crate::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
@@ -282,8 +283,7 @@ impl Engine {
         let job = self.tasks.get(id).filter(|task| unknown(task)).and_then(|task| task.job);
         let held = |job: &Job| matches!(job.state, JobState::Held(_));
         if job.and_then(|job| self.jobs.get(&job)).is_some_and(held) {
-            let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
-            self.abandon_creation(id, &error, Why::Requested);
+            self.abandon_creation(id, &task_cancelled(), Why::Requested);
         }
     }
 

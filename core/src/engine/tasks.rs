@@ -21,6 +21,11 @@ use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 
+/// What a cancelled task answers with instead of a result (TSK-14, TSK-24).
+pub(super) fn task_cancelled() -> ErrorObject {
+    ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
+}
+
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct TaskParams<'a> {
@@ -183,13 +188,11 @@ impl Engine {
             let task = id;
             self.note(Note::TaskCancelled { conn, identity, task, job, tool, method, reason });
         }
-        let error = ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled");
-        let told = error.clone();
         // The status notification and the waiters' answers go out with the change, the answer to
         // the cancel comes last: nobody can see another status after it.
-        self.end_task(id, Change::Cancel, Some(said.into()), Err(error));
+        self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
-            self.end_waiting(job, &told);
+            self.end_repeats(job, id);
             self.disown(job, Why::Requested);
         }
     }
