@@ -342,9 +342,8 @@ fn reasons_are_noted_clean_and_capped() {
             panic!("one note, not {:?}", w.notes);
         };
         assert_eq!((conn, identity), (&c, &Identity::User(42)));
-        assert_eq!(*method, "notifications/cancelled");
         assert_eq!(request, &RequestId::Number(i64::try_from(id).unwrap()));
-        assert_eq!((&**tool, named), ("echo", &Some(job)));
+        assert_eq!((&**tool, named, *method), ("echo", &Some(job), "notifications/cancelled"));
         let reason = reason.as_deref().unwrap();
         assert!(reason.len() <= 20, "{reason:?} is longer than it may be");
         assert!(!reason.contains(char::is_control));
