@@ -223,7 +223,7 @@ impl Engine {
         let waiters = mem::take(&mut call.waiters);
         self.timers.arm(&mut call.timer, Timer::Keyed(id), at);
         self.keyed.advance(id, Progress::Done(outcome.clone()));
-        self.answer_waiters(waiters, &outcome);
+        self.tell_repeats(waiters, |engine, reply| engine.answer_with(reply, outcome.clone()));
     }
 
     /// How a task ended may be told: so may what came of the call that it was.
@@ -250,13 +250,10 @@ impl Engine {
     /// and they are told so as soon as that is on disk (DUR-01).
     pub(super) fn end_repeats(&mut self, job: JobId, task: TaskId) {
         let call = self.keyed.of_job(job).and_then(|keyed| self.keyed.remove(keyed));
-        for (conn, request) in call.into_iter().flat_map(|call| call.waiters.into_keys()) {
-            let connection = self.connections.get_mut(&conn);
-            let pending = connection.and_then(|c| c.requests.remove(&request));
-            if let Some(Pending { reply, .. }) = pending {
-                self.reveal(reply, task, Form::Repeat);
-                self.close_if_finished(conn);
-            }
+        if let Some(call) = call {
+            self.tell_repeats(call.waiters, |engine, reply| {
+                engine.reveal(reply, task, Form::Repeat);
+            });
         }
     }
 
@@ -270,20 +267,22 @@ impl Engine {
 
     fn forget_and_tell(&mut self, id: KeyedId, outcome: &TaskOutcome) {
         if let Some(call) = self.keyed.remove(id) {
-            self.answer_waiters(call.waiters, outcome);
+            self.tell_repeats(call.waiters, |engine, reply| {
+                engine.answer_with(reply, outcome.clone());
+            });
         }
     }
 
-    fn answer_waiters(
+    fn tell_repeats(
         &mut self,
         waiters: BTreeMap<(ConnId, RequestId), Waiter>,
-        outcome: &TaskOutcome,
+        mut tell: impl FnMut(&mut Self, Reply),
     ) {
         for (conn, request) in waiters.into_keys() {
             let connection = self.connections.get_mut(&conn);
             let pending = connection.and_then(|c| c.requests.remove(&request));
             if let Some(Pending { reply, .. }) = pending {
-                self.answer_with(reply, outcome.clone());
+                tell(self, reply);
                 self.close_if_finished(conn);
             }
         }
