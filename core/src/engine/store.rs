@@ -354,8 +354,9 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
-        // It may have expired meanwhile.
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        // It may have expired meanwhile, and its id may be another's by now (TSK-08).
+        let task = self.tasks.get_mut(id).filter(|task| task.aside.load == Some(load));
+        let Some(task) = task else { return };
         task.aside.load = None;
         match outcome {
             Some(outcome) => {
