@@ -219,6 +219,36 @@ fn who_asked_again_is_told_of_a_cancel_once_that_is_on_disk() {
     }
 }
 
+/// DUR-01, TSK-41: who asked again for a call that is stopped by its number while it becomes a task
+/// is told so once that is on disk, or when there will be no task. The trail names none before.
+#[test]
+fn who_asked_again_for_what_is_stopped_while_it_becomes_a_task() {
+    for taken in [true, false] {
+        let (mut w, mut store, other) = detaching(Limits::default(), "k");
+        let job = w.last_started();
+        call(&mut w, other, "b", "detached", "k");
+        let third = w.open_as(ANN, NEWEST);
+        w.result(third, "ceased/cancel", json!({"job": job.get()}));
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+        let names_task = |note: &Note| matches!(note, Note::TaskCancelled { .. });
+        assert!(!w.notes.iter().any(names_task));
+        w.silent(other);
+        if taken {
+            store.commit(&mut w, 1);
+            w.silent(other);
+            store.commit_all(&mut w);
+        } else {
+            store.refuse(&mut w, Unstored::Full, false);
+        }
+        w.expect_error(other, json!("b"), -31001);
+        w.stopped(job);
+        let tasks = listed(&mut w, other);
+        assert_eq!(tasks.len(), usize::from(taken));
+        assert!(tasks.iter().all(|task| task["status"] == "cancelled"), "{tasks:?}");
+        w.silent(other);
+    }
+}
+
 /// TSK-41: the trail tells of every task that comes to be, once and before its end, also where the
 /// work was faster than the disk; and of none that does not come to be.
 #[test]

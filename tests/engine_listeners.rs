@@ -238,3 +238,26 @@ fn the_other_who_waits_is_asked() {
     answers(&mut w, other, &question);
     assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
 }
+
+/// DUR-01, TSK-29: who asked again for a call that is only becoming a task is asked on behalf of
+/// that task once it is one for certain, and of none before.
+#[test]
+fn a_task_is_named_to_nobody_before_it_is_on_disk() {
+    let mut store = Store::default();
+    let tasks = TaskPolicy { durable: true, ..TaskPolicy::default() };
+    let mut w = store.world(&settings(Limits::default(), tasks));
+    let (one, other) = (open(&mut w), open(&mut w));
+    call(&mut w, one, "a", "detached", "k");
+    w.lose(one);
+    call(&mut w, other, "b", "detached", "k");
+    let job = w.last_started();
+    for number in [1, 2] {
+        w.asked(job, number, QUESTION);
+        let question = w.next(other);
+        assert_eq!(question["method"], QUESTION, "{question}");
+        let related = &question["params"]["_meta"]["io.modelcontextprotocol/related-task"];
+        assert_eq!(related.is_object(), number == 2, "{question}");
+        answers(&mut w, other, &question["id"]);
+        store.commit_all(&mut w);
+    }
+}

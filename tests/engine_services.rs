@@ -265,3 +265,24 @@ fn what_a_server_is_told_meanwhile() {
     w.feed(Input::Configured(tools::settings(Limits::default(), TaskPolicy::default())));
     w.silent(conn);
 }
+
+/// TSK-37 with the client as receiver: a server asks for tasks as often as anybody may, and what
+/// relieves us is never too much. TSK-44.
+#[test]
+fn how_often_a_server_may_ask() {
+    let once = std::num::NonZeroU32::MIN;
+    let limits = Limits { task_ops_per_second: Some(once), ..Limits::default() };
+    let settings = tools::settings(limits, TaskPolicy::default());
+    let mut w = World::made_of(settings, Rigged::default());
+    let conn = server(&mut w);
+    let (task, _) = samples_as_task(&mut w, conn, &json!({}));
+    let named = || json!({"taskId": task});
+    for method in ["tasks/get", "tasks/result"] {
+        let answer = w.ask(conn, method, named());
+        assert_eq!(answer["error"]["code"], -31003, "{answer}");
+        assert_eq!(answer["error"]["data"]["retryAfterMs"], 1000);
+    }
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.status(conn, &task).as_deref(), Some("working"));
+    assert_eq!(w.result(conn, "tasks/cancel", named())["status"], "cancelled");
+}

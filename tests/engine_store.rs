@@ -1,14 +1,16 @@
 //! What a store that cannot take everything, or takes its time, means for those who ask (DUR-01).
 
-use ceased_core::durable::Unstored;
+use ceased_core::durable::{RecordedOutcome, Unstored};
 use ceased_core::event::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;
 use ceased_tests::tools;
-use ceased_tests::world::{NEWEST, World};
+use ceased_tests::trace::Input;
+use ceased_tests::world::{NEWEST, Rigged, World};
 use serde_json::json;
 use std::time::Duration;
+use uuid::Uuid;
 
 const ME: Identity = Identity::User(1000);
 const RETRY: Duration = Duration::from_secs(2);
@@ -70,4 +72,45 @@ fn a_creation_goes_on_for_whoever_else_asked() {
     w.silent(one);
     assert_eq!(w.next(other)["result"]["resultType"], "task");
     assert_eq!(w.started.len(), 1);
+}
+
+/// TSK-08, TSK-39: what is read of a task that has expired meanwhile is told to nobody, whoever was
+/// given its id since.
+#[test]
+fn what_is_read_too_late_is_told_to_nobody() {
+    let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
+    let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
+    let limits = Limits { resident_result_bytes: 8, ..Limits::default() };
+    let (settings, mut store) = (tools::settings(limits, policy), Store::default());
+    let mut w = World::made_of(settings, Rigged::new([key, id, id]));
+    let mut late = None;
+    for (who, said) in [(1, "what ann may know"), (2, "what bob may know")] {
+        let c = w.open_as(Identity::User(who), NEWEST);
+        let task = json!({"ttl": 1000});
+        let params = json!({"name": "sleep", "arguments": {}, "task": task});
+        w.send(c, &request(json!(1), "tools/call", params));
+        store.commit_all(&mut w);
+        assert_eq!(w.next(c)["result"]["task"]["taskId"], id.to_string());
+        w.done(w.last_started(), said);
+        store.commit_all(&mut w);
+        w.rest(c);
+        w.send(c, &request(json!(2), "tasks/result", json!({"taskId": id.to_string()})));
+        if let Some((load, read)) = late.take() {
+            w.feed(Input::Loaded(load, read));
+            w.silent(c);
+            store.load(&mut w, true);
+            assert_eq!(w.next(c)["result"]["content"][0]["text"], said);
+        } else {
+            let (load, key) = w.loads.remove(0);
+            let Some(RecordedOutcome::Here(read)) =
+                store.records.get(&key.task).map(|record| record.outcome.clone())
+            else {
+                panic!("it is on disk");
+            };
+            late = Some((load, Some(read)));
+            w.advance(Duration::from_secs(1));
+            store.commit_all(&mut w);
+            assert_eq!(w.next(c)["error"]["code"], -31002);
+        }
+    }
 }

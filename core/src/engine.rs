@@ -259,7 +259,9 @@ impl Engine {
 
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
-        self.connections.get_mut(&conn).map(|connection| &mut *connection.outbox)
+        let outbox = &mut *self.connections.get_mut(&conn)?.outbox;
+        outbox.close_gaps();
+        Some(outbox)
     }
 
     /// Gives back the room that a connection keeps for its next messages, as far as it is empty:

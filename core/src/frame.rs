@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::id::RequestId;
 use crate::limits::FrameLimits;
 use crate::rare::Nothing;
-use crate::recall::{Handle, Marks, Stretch};
+use crate::recall::{Gaps, Handle, Marks, Stretch};
 use crate::time::Instant;
 
 /// What the bytes of a peer amount to.
@@ -160,6 +160,8 @@ pub struct Outbox {
     taken: u64,
     /// Frames that are taken back when their request is cancelled before they are sent (MOD-04).
     marks: Marks,
+    /// Frames that were taken back and are still among the bytes.
+    gaps: Gaps,
     /// Since when too much has waited for the peer, and what it had taken then.
     over_mark: (Instant, u64),
 }
@@ -173,6 +175,7 @@ impl Outbox {
             sent: 0,
             taken: 0,
             marks: Marks::new(),
+            gaps: Gaps::new(),
             over_mark: (Instant::ZERO, 0),
         }
     }
@@ -180,13 +183,14 @@ impl Outbox {
     /// What is to be sent next.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
+        assert!(self.gaps.is_empty(), "what was taken back is gone before anybody looks");
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
     /// Bytes not sent yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.bytes.len() - self.sent - self.gaps.bytes()
     }
 
     /// Not too much waits for the peer so far.
@@ -213,6 +217,7 @@ impl Outbox {
     /// When `count` is more than was pending: the host would have lost track of the stream.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "sent more than was pending");
+        self.close_gaps();
         self.sent += count;
         self.taken = self.taken.wrapping_add(count as u64);
         if self.sent == self.bytes.len() {
@@ -229,6 +234,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.sent = 0;
         self.marks.clear();
+        self.gaps = Gaps::new();
         if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         } else {
@@ -281,22 +287,39 @@ impl Outbox {
 
     /// Takes back every frame written for a request of which no byte was sent (MOD-04), and says
     /// what nobody can name now. A frame that was begun is finished: half a line would be garbage.
+    ///
+    /// To close a gap moves all that lies behind it. So they are closed together, before somebody
+    /// looks or when they take more room than what is left: a peer that takes back much, a little
+    /// at a time, costs no more than what it takes back.
     pub(crate) fn recall(&mut self, request: &RequestId) -> Vec<Handle> {
         let mut frames = self.marks.take(request);
         frames.retain(|frame| frame.range.start >= self.sent);
-        let Some(first) = frames.first() else { return Vec::new() };
-        let mut end = first.range.start;
-        for (position, frame) in frames.iter().enumerate() {
-            let next = frames.get(position + 1).map_or(self.bytes.len(), |next| next.range.start);
-            self.bytes.copy_within(frame.range.end..next, end);
-            end += next - frame.range.end;
+        if frames.is_empty() {
+            return Vec::new();
         }
-        self.bytes.truncate(end);
-        self.marks.close_gaps(&frames);
+        frames.iter().for_each(|frame| self.gaps.add(frame.range.clone()));
         if self.is_empty() {
             self.clear();
+        } else if self.gaps.bytes() > self.len() {
+            self.close_gaps();
         }
         frames.into_iter().filter_map(|frame| Some(*frame.handle?)).collect()
+    }
+
+    /// Moves what was not taken back together.
+    pub(crate) fn close_gaps(&mut self) {
+        if self.gaps.is_empty() {
+            return;
+        }
+        let gaps = core::mem::replace(&mut self.gaps, Gaps::new()).into_sorted();
+        let mut end = gaps.first().map_or(self.bytes.len(), |first| first.start);
+        for (position, gap) in gaps.iter().enumerate() {
+            let next = gaps.get(position + 1).map_or(self.bytes.len(), |next| next.start);
+            self.bytes.copy_within(gap.end..next, end);
+            end += next - gap.end;
+        }
+        self.bytes.truncate(end);
+        self.marks.close_gaps(&gaps);
     }
 }
 
@@ -402,6 +425,7 @@ mod tests {
                 for number in recalled {
                     outbox.recall(&RequestId::Number(number));
                 }
+                outbox.close_gaps();
                 let begun = sent.div_ceil(4);
                 let gone =
                     |frame: &str| recalled.iter().any(|n| frame == alloc::format!("{{{n}}}"));
@@ -437,6 +461,26 @@ mod tests {
             outbox.recall(&RequestId::Number(number));
         }
         assert!(outbox.is_empty() && outbox.marks.len() == 0);
+    }
+
+    /// MOD-04: whoever takes back much, one frame after the other, has what is left moved a few
+    /// times, and what was taken back takes no more room than that.
+    #[test]
+    fn what_is_left_is_moved_seldom() {
+        let (mut outbox, text) = (Outbox::new(), [b'x'; 99]);
+        for number in 0..10_000 {
+            let request = RequestId::Number(number);
+            outbox.frame_for(&request, None, |bytes| bytes.extend_from_slice(&text));
+        }
+        let mut moves = 0;
+        for number in 0..10_000 {
+            let before = outbox.gaps.bytes();
+            outbox.recall(&RequestId::Number(number));
+            moves += usize::from(outbox.gaps.bytes() < before);
+            assert_eq!(Ok(outbox.len()), usize::try_from((9_999 - number) * 100));
+            assert!(outbox.bytes.len() <= outbox.len() * 2, "room for what was taken back");
+        }
+        assert!(outbox.is_empty() && moves <= 15, "{moves}");
     }
 
     #[test]

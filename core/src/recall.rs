@@ -108,18 +108,18 @@ impl Marks {
         });
     }
 
-    /// These stretches, in order, were cut out of the buffer; none of them is marked any more.
-    pub(crate) fn close_gaps(&mut self, gaps: &[Stretch]) {
+    /// These ranges, in order, were cut out of the buffer; none of them is marked any more.
+    pub(crate) fn close_gaps(&mut self, gaps: &[Range<usize>]) {
         // How much is gone before the end of each gap.
         let gone: Vec<usize> = gaps
             .iter()
             .scan(0, |sum, gap| {
-                *sum += gap.range.len();
+                *sum += gap.len();
                 Some(*sum)
             })
             .collect();
         for Stretch { range, .. } in self.by_request.values_mut().flat_map(Stretches::iter_mut) {
-            let before = gaps.partition_point(|gap| gap.range.start < range.start);
+            let before = gaps.partition_point(|gap| gap.start < range.start);
             let shift = before.checked_sub(1).and_then(|last| gone.get(last)).copied();
             let shift = shift.unwrap_or(0);
             *range = range.start - shift..range.end - shift;
@@ -131,5 +131,39 @@ impl Marks {
         if !self.by_request.is_empty() {
             self.by_request.clear();
         }
+    }
+}
+
+/// Ranges of a buffer that were taken back and are still there.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    /// Never overlapping.
+    ranges: Vec<Range<usize>>,
+    /// How much they are together.
+    bytes: usize,
+}
+
+impl Gaps {
+    pub(crate) const fn new() -> Self {
+        Self { ranges: Vec::new(), bytes: 0 }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn add(&mut self, range: Range<usize>) {
+        self.bytes += range.len();
+        self.ranges.push(range);
+    }
+
+    /// All of them, in the order of the buffer.
+    pub(crate) fn into_sorted(mut self) -> Vec<Range<usize>> {
+        self.ranges.sort_unstable_by_key(|range| range.start);
+        self.ranges
     }
 }

@@ -31,8 +31,10 @@ pub(super) fn check(engine: &Engine) {
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
             let creating = matches!(entry.aside.disk, Disk::Creating(_));
-            // Who asks a second time may wait for a handle later, too.
-            assert!(!creating || *form == Form::Handle, "{id} exists for nobody yet (DUR-01)");
+            // Who asks a second time may wait for a handle later, too; or for word that what it
+            // asked for was cancelled, which is of the call.
+            let of_call = matches!(form, Form::Handle | Form::Repeat);
+            assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
             let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));

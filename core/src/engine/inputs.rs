@@ -108,15 +108,18 @@ impl Engine {
             return;
         };
         let caller = Caller::Job { job: id, ask };
+        // Who asked again with a key may be asked before there is a task for certain (DUR-01).
+        let related = task.filter(|task| self.may_be_told(*task));
         let mut refusal = None;
-        let sent =
-            listeners.iter().find_map(|conn| match self.send_call(*conn, caller, &request, task) {
+        let sent = listeners.iter().find_map(|conn| {
+            match self.send_call(*conn, caller, &request, related) {
                 Ok(call) => Some((*conn, call)),
                 Err(why) => {
                     refusal.get_or_insert(why);
                     None
                 }
-            });
+            }
+        });
         let asked = match (sent, before) {
             (Some((conn, call)), _) => Asked::Offered(conn, call, request),
             // Whoever was asked may still answer.

@@ -3,6 +3,7 @@
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 use alloc::string::String;
+use core::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -158,10 +159,7 @@ impl Engine {
             Err(error) => match read_put_off(error) {
                 // It did not say where the task stands, nor that there is none: it is busy, or
                 // broken for now. How often it is asked so is for whoever made the call to bound.
-                Some(wait) => {
-                    let interval = remote.interval.max(wait);
-                    return self.proceed(conn, id, self.now.at + interval);
-                }
+                Some(wait) => return self.put_off(conn, id, wait),
                 None => Answer::Error(error.to_owned()),
             },
         };
@@ -200,17 +198,22 @@ impl Engine {
         let answer = match outcome {
             Ok(result) => Answer::Result(result.to_owned()),
             Err(error) => match read_too_early(error) {
-                // A poll that is on its way says what comes next.
-                Some(_) if remote.poll.is_some() => return,
-                Some(wait) => {
-                    let next = self.now.at + remote.interval.max(wait);
-                    self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next);
-                    return;
-                }
+                Some(wait) => return self.put_off(conn, id, wait),
                 None => Answer::Error(error.to_owned()),
             },
         };
         self.end_remote(conn, id, RemoteState::Answered, answer);
+    }
+
+    /// A question came too early, whatever the peer had said before: where the task stands is asked
+    /// when it may be. What else is on its way says what comes next.
+    fn put_off(&mut self, conn: ConnId, id: CallId, wait: Duration) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        if remote.poll.is_none() && remote.fetch.is_none() {
+            let next = self.now.at + remote.interval.max(wait);
+            self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next);
+        }
     }
 
     /// `notifications/tasks/status` is a hint: it never decides anything, but where it says that

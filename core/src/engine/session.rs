@@ -77,13 +77,16 @@ impl Engine {
             Methods::Services => return self.on_service_request(reply, method, params),
             Methods::Tools => {}
         }
-        if let Side::Client(side) = &connection.side {
-            let declared = side.declared;
-            return self.on_request_of_server(reply, method, params, declared);
-        }
         let phase = connection.phase;
+        let declared = match &connection.side {
+            Side::Client(side) => Some(side.declared),
+            Side::Server => None,
+        };
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
+        if let Some(declared) = declared {
+            return self.on_request_of_server(reply, method, params, declared);
+        }
         match self.claims.read(params) {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),

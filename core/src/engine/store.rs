@@ -266,12 +266,15 @@ impl Engine {
     fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: Why) {
         let Some(task) = self.tasks.remove(id) else { return };
         let key = task.0.record_key();
-        let (Task { job, mut aside, .. }, _) = task;
+        let (Task { job, mut aside, status, .. }, _) = task;
         let waiters = aside.take().waiters;
         self.leave_task(id);
         if let Some(job) = job {
             self.abandon_job(job, why);
         }
+        // Who asked again waits for word of the cancel, which now nothing can contradict.
+        let cancelled = task_cancelled();
+        let error = if status == Status::Cancelled { &cancelled } else { error };
         self.fail_waiters(waiters, error);
         self.store_removal(key);
     }
@@ -351,8 +354,9 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
-        // It may have expired meanwhile.
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        // It may have expired meanwhile, and its id may be another's by now (TSK-08).
+        let task = self.tasks.get_mut(id).filter(|task| task.aside.load == Some(load));
+        let Some(task) = task else { return };
         task.aside.load = None;
         match outcome {
             Some(outcome) => {

@@ -185,8 +185,16 @@ impl Engine {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
             }
-            let task = id;
-            self.note(Note::TaskCancelled { conn, identity, task, job, tool, method, reason });
+            match job.filter(|_| !self.may_be_told(id)) {
+                // There may never be such a task (TSK-41).
+                Some(job) => self.note_job_cancelled(conn, job),
+                None => {
+                    let task = id;
+                    let note =
+                        Note::TaskCancelled { conn, identity, task, job, tool, method, reason };
+                    self.note(note);
+                }
+            }
         }
         // The status notification and the waiters' answers go out with the change, the answer to
         // the cancel comes last: nobody can see another status after it.

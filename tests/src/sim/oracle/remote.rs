@@ -126,6 +126,7 @@ impl Oracle {
     }
 
     pub(super) fn polled(&mut self, conn: u64, number: u64, body: &Body) {
+        let now = self.now;
         let Some(remote) = self.remote(conn, number) else { return };
         remote.poll = None;
         let fetching = remote.fetch.is_some();
@@ -140,9 +141,11 @@ impl Oracle {
                 // An error about the question, not about the task.
                 let wait = value.pointer("/data/retryAfterMs").and_then(Value::as_u64);
                 let wait = wait.map_or(0, |millis| millis.saturating_mul(1_000_000).min(POLL.2));
-                let interval = remote.interval.max(wait);
-                self.mark(Mark::RemotePutOff);
-                return self.proceed(conn, number, interval);
+                let next = now.saturating_add(remote.interval.max(wait));
+                if !fetching {
+                    remote.poll_timer = Some(next);
+                }
+                return self.mark(Mark::RemotePutOff);
             }
             _ => "unusable".to_owned(),
         };

@@ -202,12 +202,14 @@ impl Oracle {
         if entry.acp.is_some() {
             return self.service(asked, method, Some(params.unwrap_or("{}")));
         }
-        if entry.client.is_some() {
-            return self.request_of_server(asked, method, &value);
-        }
+        let is_server = entry.client.is_some();
         asked.modern = claims;
         if Self::is_rated(method) && self.is_too_often(&asked) {
             return;
+        }
+        if is_server {
+            asked.modern = false;
+            return self.request_of_server(asked, method, &value);
         }
         if let Some(claim) = modern::claim_of(&value) {
             return self.stateless_request(asked, method, &value, claim);
