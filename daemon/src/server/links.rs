@@ -276,7 +276,7 @@ impl Server {
     }
 
     fn send_to(&mut self, now: Now, conn: ConnId) {
-        if !self.send_greeting(conn) {
+        if !self.send_greeting(now, conn) {
             return;
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };

@@ -160,13 +160,16 @@ impl Server {
             }
             self.decide(now, conn, verdict, &rest);
         }
-        let is_known =
-            self.links.get(&conn).is_some_and(|peer| matches!(peer.stage, Stage::Open(_)));
         match received {
             Ok(Flow::Drained) => {}
             Ok(Flow::More) => self.note_ready(conn),
-            Ok(Flow::Finished) if is_known => self.finished(now, conn),
-            Ok(Flow::Finished) | Err(_) => self.drop_peer(now, conn),
+            Ok(Flow::Finished) => match self.links.get(&conn).map(Box::as_ref) {
+                Some(Peer { stage: Stage::Open(_), .. }) => self.finished(now, conn),
+                // It goes as soon as it was sent our last words.
+                Some(Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. }) => {}
+                Some(_) | None => self.drop_peer(now, conn),
+            },
+            Err(_) => self.drop_peer(now, conn),
         }
     }
 
@@ -223,7 +226,7 @@ impl Server {
     }
 
     /// Sends what is said before the engine has a say; true once all of it has gone.
-    pub(super) fn send_greeting(&mut self, conn: ConnId) -> bool {
+    pub(super) fn send_greeting(&mut self, now: Now, conn: ConnId) -> bool {
         let Some(peer) = self.links.get_mut(&conn) else { return false };
         let Some(Backlog::Greeting(greeting)) = peer.backlog.as_deref_mut() else { return true };
         match peer.link.send(greeting, self.poll.registry()) {
@@ -237,6 +240,11 @@ impl Server {
         if matches!(peer.stage, Stage::Dismissed(_)) {
             // It reads our words and then the end; closing at once could lose it the words.
             let _ = peer.link.finish();
+            if peer.link.is_read_finished() {
+                // Here nothing can be lost: it says no more.
+                self.drop_peer(now, conn);
+                return false;
+            }
         }
         true
     }
