@@ -387,6 +387,22 @@ fn nobody_reads_what_is_said() {
     drop(unread);
 }
 
+/// A command whose standard error nobody reads hears a signal all the same, and stops its tool.
+#[test]
+fn nobody_reads_what_a_command_says() {
+    let daemon = Daemon::start(&Config::default());
+    let mark = marker();
+    let (unread, stderr) = full_pipe();
+    let named = format!("t={mark}");
+    let child = daemon.home.command(&["call", "family", &named]).stderr(stderr).spawn();
+    let mut called = Served(child.unwrap());
+    wait_until("the family is there", || carriers(&mark).len() >= 4);
+    called.signal(Signal::INT);
+    assert_eq!(called.wait().code(), Some(130));
+    assert_none_left(&mark);
+    drop(unread);
+}
+
 /// A daemon whose standard error nobody reads says where it listens, and is not held up by that.
 #[test]
 fn nobody_reads_what_a_daemon_says() {

@@ -18,6 +18,9 @@ use crate::token::CancelToken;
 /// the end waits for the log's thread to take its order.
 const ROOM_WITHIN: Duration = Duration::from_millis(20);
 
+/// How long a command waits for room once it has something to say.
+const COMMAND_WITHIN: Duration = Duration::from_secs(1);
+
 /// Writes all of it, or as much as there is room for.
 pub(crate) fn write(mut bytes: &[u8]) {
     let until = Instant::now() + ROOM_WITHIN;
@@ -52,6 +55,26 @@ impl Write for Patient {
         }
         let until = Instant::now() + ROOM_WITHIN;
         Ok(write_part(bytes, Some(until), None)?.unwrap_or(bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard error for a command, which must hear a signal whoever reads: what there is no room for
+/// within a second is lost, and what follows is, too, until there is room.
+#[derive(Debug, Default)]
+pub(crate) struct Brief {
+    is_full: bool,
+}
+
+impl Write for Brief {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let within = if self.is_full { Duration::ZERO } else { COMMAND_WITHIN };
+        let written = write_part(bytes, Some(Instant::now() + within), None)?;
+        self.is_full = written.is_none();
+        Ok(written.unwrap_or(bytes.len()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
