@@ -110,6 +110,27 @@ fn not_reloaded() {
     peer.note("notifications/tools/list_changed");
 }
 
+/// What cannot be listened on is found when the file is good already: still nothing is changed,
+/// not even what is logged, and the log says so.
+#[test]
+fn not_reloaded_for_an_address() {
+    let daemon = Daemon::start(&Config::default());
+    let good = daemon.home.config_text();
+    let more = "[log]\nlevel = \"off\"\n\
+                [[listen]]\ntransport = \"unix\"\npath = \"/proc/nowhere/d.sock\"\n";
+    daemon.home.configure_as(&format!("{good}\n{more}"));
+    for _ in 0..2 {
+        let said = daemon.home.log().len();
+        daemon.signal(Signal::HUP);
+        wait_until("it says why", || {
+            let log = daemon.home.log();
+            let new = log.get(said..).unwrap_or_default();
+            new.contains("not reloaded") && new.contains("/proc/nowhere")
+        });
+    }
+    daemon.peer().result("ping", "{}");
+}
+
 /// A second daemon leaves the first alone and says who is in its way.
 #[test]
 fn already_running() {

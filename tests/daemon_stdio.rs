@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -349,4 +350,74 @@ fn metrics_are_served_by_a_daemon_alone() {
         one.peer.finish();
         assert_eq!(one.served.wait().code(), Some(0));
     }
+}
+
+/// A pipe that holds no byte more: the end that nobody reads, and the other.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (unread, full) = std::io::pipe().expect("a pipe");
+    // An open file of its own, or whoever gets the pipe would have a mode that it did not choose.
+    let own = format!("/proc/self/fd/{}", full.as_raw_fd());
+    let mut options = File::options();
+    let options = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut own = options.open(own).expect("it is ours");
+    while own.write(b"x").is_ok() {}
+    (unread, full)
+}
+
+/// A host that never reads our standard error is served all the same, and sees us end.
+#[test]
+fn nobody_reads_what_is_said() {
+    let home = home("");
+    home.configure_as(&format!("{}\n[log]\nlevel = \"trace\"\n", home.config_text()));
+    let (stdin, input) = std::io::pipe().unwrap();
+    let (output, stdout) = std::io::pipe().unwrap();
+    let (unread, stderr) = full_pipe();
+    let child = home.command(&["stdio"]).stdin(stdin).stdout(stdout).stderr(stderr).spawn();
+    let mut served = Served(child.unwrap());
+    let mut peer = Peer::of_pipes(output.into(), input.into());
+    peer.initialize();
+    // More lines of log than may wait.
+    for _ in 0..3000 {
+        let sleep = peer.call("sleep", r#"{"ms":60000}"#);
+        peer.cancel(sleep);
+        peer.result("ping", "{}");
+    }
+    peer.finish();
+    assert_eq!(served.wait().code(), Some(0));
+    drop(unread);
+}
+
+/// A command whose standard error nobody reads hears a signal all the same, and stops its tool.
+#[test]
+fn nobody_reads_what_a_command_says() {
+    let daemon = Daemon::start(&Config::default());
+    let mark = marker();
+    let (unread, stderr) = full_pipe();
+    let named = format!("t={mark}");
+    let child = daemon.home.command(&["call", "family", &named]).stderr(stderr).spawn();
+    let mut called = Served(child.unwrap());
+    wait_until("the family is there", || carriers(&mark).len() >= 4);
+    called.signal(Signal::INT);
+    assert_eq!(called.wait().code(), Some(130));
+    assert_none_left(&mark);
+    drop(unread);
+}
+
+/// A daemon whose standard error nobody reads says where it listens, and is not held up by that.
+#[test]
+fn nobody_reads_what_a_daemon_says() {
+    let home = home("");
+    let (unread, stderr) = full_pipe();
+    let mut served = Served(home.command(&["serve"]).stderr(stderr).spawn().unwrap());
+    wait_until("it listens", || UnixStream::connect(home.socket()).is_ok());
+    let mut peer = Peer::of_socket(UnixStream::connect(home.socket()).unwrap().into());
+    peer.initialize();
+    home.configure_as(&home.config_text().replace("d.sock", "e.sock"));
+    served.signal(Signal::HUP);
+    let moved = home.path().join("e.sock");
+    wait_until("it listens elsewhere", || UnixStream::connect(&moved).is_ok());
+    peer.result("ping", "{}");
+    served.signal(Signal::TERM);
+    assert_eq!(served.wait().code(), Some(0));
+    drop(unread);
 }

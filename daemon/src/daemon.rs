@@ -35,7 +35,7 @@ use crate::store::kept::Keep;
 use crate::store::kept::OnDisk;
 use crate::store::{StateDirError, Store, StoreError};
 use crate::tokens::TokenFileError;
-use crate::tools;
+use crate::{stderr, tools};
 
 /// What a daemon is made of.
 ///
@@ -476,8 +476,8 @@ fn stdio() -> io::Result<Box<dyn Transport>> {
     Ok(Box::new(stdio))
 }
 
-/// One line for whoever watches standard error; a standard error nobody reads must not end us.
+/// One line for whoever watches standard error; one that nobody reads neither ends us nor holds us
+/// up.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
-    use io::Write as _;
-    let _ = writeln!(io::stderr(), "ceased: {line}");
+    stderr::write(format!("ceased: {line}\n").as_bytes());
 }

@@ -32,6 +32,7 @@ mod reports;
 mod server;
 mod service;
 mod signals;
+mod stderr;
 pub mod store;
 mod sys;
 mod token;

@@ -1,5 +1,5 @@
 //! Logging: structured records on standard error, written by a thread of their own, so that a
-//! standard error nobody reads never holds the loop up.
+//! standard error nobody reads holds up neither the loop nor the end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
@@ -15,15 +15,24 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{fmt, reload};
 
 use crate::config::Level;
+use crate::stderr::Patient;
 
 /// Records that may wait to be written; more are dropped and counted by the writer.
 const WAITING_MAX: usize = 2048;
 
-/// Writes what is left when dropped.
+/// Writes what is left when dropped, as far as somebody reads it.
 #[must_use]
 pub struct Logging {
+    // Ends its thread when it is dropped, and waits for that.
     _writer: WorkerGuard,
     set_level: SetLevel,
+    stderr: Patient,
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.stderr.leave();
+    }
 }
 
 /// Changes what is logged from now on.
@@ -100,16 +109,17 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 /// Starts logging what is `level` or worse: text for a terminal, one JSON object a line for
 /// anything else. Does nothing when the embedding program has a subscriber already.
 pub fn start(level: Level) -> Logging {
-    start_on(level, io::stderr())
+    let stderr = Patient::default();
+    start_on(level, stderr.clone(), stderr)
 }
 
 /// As [`start`], where standard error is the file at `path`: it and the one before it are kept
 /// small.
 pub(crate) fn start_in(level: Level, path: &Path) -> Logging {
-    start_on(level, SmallFile::at(path))
+    start_on(level, SmallFile::at(path), Patient::default())
 }
 
-fn start_on(level: Level, sink: impl Write + Send + 'static) -> Logging {
+fn start_on(level: Level, sink: impl Write + Send + 'static, stderr: Patient) -> Logging {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(WAITING_MAX)
@@ -129,7 +139,7 @@ fn start_on(level: Level, sink: impl Write + Send + 'static) -> Logging {
         tracing::subscriber::set_global_default(registry.with(layer.json().flatten_event(true)))
     };
     let set_level: SetLevel = Arc::new(move |level| drop(handle.reload(filter(level))));
-    Logging { _writer: guard, set_level }
+    Logging { _writer: guard, set_level, stderr }
 }
 
 fn filter(level: Level) -> LevelFilter {

@@ -84,6 +84,31 @@ fn without_a_token_there_is_nothing() {
     wait_until("it is logged", || daemon.home.log().contains("not authenticated"));
 }
 
+/// Who has nothing more to say is told why it is turned away, like everybody.
+#[test]
+fn a_refusal_reaches_who_has_finished() {
+    let home = home("");
+    home.configure_as(&(home.config_text() + "[limits]\nconnections = 1\n"));
+    let daemon = Daemon::start_in(home);
+    for _ in 0..20 {
+        let mut peer = daemon.connect_tcp();
+        peer.send(&request(7, "ceased/authenticate", r#"{"token":"wrong"}"#));
+        peer.finish();
+        let said = peer.rest();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(said[0]["error"]["code"], -31010, "{said:?}");
+    }
+    let _only = peer_with(&daemon, ANN);
+    for _ in 0..20 {
+        let mut peer = daemon.connect_tcp();
+        peer.send(&request(7, "ceased/authenticate", &json!({"token": BOB}).to_string()));
+        peer.finish();
+        let said = peer.rest();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(said[0]["error"]["code"], -31003, "{said:?}");
+    }
+}
+
 /// The token may come in pieces, and with what follows it.
 #[test]
 fn a_token_is_a_frame_like_others() {

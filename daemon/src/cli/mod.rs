@@ -32,6 +32,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::client::{Error, Interrupts, Refusal};
+use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use format::{clean, is_timeout};
 
@@ -266,7 +267,7 @@ pub fn main(backend: &dyn Backend) -> ExitCode {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let mut io = Io {
         out: &mut io::stdout(),
-        err: &mut io::stderr(),
+        err: &mut Brief::default(),
         out_is_terminal: stdout.is_terminal(),
         err_is_terminal: io::stderr().is_terminal(),
         input: stdin.as_fd(),

@@ -28,8 +28,9 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
         let config = Config::load(&path).map_err(|error| error.to_string())?;
         let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
-        set_level(config.log.level);
+        let (set_level, level) = (Arc::clone(&set_level), config.log.level);
         Ok(Reloaded {
+            set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
                 limits: limits(&config),

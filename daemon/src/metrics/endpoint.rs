@@ -5,6 +5,8 @@
 //! `/metrics` is refused; every answer ends the connection.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ const PEER: Token = Token(2);
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     waker: Waker,
+    is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,17 +56,19 @@ impl Endpoint {
         let poll = Poll::new().map_err(failed)?;
         let waker = Waker::new(poll.registry(), STOP).map_err(failed)?;
         listener.register(poll.registry(), LISTENER).map_err(failed)?;
-        let server = Server { poll, listener, reports, is_stopped: false };
+        let is_stopped = Arc::default();
+        let server = Server { poll, listener, reports, is_stopped: Arc::clone(&is_stopped) };
         let thread = thread::Builder::new()
             .name("ceased-metrics".into())
             .spawn(move || server.run())
             .map_err(failed)?;
-        Ok((Self { waker, thread: Some(thread) }, bound))
+        Ok((Self { waker, is_stopped, thread: Some(thread) }, bound))
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
         // Without a waker the thread ends with the process.
         if let (Ok(()), Some(thread)) = (self.waker.wake(), self.thread.take()) {
             let _ = thread.join();
@@ -75,18 +80,20 @@ struct Server {
     poll: Poll,
     listener: Listener,
     reports: Reports,
-    is_stopped: bool,
+    /// Looked at between any two steps: whoever always has something to say leaves no time for a
+    /// poll.
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Server {
     fn run(mut self) {
         let mut events = Events::with_capacity(8);
         let mut again = None;
-        while !self.is_stopped {
+        while !self.is_stopped() {
             if !self.wait(&mut events, again.take()) {
                 return;
             }
-            while !self.is_stopped {
+            while !self.is_stopped() {
                 match self.listener.accept() {
                     // A peer that goes away, or is too slow, is its own misfortune.
                     Accept::Peer(peer) => drop(self.serve(peer, &mut events)),
@@ -104,6 +111,10 @@ impl Server {
         }
     }
 
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
     /// Waits for an event, or this long; false when the poll fails.
     fn wait(&mut self, events: &mut Events, within: Option<Duration>) -> bool {
         match self.poll.poll(events, within) {
@@ -114,7 +125,6 @@ impl Server {
                 return false;
             }
         }
-        self.is_stopped |= events.iter().any(|event| event.token() == STOP);
         true
     }
 
@@ -123,6 +133,7 @@ impl Server {
         peer.register(self.poll.registry(), PEER)?;
         let mut request = Vec::new();
         let asked = loop {
+            self.may_go_on(until)?;
             if let Some(asked) = Asked::read(&request) {
                 break asked;
             }
@@ -139,6 +150,7 @@ impl Server {
         let answer = self.answer(asked);
         let mut rest = answer.as_slice();
         while !rest.is_empty() {
+            self.may_go_on(until)?;
             match peer.write(rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -150,6 +162,7 @@ impl Server {
         peer.finish()?;
         // Its own end shows that it has read ours; closing with bytes unread would cut the answer.
         loop {
+            self.may_go_on(until)?;
             match peer.read(&mut [0; 1024]) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
@@ -161,12 +174,15 @@ impl Server {
         }
     }
 
+    /// An error when a peer's time is over, or everybody's.
+    fn may_go_on(&self, until: Instant) -> io::Result<()> {
+        let is_over = self.is_stopped() || Instant::now() >= until;
+        if is_over { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+    }
+
     fn pause(&mut self, until: Instant, events: &mut Events) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || !self.wait(events, Some(left)) || self.is_stopped {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(())
+        if self.wait(events, Some(left)) { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
     }
 
     fn answer(&self, asked: Asked) -> Vec<u8> {
@@ -251,7 +267,75 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
+    use ceased_transports::{Peer, SocketMode};
+    use mio::Registry;
+
     use super::*;
+
+    /// Asks for the page, and always has more to say.
+    #[derive(Debug)]
+    struct Talker {
+        begun: Instant,
+        is_stopped: Option<Arc<AtomicBool>>,
+    }
+
+    impl Transport for Talker {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            assert!(self.begun.elapsed() < WITHIN * 10, "it is listened to for ever");
+            let said = b"GET /metrics HTTP/1.1\r\n\r\n";
+            for (to, from) in buf.iter_mut().zip(said) {
+                *to = *from;
+            }
+            Ok(said.len())
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Once it is answered, the end has come.
+            if let Some(is_stopped) = &self.is_stopped {
+                is_stopped.store(true, Ordering::Relaxed);
+            }
+            Ok(bytes.len())
+        }
+
+        fn register(&mut self, _: &Registry, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn await_room(&mut self, _: &Registry, _: Token, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn deregister(&mut self, _: &Registry) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn peer(&self) -> &Peer {
+            &Peer::Stdio { uid: 0 }
+        }
+    }
+
+    /// Who talks on and on has the time that everybody has, and none once the end has come.
+    #[test]
+    fn nobody_is_listened_to_for_ever() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("m.sock");
+        let address = Address::Unix { path, mode: SocketMode::default() };
+        let listener = Listener::bind(&address).expect("it is free");
+        let (poll, is_stopped) = (Poll::new().expect("a poll"), Arc::default());
+        let (reports, _) = Reports::aside();
+        let mut server = Server { poll, listener, reports, is_stopped };
+        for ends in [false, true] {
+            let (begun, flag) = (Instant::now(), Arc::clone(&server.is_stopped));
+            let talker = Talker { begun, is_stopped: ends.then_some(flag) };
+            let served = server.serve(Box::new(talker), &mut Events::with_capacity(8));
+            assert_eq!(served.expect_err("it never ends").kind(), io::ErrorKind::TimedOut);
+            assert_eq!(begun.elapsed() < WITHIN, ends);
+        }
+    }
 
     #[test]
     fn requests() {

@@ -276,7 +276,7 @@ impl Server {
     }
 
     fn send_to(&mut self, now: Now, conn: ConnId) {
-        if !self.send_greeting(conn) {
+        if !self.send_greeting(now, conn) {
             return;
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };
@@ -348,6 +348,9 @@ impl Server {
         self.ready.remove(conn, peer.place);
         self.ahead_bytes -= peer.link.ahead_bytes();
         self.unended.forget(conn);
+        if let Some(until) = peer.stage.until() {
+            self.strangers.remove(&(until, conn));
+        }
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
         self.record_close(now, conn, &peer.link);
         if matches!(peer.stage, Stage::Open(_)) {

@@ -9,7 +9,7 @@ use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
 use ceased_core::limits::FrameLimits;
 use ceased_core::message::{ErrorObject, code};
-use ceased_core::time::Now;
+use ceased_core::time::{Instant, Now};
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
@@ -23,8 +23,19 @@ pub(super) enum Stage {
     Gated(Box<Gate>),
     /// The engine knows it; by which token, if by one.
     Open(Option<Arc<Token>>),
-    /// It was turned away and is given a moment to hear why.
-    Dismissed,
+    /// It was turned away and is given until then to hear why.
+    Dismissed(Instant),
+}
+
+impl Stage {
+    /// When a stranger has to be through, or gone.
+    pub(super) fn until(&self) -> Option<Instant> {
+        match self {
+            Self::Gated(gate) => Some(gate.until),
+            Self::Open(_) => None,
+            Self::Dismissed(until) => Some(*until),
+        }
+    }
 }
 
 /// What a peer has still to take, as far as the loop has to do with it.
@@ -96,7 +107,7 @@ impl Server {
             return Ok(());
         }
         let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
-        let conn = self.watch(now, link, false, Stage::Dismissed, NOBODY)?;
+        let conn = self.watch(now, link, false, Stage::Dismissed(now.at), NOBODY)?;
         self.dismiss(now, conn, &gate::error_answer("null", error));
         Ok(())
     }
@@ -104,16 +115,17 @@ impl Server {
     /// Peers turned away that are still there.
     fn dismissed(&self) -> usize {
         let stages = self.strangers.iter().filter_map(|(_, conn)| self.links.get(conn));
-        stages.filter(|peer| matches!(peer.stage, Stage::Dismissed)).count()
+        stages.filter(|peer| matches!(peer.stage, Stage::Dismissed(_))).count()
     }
 
     /// Says the last words to a peer. It has a moment to read them.
     fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
-        peer.stage = Stage::Dismissed;
+        let until = now.at + LAST_FLUSH;
+        peer.stage = Stage::Dismissed(until);
         peer.greet(answer);
         self.unsent.push(conn);
-        self.strangers.insert((now.at + LAST_FLUSH, conn));
+        self.strangers.insert((until, conn));
     }
 
     /// Reads what a stranger says; once it has said who it is, it is none any more.
@@ -123,7 +135,7 @@ impl Server {
         let (mut verdict, mut rest) = (None, Vec::new());
         let (received, until) = match &peer.stage {
             Stage::Open(_) => return,
-            Stage::Dismissed => {
+            Stage::Dismissed(_) => {
                 (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_: Frame<'_>| {}), None)
             }
             Stage::Gated(gate) => {
@@ -148,13 +160,16 @@ impl Server {
             }
             self.decide(now, conn, verdict, &rest);
         }
-        let is_known =
-            self.links.get(&conn).is_some_and(|peer| matches!(peer.stage, Stage::Open(_)));
         match received {
             Ok(Flow::Drained) => {}
             Ok(Flow::More) => self.note_ready(conn),
-            Ok(Flow::Finished) if is_known => self.finished(now, conn),
-            Ok(Flow::Finished) | Err(_) => self.drop_peer(now, conn),
+            Ok(Flow::Finished) => match self.links.get(&conn).map(Box::as_ref) {
+                Some(Peer { stage: Stage::Open(_), .. }) => self.finished(now, conn),
+                // It goes as soon as it was sent our last words.
+                Some(Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. }) => {}
+                Some(_) | None => self.drop_peer(now, conn),
+            },
+            Err(_) => self.drop_peer(now, conn),
         }
     }
 
@@ -200,7 +215,7 @@ impl Server {
             self.strangers.remove(&(at, conn));
             let verdict = match self.links.get(&conn).map(|peer| &peer.stage) {
                 Some(Stage::Gated(gate)) => gate.expire(),
-                Some(Stage::Dismissed) => {
+                Some(Stage::Dismissed(_)) => {
                     self.drop_peer(now, conn);
                     continue;
                 }
@@ -211,7 +226,7 @@ impl Server {
     }
 
     /// Sends what is said before the engine has a say; true once all of it has gone.
-    pub(super) fn send_greeting(&mut self, conn: ConnId) -> bool {
+    pub(super) fn send_greeting(&mut self, now: Now, conn: ConnId) -> bool {
         let Some(peer) = self.links.get_mut(&conn) else { return false };
         let Some(Backlog::Greeting(greeting)) = peer.backlog.as_deref_mut() else { return true };
         match peer.link.send(greeting, self.poll.registry()) {
@@ -222,9 +237,14 @@ impl Server {
                 return false;
             }
         }
-        if matches!(peer.stage, Stage::Dismissed) {
+        if matches!(peer.stage, Stage::Dismissed(_)) {
             // It reads our words and then the end; closing at once could lose it the words.
             let _ = peer.link.finish();
+            if peer.link.is_read_finished() {
+                // Here nothing can be lost: it says no more.
+                self.drop_peer(now, conn);
+                return false;
+            }
         }
         true
     }
@@ -240,7 +260,7 @@ impl Server {
             .iter()
             .filter(|(_, peer)| match &peer.stage {
                 Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
-                Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed => false,
+                Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed(_) => false,
             })
             .map(|(conn, _)| *conn)
             .collect();
@@ -289,6 +309,46 @@ impl Said {
             Self::Line(frame) => Event::Frame { conn, frame },
             Self::Overlong => Event::Overlong { conn },
             Self::Alien(bytes) => Event::Alien { conn, bytes },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
+
+    use ceased_transports::Socket;
+    use mio::Events;
+
+    use super::*;
+    use crate::Daemon;
+    use crate::tokens::Tokens;
+
+    /// Who goes before its time is over is not remembered until then: however many come and go,
+    /// there are no more strangers than connections.
+    #[test]
+    fn a_stranger_that_has_gone_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        fs::write(&path, format!("ann {}", "a".repeat(32))).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let tokens = Arc::new(Tokens::load(&path).unwrap());
+        let mut server = Daemon::new().build().unwrap();
+        let mut events = Events::with_capacity(16);
+        for said in ["", "no token\n", "no end"] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            let access = TokenAccess { tokens: Arc::clone(&tokens), anonymous: false };
+            let theirs = Box::new(Socket::from_unix(theirs).unwrap());
+            server.ask(server.clock.now(), theirs, access).unwrap();
+            ours.write_all(said.as_bytes()).unwrap();
+            drop(ours);
+            while !server.links.is_empty() {
+                server.turn(&mut events, true).unwrap();
+            }
+            assert!(server.strangers.is_empty(), "{said:?}: {:?}", server.strangers);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Reloaded {
     pub(crate) guards: Guards,
     /// See [`super::Options`].
     pub(crate) thresholds: Thresholds,
+    /// Logs from now on what is to be logged.
+    pub(crate) set_level: Box<dyn Fn() + Send>,
     /// Keys whose new value holds after a restart only.
     pub(crate) needs_restart: Vec<&'static str>,
 }
@@ -211,11 +213,13 @@ impl Server {
             authenticate_within,
             guards,
             thresholds,
+            set_level,
             needs_restart,
         } = reloaded;
         if let Some(listen) = listen {
             self.change_doors(now, listen)?;
         }
+        set_level();
         self.shutdown_grace = shutdown_grace;
         self.eof_grace = eof_grace;
         self.authenticate_within = authenticate_within;

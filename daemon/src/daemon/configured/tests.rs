@@ -93,7 +93,8 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let set = Arc::clone(&level);
     let set_level: SetLevel = Arc::new(move |level| *set.lock().unwrap() = level);
     let brought = reload(path, started, true, set_level)().unwrap_or_else(|why| panic!("{why}"));
-    let Reloaded { settings, needs_restart, .. } = &brought;
+    let Reloaded { settings, set_level, needs_restart, .. } = &brought;
+    set_level();
     let tools: Vec<_> = settings.catalog.iter().map(|tool| &tool.on_disconnect).collect();
     let level = *level.lock().unwrap();
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
