@@ -33,11 +33,12 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 26] = [
+const SUITES: [Suite; 31] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
     Suite::Target("engine_tasks"),
+    Suite::Target("engine_task_life"),
     Suite::Target("engine_rpc"),
     Suite::Target("engine_host"),
     Suite::Target("engine_ask"),
@@ -45,6 +46,8 @@ const SUITES: [Suite; 26] = [
     Suite::Target("engine_requestor"),
     Suite::Target("engine_acp"),
     Suite::Target("engine_acp_calls"),
+    Suite::Target("engine_acp_orders"),
+    Suite::Target("engine_services"),
     Suite::Target("engine_modern"),
     Suite::Target("engine_retry"),
     Suite::Target("engine_subscribe"),
@@ -58,6 +61,8 @@ const SUITES: [Suite; 26] = [
     Suite::Target("engine_timers"),
     Suite::Target("engine_durable"),
     Suite::Target("engine_store"),
+    Suite::Target("engine_isolation"),
+    Suite::Target("engine_trail"),
     Suite::Target("engine_restart"),
     Suite::Target("engine_durable_walk"),
 ];
