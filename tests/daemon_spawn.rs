@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ceased_tests::daemon::{Config, Daemon, Home, Signal, peer, wait_until};
+use ceased_tests::daemon::{Config, Daemon, Home, Peer, Signal, peer, wait_until};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use serde_json::Value;
 
@@ -106,6 +107,34 @@ fn twenty_at_once_start_one() {
     assert!(said.contains("started one"), "{said}");
 }
 
+/// A daemon that ends has no socket any more, and its state directory until all it ran has ended:
+/// who comes in between waits for that, and has one of its own.
+#[test]
+fn while_the_last_one_ends() {
+    const STUBBORN: &str = r#"
+        [[tool]]
+        name = "stubborn"
+        run_as = "daemon"
+        command = ["sh", "-c", "trap '' TERM; echo 1/1 >&3; sleep 60 & wait"]
+        kill_grace = "4s"
+    "#;
+    let nest = Nest::new();
+    nest.0.configure(&Config { tools: STUBBORN, ..Config::default() });
+    let (_, said, code) = hello(nest.connect(&["--spawn"]));
+    assert_eq!(code, Some(0), "{said}");
+    let mut peer = Peer::of_socket(UnixStream::connect(nest.0.socket()).unwrap().into());
+    peer.initialize();
+    let call = peer.call("stubborn", "{}");
+    peer.wait_started(&[call]);
+    kill_process(nest.daemon().expect("its lock"), Signal::TERM).unwrap();
+    wait_until("it has no socket any more", || !nest.0.socket().exists());
+    let (answers, said, code) = hello(nest.connect(&["--spawn", "--eof-grace", "30s"]));
+    assert_eq!((answers.len(), code), (1, Some(0)), "{said}");
+    // On a machine that is slow enough it was gone already.
+    assert!(said.matches("waiting for its end").count() <= 1, "{said}");
+    wait_until("there is one of them", || daemons(&nest.0) == 1);
+}
+
 /// The log of a daemon that nobody looks after does not grow for ever: it and the one before it are
 /// kept, and what goes wrong while it begins anew is in one of them.
 #[test]
@@ -117,7 +146,7 @@ fn its_log_is_kept_small() {
     assert_eq!(answers.len(), 1, "{said}");
     let [log, before] = ["d.sock.log", "d.sock.log.1"].map(|name| nest.0.path().join(name));
     let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |found| found.len());
-    let comes = || drop(std::os::unix::net::UnixStream::connect(nest.0.socket()).unwrap());
+    let comes = || drop(UnixStream::connect(nest.0.socket()).unwrap());
     let mut renewed = 0;
     let mut first = None;
     wait_until("it has begun anew twice", || {

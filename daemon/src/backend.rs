@@ -250,6 +250,7 @@ impl Backend for InThisProcess {
             config: path,
             socket: config.socket().map(Path::to_path_buf),
             eof_grace: config.daemon.eof_grace,
+            shutdown_grace: config.daemon.shutdown_grace,
         })
     }
 

@@ -130,12 +130,19 @@ pub struct Site {
     pub socket: Option<PathBuf>,
     /// `daemon.eof_grace`.
     pub eof_grace: Duration,
+    /// `daemon.shutdown_grace`.
+    pub shutdown_grace: Duration,
 }
 
 impl Default for Site {
     /// What is known without a daemon in the program.
     fn default() -> Self {
-        Self { config: None, socket: None, eof_grace: Duration::from_millis(500) }
+        Self {
+            config: None,
+            socket: None,
+            eof_grace: Duration::from_millis(500),
+            shutdown_grace: Duration::from_secs(10),
+        }
     }
 }
 

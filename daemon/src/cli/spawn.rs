@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::{Exit, Failure, Io, Site};
 use crate::client::Endpoint;
 use crate::{logging, service};
 
-/// How long a daemon may take until it listens, and how long others may take that start one.
+/// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -46,36 +46,51 @@ pub(super) fn connect(
             ));
         }
     };
-    let until = Instant::now() + WITHIN;
+    let patience = WITHIN + site.shutdown_grace;
+    let until = Instant::now() + patience;
     let _turn = match turn(path, endpoints, until)? {
         Turn::Reached(socket) => return Ok(socket),
         Turn::Ours(lock) => lock,
     };
     let log = beside(path, ".log");
-    let mut child = start(site, &log).map_err(|why| fail("start a daemon", path, &why))?;
+    let mut child = start(site, path, &log)?;
     io.say(&format!(
         "no daemon at unix:{}; started one, its log is {}",
         path.display(),
         log.display()
     ));
+    let mut is_occupied = false;
     loop {
         // Looked at first: one that ends because another listens already is no failure.
         let ended = child.try_wait().map_err(|why| fail("watch the daemon", path, &why))?;
         if let Reached::Yes(socket) = reach::try_each(endpoints) {
             return Ok(socket);
         }
-        if let Some(status) = ended {
-            return Err(not_started(&format!("ended with {status}"), &log));
-        }
-        if Instant::now() >= until {
-            // Nobody would know of it.
-            let _ = child.kill();
-            let _ = child.wait();
-            let late = format!("did not listen at {} within {WITHIN:?}", path.display());
-            return Err(not_started(&late, &log));
+        match ended {
+            // One that ends has the directory, and no socket any more, until all it ran is gone.
+            Some(status) if was_occupied(status) && Instant::now() < until => {
+                if !is_occupied {
+                    io.say("another daemon still has the state directory; waiting for its end");
+                }
+                is_occupied = true;
+                child = start(site, path, &log)?;
+            }
+            Some(status) => return Err(not_started(&format!("ended with {status}"), &log)),
+            None if Instant::now() < until => {}
+            None => {
+                // Nobody would know of it.
+                let _ = child.kill();
+                let _ = child.wait();
+                let late = format!("did not listen at {} within {patience:?}", path.display());
+                return Err(not_started(&late, &log));
+            }
         }
         sleep(PAUSE);
     }
+}
+
+fn was_occupied(status: ExitStatus) -> bool {
+    status.code() == Some(Exit::Occupied.code().into())
 }
 
 enum Turn {
@@ -122,9 +137,13 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+fn start(site: &Site, path: &Path, log: &Path) -> Result<Child, Failure> {
+    spawn(site, log).map_err(|why| fail("start a daemon", path, &why))
+}
+
 /// Starts it apart from us: a session of its own, no descriptor of ours, its log a
 /// file that it keeps small.
-fn start(site: &Site, log: &Path) -> io::Result<Child> {
+fn spawn(site: &Site, log: &Path) -> io::Result<Child> {
     let stderr = logging::create(log)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
