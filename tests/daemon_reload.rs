@@ -6,12 +6,12 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Signal, carriers, marker, wait_for_family, wait_until,
+};
 use ceased_tests::rng::Rng;
 use serde_json::Value;
 
-/// The processes of the tool `family`, once all are there.
-const FAMILY: usize = 6;
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
 
 fn names(tools: &Value) -> Vec<&str> {
@@ -38,7 +38,8 @@ fn reloaded() {
     let mut fresh = daemon.connect();
     let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
     peer.wait_started(&[family]);
-    wait_until("the whole family is there", || carriers(&mark).len() == FAMILY);
+    wait_for_family(&mark);
+    let all = carriers(&mark);
     assert!(!names(&peer.result("tools/list", "{}")).contains(&"fresh"));
 
     let changed = Config { tools: NEW_TOOL, limits: "connections = 7", ..Config::default() };
@@ -51,8 +52,7 @@ fn reloaded() {
     let status = peer.result("ceased/status", "{}");
     assert_eq!(status["limits"]["connections"], 7);
     assert_eq!(status["running"], 1);
-    // One that is just becoming another program has no command line for a moment.
-    wait_until("a running job is not touched", || carriers(&mark).len() == FAMILY);
+    assert_eq!(carriers(&mark), all, "a running job is not touched");
     // Nobody is told who has not shaken hands.
     assert!(fresh.is_silent());
     fresh.initialize();
@@ -64,7 +64,7 @@ fn reloaded() {
     daemon.signal(Signal::HUP);
     peer.note("notifications/tools/list_changed");
     assert!(!names(&peer.result("tools/list", "{}")).contains(&"family"));
-    wait_until("a running job is not touched", || carriers(&mark).len() == FAMILY);
+    assert_eq!(carriers(&mark), all, "a running job is not touched");
     peer.cancel(family);
     wait_until("the family is gone", || carriers(&mark).is_empty());
     peer.result("ping", "{}");

@@ -27,7 +27,9 @@ pub use home::{Config, Home};
 pub use peer::Peer;
 pub use program::{Program, Ran};
 pub use rustix::process::Signal;
-pub use table::{Vitals, assert_none_left, carriers, marker, wait_until_no_group_of};
+pub use table::{
+    Vitals, assert_none_left, carriers, marker, wait_for_family, wait_until_no_group_of,
+};
 
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -46,6 +46,20 @@ pub fn assert_none_left(marker: &str) {
     assert!(left.is_empty(), "still alive: {left:?}");
 }
 
+/// Waits until all of the tool `family` that was given this marker are there, and are what they are
+/// to be: three shells, and the sleep of each.
+///
+/// # Panics
+///
+/// When they do not come.
+pub fn wait_for_family(marker: &str) {
+    wait_until("the whole family is there", || {
+        let all = carriers(marker);
+        let sleeps = all.iter().filter(|(_, line)| line.starts_with("sleep ")).count();
+        (all.len(), sleeps) == (6, 3)
+    });
+}
+
 /// Waits until no control group is left that a daemon of this process id has made.
 ///
 /// # Panics
