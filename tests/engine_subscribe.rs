@@ -7,6 +7,7 @@ use ceased_core::action::Closing;
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::suspicion::SuspicionPolicy;
 use ceased_tests::modern::{cancel, plain, request, tasks};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -94,6 +95,29 @@ fn tasks_are_told() {
         params["_meta"] = task["_meta"].clone();
         assert_eq!(params, task);
     }
+}
+
+/// TSK-37, TSK-41: to name tasks is a request about tasks; who names what is not there is counted as
+/// who asks for it one by one.
+#[test]
+fn naming_tasks_is_rated_and_watched() {
+    let once = std::num::NonZeroU32::new(1);
+    let suspicion = SuspicionPolicy { unknown_tasks: 3, ..SuspicionPolicy::default() };
+    let limits = Limits { task_ops_per_second: once, suspicion, ..Limits::default() };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let (c, victim) = (connect(&mut w), w.connect(Identity::User(1)));
+    let (theirs, _) = create(&mut w, victim);
+    let guess = |n: u32| format!("00000000-0000-4000-8000-00000000000{n}");
+    let wanted = json!({"taskIds": [theirs, guess(1)]});
+    assert_eq!(listen(&mut w, c, &json!(1), &wanted), json!({"taskIds": []}));
+    let another = tasks(json!({"notifications": {"taskIds": [guess(2), guess(3)]}}));
+    assert_eq!(w.refusal(c, "subscriptions/listen", another).0, -31003);
+    let tools_alone = json!({"toolsListChanged": true});
+    assert_eq!(listen(&mut w, c, &json!(2), &tools_alone), tools_alone);
+    assert_eq!((w.counters().unknown_tasks, w.counters().suspicions), (2, 0));
+    w.advance(Duration::from_secs(1));
+    listen(&mut w, c, &json!(3), &json!({"taskIds": [guess(4)]}));
+    assert_eq!((w.counters().unknown_tasks, w.counters().suspicions), (3, 1));
 }
 
 /// MOD-08: every form a listen can be wrong in; who did not declare tasks cannot listen to them.

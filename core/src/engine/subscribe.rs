@@ -22,6 +22,7 @@ use crate::id::{ConnId, RequestId, TaskId};
 use crate::json::Raw;
 use crate::message::ErrorObject;
 use crate::params::{self, Given, Params};
+use crate::suspicion::Suspicion;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -50,6 +51,9 @@ impl Engine {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
         };
+        // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
+        let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
+        let Some(reply) = reply else { return };
         let limits = self.settings.limits;
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         let subscriptions = connection.subscriptions().count();
@@ -65,9 +69,12 @@ impl Engine {
         }
         // MOD-08, TSK-39: of what it may not see it hears nothing, not even that it is not there.
         let viewer = &connection.identity;
+        let asked = named.as_ref().map_or(0, BTreeSet::len);
         let agreed: Option<BTreeSet<TaskId>> = named.map(|named| {
             named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
         });
+        let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
+        (0..unknown).for_each(|_| self.suspect(reply.conn, Suspicion::UnknownTasks));
         self.acknowledge_subscription(&reply, tools, agreed.as_ref());
         let tasks = agreed.unwrap_or_default();
         self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });

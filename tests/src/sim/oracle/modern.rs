@@ -201,6 +201,9 @@ impl Oracle {
         if named.is_some() && !claim.tasks {
             return self.answer(&asked, "E -32021");
         }
+        if named.is_some() && self.is_too_often(&asked) {
+            return;
+        }
         let entry = &self.conns[&asked.conn];
         let open = entry.pending.iter().filter(|pending| pending.what == What::Cancel).count();
         let limits = &self.settings.limits;
