@@ -8,7 +8,7 @@ use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
-use ceased_tests::world::{Rigged, World};
+use ceased_tests::world::{REVISIONS, Rigged, World};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -81,6 +81,25 @@ fn nothing_undeclared_is_asked() {
     w.silent(c);
     let caller = asks(&mut w, JobId::new(77), 1, elicitation("who?"));
     assert_eq!(w.told_words()[1], (caller, "refused NoJob".to_owned()));
+}
+
+/// What the revision of the session does not have is not asked, though it was declared.
+#[test]
+fn elicitation_where_there_is_any() {
+    for revision in REVISIONS {
+        let mut w = World::new();
+        let c = w.open_with(Identity::User(1), revision, json!({"elicitation": {}, "roots": {}}));
+        let job = w.call(c, json!(1), "build");
+        let caller = asks(&mut w, job, 1, elicitation("really?"));
+        if revision >= "2025-06-18" {
+            assert_eq!(w.next(c)["method"], "elicitation/create");
+        } else {
+            assert_eq!(w.told_words(), [(caller, "refused NotDeclared".to_owned())]);
+            asks(&mut w, job, 2, Ask { method: "roots/list".into(), ..elicitation("") });
+            assert_eq!(w.next(c)["method"], "roots/list");
+        }
+        w.silent(c);
+    }
 }
 
 /// CAN-06: cancelling a call cancels what it asked, once, with the ids of that direction.

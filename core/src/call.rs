@@ -198,9 +198,11 @@ pub(crate) struct PeerCapabilities {
 }
 
 impl PeerCapabilities {
-    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared.
+    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared, and what
+    /// the revision does not have is not asked, whatever was declared.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
-        raw.and_then(Self::of).unwrap_or_else(|| Self::read_any(raw, dialect))
+        let declared = raw.and_then(Self::of).unwrap_or_else(|| Self::read_any(raw, dialect));
+        Self { elicitation: declared.elicitation && dialect.elicitation, ..declared }
     }
 
     /// The same of whatever form.

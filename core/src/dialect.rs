@@ -33,6 +33,8 @@ pub struct Dialect {
     pub unreadable_id: UnreadableId,
     /// What every result has besides what was asked for (MOD-02).
     pub results: Results,
+    /// Whether there is `elicitation/create`.
+    pub elicitation: bool,
     /// Whether `notifications/progress` has a `message`.
     pub progress_message: bool,
     /// Which members a tool has in `tools/list`.
@@ -155,6 +157,7 @@ const MCP: Dialect = Dialect {
     batch: Batch::Refuse,
     unreadable_id: UnreadableId::Null,
     results: Results::Bare,
+    elicitation: false,
     progress_message: false,
     tool_members: ToolMembers::Plain,
     tasks: TaskRules::None,
@@ -172,10 +175,11 @@ pub static MCP_2025_03_26: Dialect = Dialect {
     ..MCP
 };
 
-/// MCP 2025-06-18.
+/// MCP 2025-06-18: `elicitation/create`.
 pub static MCP_2025_06_18: Dialect = Dialect {
     name: "mcp/2025-06-18",
     revision: "2025-06-18",
+    elicitation: true,
     progress_message: true,
     tool_members: ToolMembers::Titled,
     ..MCP
@@ -185,6 +189,7 @@ pub static MCP_2025_06_18: Dialect = Dialect {
 pub static MCP_2025_11_25: Dialect = Dialect {
     name: "mcp/2025-11-25",
     revision: "2025-11-25",
+    elicitation: true,
     progress_message: true,
     tool_members: ToolMembers::Execution,
     unreadable_id: UnreadableId::Omitted,
@@ -201,6 +206,7 @@ pub static MCP_2026_07_28: Dialect = Dialect {
     protected: &[],
     unreadable_id: UnreadableId::Omitted,
     results: Results::Typed,
+    elicitation: true,
     progress_message: true,
     tool_members: ToolMembers::Titled,
     tasks: TaskRules::Extension,
@@ -227,6 +233,7 @@ const ACP_V1: Dialect = Dialect {
     batch: Batch::Refuse,
     unreadable_id: UnreadableId::Null,
     results: Results::Bare,
+    elicitation: false,
     progress_message: false,
     tool_members: ToolMembers::Plain,
     tasks: TaskRules::None,

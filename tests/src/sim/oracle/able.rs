@@ -19,13 +19,13 @@ const TASKS: [(&str, &str); 3] = [
 ];
 
 impl Able {
-    /// Reads the capabilities of a client; `tasks` where the revision has them.
-    pub(super) fn of_client(said: &Value, tasks: bool) -> Self {
+    /// Reads the capabilities of a client; `tasks` and `elicitation` where the revision has them.
+    pub(super) fn of_client(said: &Value, tasks: bool, elicitation: bool) -> Self {
         let has = |at: &str| said.pointer(at).is_some_and(|value| !value.is_null());
         // Nothing in it means forms.
         let forms = has("/elicitation/form") || !has("/elicitation/url");
         let methods = [
-            (has("/elicitation") && forms, "elicitation/create"),
+            (elicitation && has("/elicitation") && forms, "elicitation/create"),
             (has("/sampling"), "sampling/createMessage"),
             (has("/roots"), "roots/list"),
         ];

@@ -51,7 +51,7 @@ pub(super) fn claim_of(params: &Value) -> Option<Result<Claim, i64>> {
         (Some(_), Some(able)) => {
             let tasks = able.pointer("/extensions/io.modelcontextprotocol~1tasks");
             let tasks = tasks.is_some_and(Value::is_object);
-            Ok(Claim { log: log.flatten(), tasks, able: Able::of_client(able, false) })
+            Ok(Claim { log: log.flatten(), tasks, able: Able::of_client(able, false, true) })
         }
     })
 }

@@ -271,7 +271,9 @@ impl Oracle {
         let rules = dialects::agreed(version);
         let entry = self.conns.get_mut(&asked.conn).expect("it asks");
         entry.rules = Some(rules);
-        entry.able = Able::of_client(&params["capabilities"], rules.tasks);
+        // The date is the revision's.
+        let elicitation = rules.revision >= "2025-06-18";
+        entry.able = Able::of_client(&params["capabilities"], rules.tasks, elicitation);
         // TSK-01, TSK-40
         let tasks = match (rules.tasks, entry.identity.as_str()) {
             (false, _) => "none",
