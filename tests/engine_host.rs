@@ -615,6 +615,28 @@ fn a_shutdown_lets_half_closed_peers_go() {
     assert_eq!(w.exits, 1);
 }
 
+/// TSK-18: a half-closed peer is told of each of its tasks that the shutdown ends, whichever of
+/// them it waits for, and closed after that.
+#[test]
+fn a_shutdown_tells_half_closed_peers_of_their_tasks() {
+    for waited_for in 0..5 {
+        let mut w = World::new();
+        let c = w.open();
+        let tasks: Vec<String> = (0..5).map(|_| w.task(c, "sleep").0).collect();
+        w.rest(c);
+        let params = json!({"taskId": tasks[waited_for]});
+        w.send(c, &request(json!("wait"), "tasks/result", params));
+        w.feed(Input::Finished(c, AfterInput::Answer));
+        w.feed(Input::Drain(w.now().at + 8 * SECOND));
+        let (answers, statuses): (Vec<_>, Vec<_>) =
+            w.rest(c).into_iter().partition(|message| message.get("id").is_some());
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        let told = |task: &String| statuses.iter().any(|s| s["params"]["taskId"] == **task);
+        assert!(tasks.iter().all(told), "waits for {waited_for} and is told {statuses:?}");
+        assert_eq!(w.closed, [(c, Closing::Finished)]);
+    }
+}
+
 /// Before its end a shutdown kills what is left, whatever its own grace; at its end it exits,
 /// whatever is left.
 #[test]

@@ -140,6 +140,8 @@ impl Admitted {
 struct Drain {
     kill_timer: Option<Armed>,
     end_timer: Option<Armed>,
+    /// Everybody is being told: who has sent everything is closed after the last word.
+    tells: bool,
     /// Its time is over: whatever is left is the host's to end with itself.
     over: bool,
     exit_said: bool,

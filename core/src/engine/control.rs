@@ -75,6 +75,9 @@ impl Engine {
 
     /// Closes a connection whose peer has sent everything and was answered everything.
     pub(super) fn close_if_finished(&mut self, conn: ConnId) {
+        if self.drain.as_ref().is_some_and(|drain| drain.tells) {
+            return;
+        }
         if self.connections.get(&conn).is_some_and(|connection| {
             matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
@@ -186,6 +189,7 @@ impl Engine {
         if drain.exit_said {
             return;
         }
+        drain.tells = true;
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
         self.abandon_creations(&result::shutting_down());
@@ -197,7 +201,17 @@ impl Engine {
             self.disown(id, Why::Shutdown);
         }
         self.unpark_everything();
+        self.close_finished();
         self.hurry_store();
+    }
+
+    /// Everybody was told of the shutdown: who has sent everything was told the last.
+    fn close_finished(&mut self) {
+        if let Some(drain) = &mut self.drain {
+            drain.tells = false;
+        }
+        let conns: Vec<_> = self.connections.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close_if_finished(conn));
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -239,7 +253,6 @@ impl Engine {
                 };
                 self.fail(pending.reply, &error);
             }
-            self.close_if_finished(conn);
         }
     }
 

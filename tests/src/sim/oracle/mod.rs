@@ -334,6 +334,9 @@ impl Oracle {
     }
 
     fn close_if_finished(&mut self, conn: u64) {
+        if self.drain.as_ref().is_some_and(|drain| drain.tells) {
+            return;
+        }
         let idle =
             |conn: &Conn| matches!(conn.ended, Ended::Finished(_)) && conn.pending.is_empty();
         if self.conns.get(&conn).is_some_and(idle) {

@@ -209,10 +209,12 @@ pub struct Task {
     pub(super) outcome: Option<String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::sim) struct Drain {
     pub(super) kill: Option<u64>,
     pub(super) end: Option<u64>,
+    /// Nobody is closed before everybody was told.
+    pub(super) tells: bool,
     pub(super) over: bool,
     pub(super) said: bool,
 }

@@ -316,7 +316,6 @@ impl Oracle {
                 let cut_off = self.party(conn).map(|party| party.cancelled("Shutdown"));
                 self.answer(&asked, cut_off.as_deref().unwrap_or("E -31005"));
             }
-            self.close_if_finished(conn);
         }
         self.keyed.clear();
         let jobs: Vec<u64> = self.jobs.iter().map(|job| job.nonce).collect();

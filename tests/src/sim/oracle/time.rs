@@ -157,14 +157,16 @@ impl Oracle {
         let earlier = self.drain.as_ref().and_then(|drain| drain.end);
         let by = earlier.map_or(by, |earlier| earlier.min(by));
         let kill = self.now + by.saturating_sub(self.now) / 4 * 3;
-        let drain =
-            self.drain.get_or_insert(Drain { kill: None, end: None, over: false, said: false });
+        let drain = self.drain.get_or_insert_default();
         if drain.said {
             return;
         }
-        (drain.kill, drain.end) = (Some(kill), Some(by));
+        (drain.kill, drain.end, drain.tells) = (Some(kill), Some(by), true);
         self.mark(Mark::Drained);
         self.interrupt();
+        self.drain.as_mut().expect("it was begun").tells = false;
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close_if_finished(conn));
     }
 
     /// The last thing of an event: nothing is left to wait for, or no time to wait.
