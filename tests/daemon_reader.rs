@@ -6,6 +6,7 @@ use ceased_tests::daemon::peer::{cancel, request};
 use ceased_tests::daemon::{
     Config, Daemon, Peer, Vitals, assert_none_left, carriers, marker, wait_until,
 };
+use ceased_tests::modern;
 use rustix::io::read;
 use serde_json::{Value, json};
 
@@ -131,6 +132,43 @@ fn closed_after_the_stall() {
         assert_none_left(&mark);
     }
     before.wait_back(daemon.pid());
+}
+
+/// Also one that takes back what it did not take, by cancels (MOD-04), and goes on asking.
+#[test]
+fn closed_after_the_stall_whatever_it_takes_back() {
+    let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"5s\"";
+    let daemon = Daemon::start(&Config { limits, ..Config::default() });
+    let mut viewer = daemon.peer();
+    // How many requests of the other it has heard, those under way, and what waits for it.
+    let mut seen = || {
+        let status = viewer.result("ceased/status", r#"{"detail":true}"#);
+        let peers = status["peers"].as_array().expect("all who are connected");
+        let other = peers.iter().find(|peer| peer["connection"] != status["connection"])?;
+        Some(["requests", "inFlight", "unsentBytes"].map(|of| other[of].as_u64().expect("a count")))
+    };
+    let mut peer = daemon.connect();
+    let arguments = json!({"text": "x".repeat(TEXT_BYTES / 4)});
+    let echo = |id: u64| {
+        let params = modern::plain(json!({"name": "echo", "arguments": arguments}));
+        modern::request(json!(id), "tools/call", params)
+    };
+    // One after the other, so that each answer is taken whole by the socket or not at all.
+    let mut asked = 0;
+    wait_until("something waits for it", || {
+        asked += 1;
+        peer.send(&echo(asked));
+        wait_until("it is answered", || {
+            seen().is_some_and(|[all, open, _]| (all, open) == (asked, 0))
+        });
+        seen().is_some_and(|[.., unsent]| unsent > 0)
+    });
+    // Together, so that there is never nothing to send.
+    let cancels = (1..=asked).map(|id| modern::cancel(json!(id)));
+    let list = modern::request(json!("list"), "tools/list", modern::plain(json!({})));
+    let frames: Vec<String> = cancels.chain([list]).collect();
+    peer.send(&frames.join("\n"));
+    wait_until("it is closed", || seen().is_none());
 }
 
 /// A slow reader is no stalled one: as long as it takes something, it is served.

@@ -43,6 +43,7 @@ use rustix::process::getuid;
 
 pub(crate) use self::doors::Entrance;
 pub(crate) use self::gate::AUTHENTICATE;
+use self::links::Sending;
 use self::stopping::Stopping;
 use self::strangers::{Backlog, Stage};
 pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
@@ -148,8 +149,8 @@ pub struct Server {
     ready: ready::Ready,
     /// Bytes that were read ahead of their turn.
     ahead_bytes: usize,
-    /// Connections whose outbox has something new.
-    unsent: Vec<ConnId>,
+    /// Connections to be sent what waits for them, and why.
+    unsent: Vec<(ConnId, Sending)>,
     /// Connections that keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,

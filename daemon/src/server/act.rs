@@ -9,6 +9,7 @@ use ceased_core::event::Event;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 
+use super::links::Sending;
 use super::{LAST_FLUSH, Server, Stopping};
 use crate::process;
 use crate::reports::Report;
@@ -107,13 +108,13 @@ impl Server {
                     self.order_store(Order::Write { seq, write: *write });
                 }
                 Action::Load { load, key } => self.order_store(Order::Load { load, key }),
-                Action::Flush { conn } => self.unsent.push(conn),
+                Action::Flush { conn } => self.unsent.push((conn, Sending::First)),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
                     match self.links.get_mut(&conn) {
                         Some(peer) if why.flushes() => {
                             peer.closing = true;
-                            self.unsent.push(conn);
+                            self.unsent.push((conn, Sending::More));
                         }
                         Some(_) => self.drop_peer(now, conn),
                         None => {}
@@ -145,7 +146,7 @@ impl Server {
         for conn in conns {
             if let Some(peer) = self.links.get_mut(&conn) {
                 peer.closing = true;
-                self.unsent.push(conn);
+                self.unsent.push((conn, Sending::More));
             }
             self.drop_if_closing(now, conn);
         }

@@ -29,6 +29,15 @@ const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// Connections that keep their buffers for the next word; the others are taken for idle.
 const WARM_MAX: usize = 128;
 
+/// Why a peer is sent something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// The engine has something to say where nothing waited to be sent.
+    First,
+    /// There may be room for more of what waits, or it is the last.
+    More,
+}
+
 /// Hands what a peer says to the engine.
 struct Heard<'a> {
     now: Now,
@@ -142,7 +151,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.on_event(event);
             if peer.backlog.is_some() {
-                self.unsent.push(conn);
+                self.unsent.push((conn, Sending::More));
             }
             self.note_ready(conn);
         }
@@ -266,16 +275,17 @@ impl Server {
     /// Sends what the engine wants said, after the store has what the engine wants kept.
     pub(super) fn send(&mut self, now: Now, events: &mut Events) {
         self.hand_over_to_store(now);
-        for (position, conn) in std::mem::take(&mut self.unsent).into_iter().enumerate() {
+        for (position, (conn, sending)) in std::mem::take(&mut self.unsent).into_iter().enumerate()
+        {
             if position % SENDS == SENDS - 1 {
                 self.look_around(now, events);
             }
-            self.send_to(now, conn);
+            self.send_to(now, conn, sending);
         }
         self.cool_down();
     }
 
-    fn send_to(&mut self, now: Now, conn: ConnId) {
+    fn send_to(&mut self, now: Now, conn: ConnId, sending: Sending) {
         if !self.send_greeting(now, conn) {
             return;
         }
@@ -297,11 +307,12 @@ impl Server {
                 self.drop_if_closing(now, conn);
             }
             Sent::Blocked => {
-                // What it says meanwhile wakes us, too, but only what it takes counts.
+                // What it says meanwhile wakes us, too, but only what it takes counts. Its cancels
+                // may have taken back all that the engine was told of.
                 let sent = peer.link.bytes_sent();
                 let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
                 let told = |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
-                if !before.as_deref().is_some_and(told) {
+                if sending == Sending::First || !before.as_deref().is_some_and(told) {
                     self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
                 }
             }
@@ -318,7 +329,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.try_again();
         }
-        self.send_to(now, conn);
+        self.send_to(now, conn, Sending::More);
         sent(self) > before
     }
 

@@ -13,6 +13,7 @@ use ceased_core::time::{Instant, Now};
 use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
+use super::links::Sending;
 use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::tokens::Token;
@@ -124,7 +125,7 @@ impl Server {
         let until = now.at + LAST_FLUSH;
         peer.stage = Stage::Dismissed(until);
         peer.greet(answer);
-        self.unsent.push(conn);
+        self.unsent.push((conn, Sending::More));
         self.strangers.insert((until, conn));
     }
 
@@ -183,7 +184,7 @@ impl Server {
                 peer.stage = Stage::Open(Some(token));
                 let origin = peer.link.peer().clone();
                 self.record_identity(now, conn, &identity, &origin);
-                self.unsent.push(conn);
+                self.unsent.push((conn, Sending::More));
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Anonymous, Some(identity)) => {
