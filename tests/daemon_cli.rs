@@ -423,6 +423,17 @@ fn status_and_tools() {
     exits(home, 0, &["cancel", &id]);
 }
 
+/// However long a cell is, and whatever stands beside it, the list is printed.
+#[test]
+fn long_lines() {
+    let long = "x".repeat(70_000);
+    let wordy = format!("[[tool]]\nname = \"wordy\"\nbuiltin = \"echo\"\ndescription = {long:?}\n");
+    let daemon = Daemon::start(&Config { tools: &wordy, ..Config::default() });
+    let ran = exits(&daemon.home, 0, &["tools"]);
+    assert!(ran.out.lines().any(|line| line.starts_with("wordy ") && line.ends_with(&long)));
+    assert!(ran.out.lines().any(|line| line.starts_with("hang ") && line.len() < 100));
+}
+
 /// `check`: what would run, or what is wrong and where.
 #[test]
 fn check() {

@@ -1,7 +1,6 @@
 //! How things look when printed: results, tables, and text that came from somewhere else.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde::Deserialize;
@@ -65,9 +64,14 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()>
         }
     }
     for row in &rows {
+        // Padded by hand: `format!` panics past a width of 65535. And only up to the next cell, or
+        // one long cell in the last column would cost its length in every row.
         let mut line = String::new();
+        let mut gap = 0;
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
+            line.extend(std::iter::repeat_n(' ', gap));
+            line.push_str(cell);
+            gap = width - cell.chars().count() + 2;
         }
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -172,6 +176,15 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(ToOwned::to_owned).to_vec();
         table(&mut out, &[row(["é", "b", "c\x07"]), row(["long", "", ""])]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "é     b  c\\u{7}\nlong\n");
+    }
+
+    #[test]
+    fn a_column_may_be_wider_than_a_format_takes() {
+        let long = "x".repeat(70_000);
+        let mut out = Vec::new();
+        let row = |cells: [&str; 2]| cells.map(ToOwned::to_owned).to_vec();
+        table(&mut out, &[row([&long, "b"]), row(["c", ""])]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{long}  b\nc\n"));
     }
 
     #[test]
