@@ -82,6 +82,9 @@ fn wrong_use() {
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
         (&["connect", "--eof-grace", "2hh"], "90s"),
+        // Longer than a clock can count, and so than anything can be waited for.
+        (&["connect", "--eof-grace", "18446744073709551615s"], "at most 100years"),
+        (&["top", "--every", "101y"], "at most 100years"),
         (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
         (&["cal", "echo"], "call"),
         (&["call", "--nonsense", "echo"], "--nonsense"),
