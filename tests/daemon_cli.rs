@@ -496,3 +496,21 @@ fn output_that_nobody_takes() {
         assert_eq!(err.is_empty(), said.is_empty(), "{err}");
     }
 }
+
+/// Who cannot be told the id of a task by standard output is told it beside the reason: it runs.
+#[test]
+fn an_id_that_cannot_be_written() {
+    let daemon = daemon();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mark = marker();
+    let mut command = daemon.home.command(&["call", "--detach", "hang", &format!("t={mark}")]);
+    let ran = command.stdout(full()).output().unwrap();
+    let err = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert!(err.contains("No space left"), "{err}");
+    let id = exits(&daemon.home, 0, &["tasks"]).out;
+    let id = id.split_whitespace().next().expect("there is a task");
+    assert!(err.contains(id), "{err}");
+    exits(&daemon.home, 0, &["cancel", id]);
+    assert_none_left(&mark);
+}
