@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ceased_tests::daemon::{Config, Daemon, Home, Peer, Signal, peer, wait_until};
+use ceased_tests::daemon::{Config, Daemon, Home, Peer, Program, Signal, peer, wait_until};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use serde_json::Value;
 
@@ -105,6 +105,21 @@ fn twenty_at_once_start_one() {
     let (answers, said, _) = hello(nest.connect(&["--spawn"]));
     assert_eq!(answers.len(), 1);
     assert!(said.contains("started one"), "{said}");
+}
+
+/// A daemon that listens on TCP alone is nowhere that a spawned one is waited for: that is said,
+/// and none is started.
+#[test]
+fn nowhere_to_be_spawned() {
+    let home = Home::new();
+    let tcp = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\nanonymous = \"allow\"\n";
+    home.configure_as(tcp);
+    let mut command = home.command(&["connect", "--spawn"]);
+    command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
+    let ran = Program::start(&home, command).wait();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("config.toml") && ran.err.contains("transport = \"unix\""), "{ran:?}");
+    assert!(!ran.err.contains("started"), "{ran:?}");
 }
 
 /// A daemon that ends has no socket any more, and its state directory until all it ran has ended:
