@@ -514,3 +514,20 @@ fn an_id_that_cannot_be_written() {
     exits(&daemon.home, 0, &["cancel", id]);
     assert_none_left(&mark);
 }
+
+/// Of a configuration that is wrong in several ways a command that is about something else names
+/// the first, and says where the others are told; none of them is called a hint.
+#[test]
+fn a_configuration_with_several_faults() {
+    let home = Home::new();
+    home.configure_as("[daemon]\nworkerz = 1\n[limits]\nconnection = 2\n[tasks]\nmax = 3\n");
+    for args in [&["tools", "--config", "config.toml"][..], &["call", "echo", "text=x"]] {
+        let ran = exits(&home, 2, args);
+        let lines: Vec<&str> = ran.err.lines().collect();
+        let [.., first, hint] = lines.as_slice() else { panic!("{ran:?}") };
+        assert!(first.starts_with("ceased: unknown key `workerz`"), "{ran:?}");
+        assert!(hint.starts_with("  hint: 2 more") && hint.contains("ceased check"), "{ran:?}");
+        assert!(!ran.err.contains("\\n"), "{ran:?}");
+    }
+    assert_eq!(exits(&home, 2, &["check"]).err.lines().count(), 3);
+}

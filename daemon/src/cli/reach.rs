@@ -44,7 +44,10 @@ pub(super) fn endpoints(
         Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
         // Nobody asked for that file, and `config.toml` is a common name.
-        Err(failure) => io.say(&format!("passing over the config: {}", failure.message)),
+        Err(failure) => {
+            let first = failure.message.lines().next().unwrap_or_default();
+            io.say(&format!("passing over the config: {first}"));
+        }
     }
     let usual = io.env.runtime_dir.iter().map(PathBuf::from).chain([io.env.run_dir.clone()]);
     Ok(usual.map(|dir| Endpoint::Unix(dir.join(SOCKET_NAME))).collect())
