@@ -531,3 +531,30 @@ fn a_configuration_with_several_faults() {
     }
     assert_eq!(exits(&home, 2, &["check"]).err.lines().count(), 3);
 }
+
+/// A daemon whose machine vanishes is not waited for for ever: it is asked now and then whether it
+/// is there.
+#[test]
+fn a_machine_that_may_vanish() {
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let _asks = home.start(&["tools", "--tcp", &address]);
+    let mut accepted = None;
+    wait_until("it connects", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (_silent, client) = accepted.expect("it was accepted");
+    let port = format!(":{:04X}", client.port());
+    wait_until("the timer of keepalive runs", || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        // Its number, both addresses, its state, its queues, and which timer runs: 02 is that one.
+        sockets.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&port))
+                && fields.get(5).is_some_and(|timer| timer.starts_with("02:"))
+        })
+    });
+}
