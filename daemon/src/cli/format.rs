@@ -92,8 +92,8 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolResult<'a> {
-        #[serde(borrow)]
-        content: Vec<&'a RawValue>,
+        #[serde(default, borrow)]
+        content: Option<Vec<&'a RawValue>>,
         #[serde(default, borrow)]
         structured_content: Option<&'a RawValue>,
         #[serde(default)]
@@ -104,15 +104,19 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
         raw(result.get(), io)?;
         return Ok(Exit::Done);
     };
-    for block in &tool.content {
+    let content = tool.content.as_deref().unwrap_or_default();
+    for block in content {
         match text_of(block) {
             Some(text) => text_block(&text, io)?,
             None => raw(block.get(), io)?,
         }
     }
     let structured = tool.structured_content.map(RawValue::get);
-    if let (true, Some(structured)) = (tool.content.is_empty(), structured) {
-        raw(structured, io)?;
+    match (tool.content.is_some(), structured) {
+        // What it is instead is shown as it came; whether it failed still counts.
+        (false, _) => raw(result.get(), io)?,
+        (true, Some(structured)) if content.is_empty() => raw(structured, io)?,
+        (true, _) => {}
     }
     let structured: Value =
         structured.and_then(|structured| serde_json::from_str(structured).ok()).unwrap_or_default();

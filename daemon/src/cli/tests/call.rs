@@ -100,6 +100,16 @@ fn how_a_tool_ends_is_the_exit_code() {
         let ran = returning(result).run(&["call", "echo", "anything=goes"]);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, "said\n"), "{}", ran.err);
     }
+    // One that has no content, as it should have, is shown as it came.
+    for (result, exit) in [
+        (json!({"isError": true}), Exit::Failed),
+        (json!({"content": null, "isError": true, "structuredContent": {}}), Exit::Failed),
+        (json!({"structuredContent": {"a": 1}}), Exit::Done),
+    ] {
+        let ran = returning(result.clone()).run(&["call", "echo", "anything=goes"]);
+        let shown: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!((ran.exit, shown), (exit, result), "{}", ran.err);
+    }
     for (error, exit) in [
         (json!({"code": -32603, "message": "oh\u{1b}[2J"}), Exit::Failed),
         (json!({"code": -32000, "message": "late", "data": {"timedOut": true}}), Exit::TimedOut),
