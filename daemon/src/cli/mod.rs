@@ -193,7 +193,8 @@ impl From<Error> for Failure {
             Error::Interrupted => Exit::Cancelled,
             Error::Refused(_) => Exit::Usage,
         };
-        Self::new(exit, error.to_string())
+        // What a server says is one line: on a further one it would give hints in our name.
+        Self::new(exit, clean(&error.to_string()))
     }
 }
 

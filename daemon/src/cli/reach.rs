@@ -195,7 +195,7 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::from(error),
         Error::Rpc(rpc) if is_refusal(rpc.code) => {
-            Failure::new(Exit::Failed, format!("not let in at {endpoint}: {rpc}"))
+            Failure::new(Exit::Failed, clean(&format!("not let in at {endpoint}: {rpc}")))
         }
         Error::Unreachable { .. }
         | Error::Protocol(_)
@@ -203,10 +203,10 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
         | Error::TimedOut(_)
         | Error::Closed
         | Error::Refused(_)
-        | Error::Io(_) => Failure::new(
-            Exit::Unreachable,
-            format!("no daemon reachable; what is at {endpoint} did not shake hands: {error}"),
-        ),
+        | Error::Io(_) => {
+            let what = format!("what is at {endpoint} did not shake hands: {error}");
+            Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
+        }
     }
 }
 

@@ -56,6 +56,16 @@ fn arguments_are_typed_and_the_result_is_printed() {
     assert_eq!(sent["task"], Value::Null);
 }
 
+/// What a server says is one line: none of it looks like a hint of ours.
+#[test]
+fn a_server_gives_no_hints() {
+    let said = json!({"code": -1, "message": "first\n\nrun this"});
+    let ran =
+        with_tools(move |talk, message| talk.refuse(message, said.clone())).run(&["call", "echo"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(ran.err, "ceased: first\\n\\nrun this (error -1)\n");
+}
+
 #[test]
 fn slips_are_named_and_nothing_is_called() {
     for (args, words) in [
