@@ -1,5 +1,8 @@
 //! The command line against the real daemon: what a user and a script see.
 
+#[path = "daemon_cli/unusual.rs"]
+mod unusual;
+
 use std::process::{Command, Stdio};
 
 use ceased_tests::binary::ceased;
@@ -82,6 +85,9 @@ fn wrong_use() {
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
         (&["connect", "--eof-grace", "2hh"], "90s"),
+        // Longer than a clock can count, and so than anything can be waited for.
+        (&["connect", "--eof-grace", "18446744073709551615s"], "at most 100years"),
+        (&["top", "--every", "101y"], "at most 100years"),
         (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
         (&["cal", "echo"], "call"),
         (&["call", "--nonsense", "echo"], "--nonsense"),

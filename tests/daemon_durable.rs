@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use ceased_tests::daemon::{
-    Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+    Config, Daemon, Home, Peer, Program, Signal, assert_none_left, carriers, marker, wait_until,
 };
 use ceased_tests::disk::SmallDisk;
 use serde_json::Value;
@@ -395,4 +395,17 @@ fn a_store_is_checked() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.contains("no task was ever kept"), "{}", ran.out);
     assert!(!nothing.path().join("state").exists(), "it made something");
+}
+
+/// Whoever may not look into a state directory is told so, and not that there is nothing.
+#[test]
+fn a_store_of_somebody_else_is_not_said_to_be_empty() {
+    let daemon = Daemon::start(&Config::default());
+    let Some(command) = daemon.home.command_as(1, &["store", "check"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let ran = Program::start(&daemon.home, command).wait();
+    assert_eq!(ran.code, Some(74), "{ran:?}");
+    assert!(ran.err.contains("state/ceased") && ran.err.contains("Permission denied"), "{ran:?}");
 }

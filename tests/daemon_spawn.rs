@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ceased_tests::daemon::{Config, Daemon, Home, Peer, Signal, peer, wait_until};
+use ceased_tests::daemon::{Config, Daemon, Home, Peer, Program, Signal, peer, wait_until};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use serde_json::Value;
 
@@ -107,6 +107,21 @@ fn twenty_at_once_start_one() {
     assert!(said.contains("started one"), "{said}");
 }
 
+/// A daemon that listens on TCP alone is nowhere that a spawned one is waited for: that is said,
+/// and none is started.
+#[test]
+fn nowhere_to_be_spawned() {
+    let home = Home::new();
+    let tcp = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\nanonymous = \"allow\"\n";
+    home.configure_as(tcp);
+    let mut command = home.command(&["connect", "--spawn"]);
+    command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
+    let ran = Program::start(&home, command).wait();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("config.toml") && ran.err.contains("transport = \"unix\""), "{ran:?}");
+    assert!(!ran.err.contains("started"), "{ran:?}");
+}
+
 /// A daemon that ends has no socket any more, and its state directory until all it ran has ended:
 /// who comes in between waits for that, and has one of its own.
 #[test]
@@ -165,6 +180,12 @@ fn its_log_is_kept_small() {
     wait_until("whatever else is said on standard error goes the same way", || {
         let stderr = fs::read_link(format!("/proc/{}/fd/2", pid.as_raw_nonzero())).unwrap();
         log.canonicalize().is_ok_and(|log| log == stderr)
+    });
+    // Who removes it finds it again: one without a name is not written to for ever.
+    wait_until("it is removed", || fs::remove_file(&log).is_ok());
+    wait_until("it is there again", || {
+        (0..200).for_each(|_| comes());
+        log.exists()
     });
 }
 

@@ -1,7 +1,7 @@
 //! `ceased stdio` and `ceased connect`: one peer on standard streams of every kind.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{
     Config, Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
 };
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, kill_process};
 
 const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"kit","version":"0"}}"#;
@@ -401,6 +401,53 @@ fn nobody_reads_what_a_command_says() {
     assert_eq!(called.wait().code(), Some(130));
     assert_none_left(&mark);
     drop(unread);
+}
+
+/// More than a pipe holds.
+const LONG_RESULT: &str = r#"
+[[tool]]
+name = "long"
+run_as = "daemon"
+command = ["sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
+"#;
+
+/// Waits until a pipe is full, as far as that can be seen from its other end.
+fn wait_until_full(pipe: &std::io::PipeReader) {
+    const NEARLY: u64 = 60 * 1024;
+    wait_until("the pipe is full", || {
+        rustix::io::ioctl_fionread(pipe).expect("a pipe has a length") >= NEARLY
+    });
+}
+
+/// A command whose standard output nobody reads hears a signal all the same.
+#[test]
+fn nobody_reads_a_result() {
+    let daemon = Daemon::start(&Config { tools: LONG_RESULT, ..Config::default() });
+    for signal in [Signal::TERM, Signal::INT] {
+        let (unread, stdout) = std::io::pipe().unwrap();
+        let child = daemon.home.command(&["call", "long"]).stdout(stdout).spawn();
+        let mut called = Served(child.unwrap());
+        wait_until_full(&unread);
+        called.signal(signal);
+        assert_eq!(called.wait().code(), Some(130));
+    }
+}
+
+/// A standard output in non-blocking mode, as whoever shares it may have set it, takes a result as
+/// fast as it is read.
+#[test]
+fn a_result_into_a_pipe_that_does_not_block() {
+    let daemon = Daemon::start(&Config { tools: LONG_RESULT, ..Config::default() });
+    let (mut output, stdout) = std::io::pipe().unwrap();
+    let mode = fcntl_getfl(&stdout).unwrap();
+    fcntl_setfl(&stdout, mode | OFlags::NONBLOCK).unwrap();
+    let child = daemon.home.command(&["call", "long"]).stdout(stdout).spawn();
+    let mut called = Served(child.unwrap());
+    wait_until_full(&output);
+    let mut result = String::new();
+    output.read_to_string(&mut result).unwrap();
+    assert_eq!(result.trim_end().len(), 300_000);
+    assert_eq!(called.wait().code(), Some(0));
 }
 
 /// A daemon whose standard error nobody reads says where it listens, and is not held up by that.

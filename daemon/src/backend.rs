@@ -83,6 +83,21 @@ impl From<ConfigError> for Failure {
     }
 }
 
+/// For a command that needs a configuration for something else: the first thing that is wrong, and
+/// where the others are told.
+fn in_brief(error: &ConfigError) -> Failure {
+    let problems = error.problems();
+    let first = problems.first().map_or_else(|| error.to_string(), ToString::to_string);
+    let message = match problems.len() {
+        0 | 1 => first,
+        2 => format!("{first}\none more thing is wrong there; `ceased check` tells all"),
+        all => {
+            format!("{first}\n{} more things are wrong there; `ceased check` tells all", all - 1)
+        }
+    };
+    Failure::new(Exit::Usage, message)
+}
+
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
@@ -245,7 +260,7 @@ impl Backend for InThisProcess {
     }
 
     fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
-        let Found { config, path } = find(config)?;
+        let Found { config, path } = find(config).map_err(|error| in_brief(&error))?;
         Ok(Site {
             config: path,
             socket: config.socket().map(Path::to_path_buf),
@@ -255,7 +270,7 @@ impl Backend for InThisProcess {
     }
 
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
-        let Found { config, path } = find(config)?;
+        let Found { config, path } = find(config).map_err(|error| in_brief(&error))?;
         if path.is_none() {
             return Ok(None);
         }

@@ -64,7 +64,12 @@ impl SmallFile {
     /// Begins a new file; the one there is keeps its end. Whatever else is said on standard error
     /// goes into the new one, too.
     fn renew(&mut self) -> io::Result<()> {
-        fs::rename(&self.path, previous(&self.path))?;
+        match fs::rename(&self.path, previous(&self.path)) {
+            // Somebody removed it, or it could not be made the last time: what nobody sees by any
+            // name any more would grow until the disk is full.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
         rustix::stdio::dup2_stderr(create(&self.path)?)?;
         Ok(())
     }

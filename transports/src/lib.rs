@@ -60,4 +60,5 @@ pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent, Sink};
 pub use listener::{Accept, Listener};
 pub use socket::Socket;
 pub use stdio::Stdio;
+pub use tcp::tune as tune_tcp;
 pub use transport::{Peer, Readiness, Transport};

@@ -40,9 +40,13 @@ pub(crate) fn listen(addr: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenEr
     Ok((fd, addr))
 }
 
-/// Options of a connection: no delay, or small answers wait for an acknowledgement; keepalive, or
-/// the jobs of a peer whose machine vanished would run on for ever.
-pub(crate) fn tune(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+/// Sets the options of a connection: no delay, or small answers wait for an acknowledgement;
+/// keepalive, or the jobs of a peer whose machine vanished would run on for ever, and whoever waits
+/// for a daemon whose machine did would wait as long.
+///
+/// # Errors
+/// When it is no TCP socket.
+pub fn tune(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE)?;

@@ -257,8 +257,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest time that can be asked for; a clock can count somewhat further.
+const DURATION_MAX: Duration = Duration::from_secs(100 * 31_557_600);
+
 /// As [`duration`], where no time at all has a meaning, too.
 fn duration_or_none(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))
+    let duration = humantime::parse_duration(text)
+        .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))?;
+    if duration > DURATION_MAX {
+        let most = humantime::format_duration(DURATION_MAX);
+        return Err(format!("must be at most {most}, longer than anything is waited for"));
+    }
+    Ok(duration)
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
+use super::format::clean;
 use super::{Exit, Failure};
 use crate::client::Tool;
 
@@ -157,7 +158,7 @@ fn required(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), Failure> 
         .map(|key| {
             let schema = &tool.input_schema["properties"][key];
             match schema["description"].as_str() {
-                Some(description) => format!("{key} ({description})"),
+                Some(description) => format!("{key} ({})", clean(description)),
                 None => key.to_owned(),
             }
         })

@@ -1,5 +1,6 @@
 //! `ceased call`: one tool, from its arguments to its result, or to the end of what it started.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -169,7 +170,8 @@ impl Follow<'_, '_> {
             return self.stop(&task, stop, None);
         }
         if self.args.detach {
-            writeln!(self.io.out, "{}", format::clean(&task.id))?;
+            let said = writeln!(self.io.out, "{}", format::clean(&task.id));
+            said.and_then(|()| self.io.out.flush()).map_err(|why| goes_on(&task, why))?;
             return Ok(Exit::Done);
         }
         self.io.say(&format!("task {}", task.id));
@@ -243,6 +245,13 @@ enum Created {
     Stopping(Task, Stop),
     /// It was to be stopped, and is not known to exist.
     Unknown(Stop),
+}
+
+/// Nobody else knows the id of a task that could not be written.
+fn goes_on(task: &Task, why: io::Error) -> Failure {
+    let Failure { exit, message } = Failure::from(why);
+    let reason = if message.is_empty() { String::new() } else { format!("{message}; ") };
+    Failure::new(exit, format!("{reason}task {} goes on", task.id))
 }
 
 /// A lost connection ends no task.

@@ -1,7 +1,6 @@
 //! How things look when printed: results, tables, and text that came from somewhere else.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde::Deserialize;
@@ -65,9 +64,14 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()>
         }
     }
     for row in &rows {
+        // Padded by hand: `format!` panics past a width of 65535. And only up to the next cell, or
+        // one long cell in the last column would cost its length in every row.
         let mut line = String::new();
+        let mut gap = 0;
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
+            line.extend(std::iter::repeat_n(' ', gap));
+            line.push_str(cell);
+            gap = width - cell.chars().count() + 2;
         }
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -88,8 +92,8 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolResult<'a> {
-        #[serde(borrow)]
-        content: Vec<&'a RawValue>,
+        #[serde(default, borrow)]
+        content: Option<Vec<&'a RawValue>>,
         #[serde(default, borrow)]
         structured_content: Option<&'a RawValue>,
         #[serde(default)]
@@ -100,15 +104,19 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
         raw(result.get(), io)?;
         return Ok(Exit::Done);
     };
-    for block in &tool.content {
+    let content = tool.content.as_deref().unwrap_or_default();
+    for block in content {
         match text_of(block) {
             Some(text) => text_block(&text, io)?,
             None => raw(block.get(), io)?,
         }
     }
     let structured = tool.structured_content.map(RawValue::get);
-    if let (true, Some(structured)) = (tool.content.is_empty(), structured) {
-        raw(structured, io)?;
+    match (tool.content.is_some(), structured) {
+        // What it is instead is shown as it came; whether it failed still counts.
+        (false, _) => raw(result.get(), io)?,
+        (true, Some(structured)) if content.is_empty() => raw(structured, io)?,
+        (true, _) => {}
     }
     let structured: Value =
         structured.and_then(|structured| serde_json::from_str(structured).ok()).unwrap_or_default();
@@ -172,6 +180,15 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(ToOwned::to_owned).to_vec();
         table(&mut out, &[row(["é", "b", "c\x07"]), row(["long", "", ""])]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "é     b  c\\u{7}\nlong\n");
+    }
+
+    #[test]
+    fn a_column_may_be_wider_than_a_format_takes() {
+        let long = "x".repeat(70_000);
+        let mut out = Vec::new();
+        let row = |cells: [&str; 2]| cells.map(ToOwned::to_owned).to_vec();
+        table(&mut out, &[row([&long, "b"]), row(["c", ""])]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{long}  b\nc\n"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod connect;
 mod display;
 mod format;
 mod generate;
+mod output;
 mod ps;
 mod reach;
 mod spawn;
@@ -20,9 +21,10 @@ mod top;
 mod view;
 mod watch;
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, LineWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,7 @@ use crate::client::{Error, Interrupts, Refusal};
 use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use format::{clean, is_timeout};
+use output::Output;
 
 /// How a command ended; the exit codes of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,13 +193,18 @@ impl From<Error> for Failure {
             Error::Interrupted => Exit::Cancelled,
             Error::Refused(_) => Exit::Usage,
         };
-        Self::new(exit, error.to_string())
+        // What a server says is one line: on a further one it would give hints in our name.
+        Self::new(exit, clean(&error.to_string()))
     }
 }
 
 impl From<io::Error> for Failure {
     /// For what is written to stdout and stderr. Whoever stopped reading need not be told.
     fn from(why: io::Error) -> Self {
+        let why = match why.downcast::<Error>() {
+            Ok(error) => return error.into(),
+            Err(why) => why,
+        };
         let message = if why.kind() == io::ErrorKind::BrokenPipe {
             String::new()
         } else {
@@ -272,14 +280,21 @@ impl Io<'_> {
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
     let (stdin, stdout) = (io::stdin(), io::stdout());
+    let wishes = OnceCell::new();
+    let mut interrupts = || {
+        let interrupts = Interrupts::on_signals()?;
+        let copy = interrupts.as_fd().try_clone_to_owned()?;
+        wishes.get_or_init(|| copy);
+        Ok(interrupts)
+    };
     let mut io = Io {
-        out: &mut io::stdout(),
+        out: &mut LineWriter::new(Output { wishes: &wishes }),
         err: &mut Brief::default(),
         out_is_terminal: stdout.is_terminal(),
         err_is_terminal: io::stderr().is_terminal(),
         input: stdin.as_fd(),
         output: stdout.as_fd(),
-        interrupts: &mut Interrupts::on_signals,
+        interrupts: &mut interrupts,
         env: Env::of_process(),
     };
     run(std::env::args_os(), &mut io, backend).into()

@@ -44,7 +44,10 @@ pub(super) fn endpoints(
         Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
         // Nobody asked for that file, and `config.toml` is a common name.
-        Err(failure) => io.say(&format!("passing over the config: {}", failure.message)),
+        Err(failure) => {
+            let first = failure.message.lines().next().unwrap_or_default();
+            io.say(&format!("passing over the config: {first}"));
+        }
     }
     let usual = io.env.runtime_dir.iter().map(PathBuf::from).chain([io.env.run_dir.clone()]);
     Ok(usual.map(|dir| Endpoint::Unix(dir.join(SOCKET_NAME))).collect())
@@ -192,7 +195,7 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::from(error),
         Error::Rpc(rpc) if is_refusal(rpc.code) => {
-            Failure::new(Exit::Failed, format!("not let in at {endpoint}: {rpc}"))
+            Failure::new(Exit::Failed, clean(&format!("not let in at {endpoint}: {rpc}")))
         }
         Error::Unreachable { .. }
         | Error::Protocol(_)
@@ -200,10 +203,10 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
         | Error::TimedOut(_)
         | Error::Closed
         | Error::Refused(_)
-        | Error::Io(_) => Failure::new(
-            Exit::Unreachable,
-            format!("no daemon reachable; what is at {endpoint} did not shake hands: {error}"),
-        ),
+        | Error::Io(_) => {
+            let what = format!("what is at {endpoint} did not shake hands: {error}");
+            Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
+        }
     }
 }
 

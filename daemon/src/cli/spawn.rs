@@ -35,6 +35,14 @@ pub(super) fn connect(
     site: &Site,
     io: &mut Io<'_>,
 ) -> Result<OwnedFd, Failure> {
+    if let Site { config: Some(config), socket: None, .. } = site {
+        let what = format!(
+            "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
+             with transport = \"unix\"; add one, or start the daemon with `ceased serve`",
+            config.display()
+        );
+        return Err(Failure::new(Exit::Usage, what));
+    }
     let is_elsewhere = |path: &Path| site.socket.as_deref().is_some_and(|socket| socket != path);
     let path = match endpoints.first() {
         Some(Endpoint::Unix(path)) if !is_elsewhere(path) => path,

@@ -143,7 +143,7 @@ pub(super) fn unknown(error: Error, id: &str) -> Failure {
                 true => said.to_string(),
                 false => format!("there is no task {id}: {rpc}"),
             };
-            Failure::new(Exit::UnknownTask, message)
+            Failure::new(Exit::UnknownTask, clean(&message))
         }
         Error::Rpc(_)
         | Error::Unreachable { .. }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ fn tcp(address: &str, timeout: Duration) -> io::Result<OwnedFd> {
     for resolved in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&resolved, timeout) {
             Ok(stream) => {
-                stream.set_nodelay(true)?;
+                ceased_transports::tune_tcp(stream.as_fd())?;
                 return Ok(stream.into());
             }
             Err(why) => last = why,

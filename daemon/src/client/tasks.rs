@@ -14,6 +14,8 @@ use super::{CallId, Client, Kind};
 
 /// Most entries of a list this client collects, over all its pages.
 const LIST_ENTRIES_MAX: usize = 100_000;
+/// Most pages in a row with nothing on them: a server may leave out what is not for this client.
+const EMPTY_PAGES_MAX: usize = 1000;
 
 /// A tool of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
@@ -169,6 +171,7 @@ impl Client {
     fn list(&mut self, method: &str, key: &str) -> Result<Vec<Box<RawValue>>, Error> {
         let mut entries = Vec::new();
         let mut cursor: Option<String> = None;
+        let mut empty_pages = 0;
         loop {
             let params = cursor.as_ref().map_or(json!({}), |cursor| json!({"cursor": cursor}));
             let page = self.call_raw(method, params)?;
@@ -177,6 +180,7 @@ impl Client {
             let list = members.get(key).ok_or_else(|| bad("the result has no list"))?;
             let list: Vec<&RawValue> =
                 serde_json::from_str(list.get()).map_err(|_| bad("the list is no array"))?;
+            empty_pages = if list.is_empty() { empty_pages + 1 } else { 0 };
             entries.extend(list.into_iter().map(ToOwned::to_owned));
             let next: Option<String> = members
                 .get("nextCursor")
@@ -187,6 +191,9 @@ impl Client {
             }
             if next == cursor {
                 return Err(bad("nextCursor is the cursor of this very page"));
+            }
+            if empty_pages > EMPTY_PAGES_MAX {
+                return Err(bad(&format!("{EMPTY_PAGES_MAX} pages in a row are empty")));
             }
             if entries.len() > LIST_ENTRIES_MAX {
                 return Err(bad(&format!("the list has more than {LIST_ENTRIES_MAX} entries")));

@@ -395,3 +395,19 @@ fn a_list_that_does_not_end_ends() {
     let error = client.tools().unwrap_err().to_string();
     assert!(error.contains("nextCursor"), "{error}");
 }
+
+/// Neither does one of which every page is empty and names another.
+#[test]
+fn a_list_of_empty_pages_ends() {
+    let mut next = 0;
+    let (mut client, ..) = stage(move |talk, message| {
+        next += 1;
+        match next {
+            0..5000 => talk.answer(message, json!({"tools": [], "nextCursor": next.to_string()})),
+            _ => talk.hang_up(),
+        }
+    })
+    .client();
+    let error = client.tools().unwrap_err().to_string();
+    assert!(error.contains("1000 pages in a row are empty"), "{error}");
+}

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{StoreError, dir};
+use super::{StateDirError, StoreError, dir};
 use crate::daemon::StartError;
 
 /// What was found.
@@ -18,7 +18,11 @@ pub(crate) struct Inspected {
 /// Reads all of the store in a state directory. No daemon can use it meanwhile.
 pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
     let store = state_dir.join("tasks");
-    if !store.exists() {
+    let is_there = store.try_exists().map_err(|error| {
+        // Whoever may not look does not know that there is nothing.
+        StateDirError::Io { path: store.clone(), error }
+    })?;
+    if !is_there {
         let verdict = format!("{}: no task was ever kept here", store.display());
         return Ok(Inspected { verdict, problems: Vec::new() });
     }

@@ -56,6 +56,16 @@ fn arguments_are_typed_and_the_result_is_printed() {
     assert_eq!(sent["task"], Value::Null);
 }
 
+/// What a server says is one line: none of it looks like a hint of ours.
+#[test]
+fn a_server_gives_no_hints() {
+    let said = json!({"code": -1, "message": "first\n\nrun this"});
+    let ran =
+        with_tools(move |talk, message| talk.refuse(message, said.clone())).run(&["call", "echo"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(ran.err, "ceased: first\\n\\nrun this (error -1)\n");
+}
+
 #[test]
 fn slips_are_named_and_nothing_is_called() {
     for (args, words) in [
@@ -99,6 +109,16 @@ fn how_a_tool_ends_is_the_exit_code() {
     ] {
         let ran = returning(result).run(&["call", "echo", "anything=goes"]);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, "said\n"), "{}", ran.err);
+    }
+    // One that has no content, as it should have, is shown as it came.
+    for (result, exit) in [
+        (json!({"isError": true}), Exit::Failed),
+        (json!({"content": null, "isError": true, "structuredContent": {}}), Exit::Failed),
+        (json!({"structuredContent": {"a": 1}}), Exit::Done),
+    ] {
+        let ran = returning(result.clone()).run(&["call", "echo", "anything=goes"]);
+        let shown: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!((ran.exit, shown), (exit, result), "{}", ran.err);
     }
     for (error, exit) in [
         (json!({"code": -32603, "message": "oh\u{1b}[2J"}), Exit::Failed),

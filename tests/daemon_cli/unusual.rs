@@ -1,0 +1,79 @@
+//! The command line where the world is not as usual: very long cells, a full disk, faults all over a
+//! configuration, a machine that may vanish.
+
+use ceased_tests::daemon::{Config, Daemon, Home, assert_none_left, marker, wait_until};
+
+use super::{daemon, exits};
+
+/// However long a cell is, and whatever stands beside it, the list is printed.
+#[test]
+fn long_lines() {
+    let long = "x".repeat(70_000);
+    let wordy = format!("[[tool]]\nname = \"wordy\"\nbuiltin = \"echo\"\ndescription = {long:?}\n");
+    let daemon = Daemon::start(&Config { tools: &wordy, ..Config::default() });
+    let ran = exits(&daemon.home, 0, &["tools"]);
+    assert!(ran.out.lines().any(|line| line.starts_with("wordy ") && line.ends_with(&long)));
+    assert!(ran.out.lines().any(|line| line.starts_with("hang ") && line.len() < 100));
+}
+
+/// Who cannot be told the id of a task by standard output is told it beside the reason: it runs.
+#[test]
+fn an_id_that_cannot_be_written() {
+    let daemon = daemon();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mark = marker();
+    let mut command = daemon.home.command(&["call", "--detach", "hang", &format!("t={mark}")]);
+    let ran = command.stdout(full()).output().unwrap();
+    let err = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{err}");
+    assert!(err.contains("No space left"), "{err}");
+    let id = exits(&daemon.home, 0, &["tasks"]).out;
+    let id = id.split_whitespace().next().expect("there is a task");
+    assert!(err.contains(id), "{err}");
+    exits(&daemon.home, 0, &["cancel", id]);
+    assert_none_left(&mark);
+}
+
+/// Of a configuration that is wrong in several ways a command that is about something else names
+/// the first, and says where the others are told; none of them is called a hint.
+#[test]
+fn a_configuration_with_several_faults() {
+    let home = Home::new();
+    home.configure_as("[daemon]\nworkerz = 1\n[limits]\nconnection = 2\n[tasks]\nmax = 3\n");
+    for args in [&["tools", "--config", "config.toml"][..], &["call", "echo", "text=x"]] {
+        let ran = exits(&home, 2, args);
+        let lines: Vec<&str> = ran.err.lines().collect();
+        let [.., first, hint] = lines.as_slice() else { panic!("{ran:?}") };
+        assert!(first.starts_with("ceased: unknown key `workerz`"), "{ran:?}");
+        assert!(hint.starts_with("  hint: 2 more") && hint.contains("ceased check"), "{ran:?}");
+        assert!(!ran.err.contains("\\n"), "{ran:?}");
+    }
+    assert_eq!(exits(&home, 2, &["check"]).err.lines().count(), 3);
+}
+
+/// A daemon whose machine vanishes is not waited for for ever: it is asked now and then whether it
+/// is there.
+#[test]
+fn a_machine_that_may_vanish() {
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let _asks = home.start(&["tools", "--tcp", &address]);
+    let mut accepted = None;
+    wait_until("it connects", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (_silent, client) = accepted.expect("it was accepted");
+    let port = format!(":{:04X}", client.port());
+    wait_until("the timer of keepalive runs", || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        // Its number, both addresses, its state, its queues, and which timer runs: 02 is that one.
+        sockets.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&port))
+                && fields.get(5).is_some_and(|timer| timer.starts_with("02:"))
+        })
+    });
+}
