@@ -1,6 +1,6 @@
 //! `ceased watch`: a line for every change of a task, or of all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -62,12 +62,9 @@ impl Watch<'_, '_> {
             for task in &tasks {
                 self.show(task)?;
             }
-            let gone: Vec<String> = self
-                .seen
-                .keys()
-                .filter(|id| !tasks.iter().any(|task| &task.id == *id))
-                .cloned()
-                .collect();
+            let kept: BTreeSet<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+            let is_gone = |id: &&String| !kept.contains(id.as_str());
+            let gone: Vec<String> = self.seen.keys().filter(is_gone).cloned().collect();
             for id in gone {
                 writeln!(self.io.out, "{} no longer kept", clean(&id))?;
                 self.seen.remove(&id);

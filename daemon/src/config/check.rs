@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::error::{Problem, did_you_mean, line_of};
+use super::error::{Problem, did_you_mean, line_of, readable};
 use super::find::Environment;
 use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
@@ -37,7 +37,7 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     /// Notes a problem at a byte of the text.
     pub(super) fn problem(&mut self, at: usize, what: impl Into<String>, hint: impl Into<String>) {
-        let (what, hint) = (what.into(), hint.into());
+        let (what, hint) = (readable(what.into()), readable(hint.into()));
         let (file, line) = (self.file.to_owned(), line_of(self.text, at));
         self.problems.push(Problem { file, line, what, hint });
     }
