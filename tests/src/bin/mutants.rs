@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 31] = [
+const SUITES: [Suite; 32] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -41,6 +41,7 @@ const SUITES: [Suite; 31] = [
     Suite::Target("engine_task_life"),
     Suite::Target("engine_rpc"),
     Suite::Target("engine_host"),
+    Suite::Target("engine_shutdown"),
     Suite::Target("engine_ask"),
     Suite::Target("engine_listeners"),
     Suite::Target("engine_requestor"),
