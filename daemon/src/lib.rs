@@ -26,6 +26,7 @@ pub mod logging;
 mod metrics;
 mod pace;
 mod pool;
+mod printable;
 pub mod process;
 pub mod record;
 mod reports;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::error::{Problem, did_you_mean, line_of, readable};
+use super::error::{Problem, did_you_mean, line_of};
 use super::find::Environment;
 use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
+use crate::printable::clean;
 
 /// A key and the table it stands in, as messages name them.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +38,8 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     /// Notes a problem at a byte of the text.
     pub(super) fn problem(&mut self, at: usize, what: impl Into<String>, hint: impl Into<String>) {
-        let (what, hint) = (readable(what.into()), readable(hint.into()));
+        // TOML lets keys and values have anything by escapes.
+        let (what, hint) = (clean(&what.into()).into_owned(), clean(&hint.into()).into_owned());
         let (file, line) = (self.file.to_owned(), line_of(self.text, at));
         self.problems.push(Problem { file, line, what, hint });
     }

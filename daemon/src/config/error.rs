@@ -83,18 +83,6 @@ pub(super) fn line_of(text: &str, offset: usize) -> usize {
     line.min(text.lines().count().max(1))
 }
 
-/// A message without what steers a terminal, which TOML lets keys and values have by escapes.
-pub(super) fn readable(message: String) -> String {
-    if !message.contains(char::is_control) {
-        return message;
-    }
-    let mut escaped = String::with_capacity(message.len() + 16);
-    for c in message.chars() {
-        if c.is_control() { escaped.extend(c.escape_default()) } else { escaped.push(c) }
-    }
-    escaped
-}
-
 /// `text` for a message: one line, not long.
 pub(super) fn shown(text: &str) -> String {
     let line = text.trim().split(['\n', '\r']).next().unwrap_or_default();
