@@ -597,11 +597,15 @@ fn shutdown() {
         let status = store.records.values().map(|record| record.status.as_str());
         let told = if outcome.is_none() { "failed" } else { "working" };
         assert_eq!(status.collect::<Vec<_>>(), [told], "what was not promised is not there");
-        // A store that never answers does not keep the daemon.
+        // A store that never answers keeps neither the daemon nor a peer that has closed its side.
         let (mut w, mut store) = durable();
         let c = Speech::Core.open(&mut w);
-        let (_, job) = working(&mut w, &mut store, Speech::Core, c);
+        let (task, job) = working(&mut w, &mut store, Speech::Core, c);
+        w.send(c, &Speech::Core.about(json!("wait"), "tasks/result", &task));
+        w.feed(Input::Finished(c, AfterInput::Answer));
         w.feed(Input::Drain(w.now().at + RETRY));
+        w.expect_error(c, json!("wait"), -31005);
+        assert!(!w.is_open(c));
         w.stopped(job);
         w.advance(RETRY);
         assert_eq!(w.exits, 1);

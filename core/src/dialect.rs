@@ -33,7 +33,7 @@ pub struct Dialect {
     pub unreadable_id: UnreadableId,
     /// What every result has besides what was asked for (MOD-02).
     pub results: Results,
-    /// Whether there is `elicitation/create`.
+    /// Whether there is `elicitation/create`, which MCP 2025-06-18 was the first to have.
     pub elicitation: bool,
     /// Whether `notifications/progress` has a `message`.
     pub progress_message: bool,
