@@ -134,7 +134,7 @@ impl Direct {
         let raw = self.pid.as_raw_nonzero();
         let is_told = has_exited || self.signalled.contains(&raw);
         if let (false, Some(fd)) = (is_told, self.exit.fd())
-            && TERMINATE.iter().all(|signal| pidfd_send_signal(fd, *signal).is_ok())
+            && tree::send(TERMINATE, |signal| pidfd_send_signal(fd, signal))
         {
             self.signalled.insert(raw);
         }

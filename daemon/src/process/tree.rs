@@ -112,21 +112,24 @@ pub(super) const TERMINATE: &[Signal] = &[Signal::TERM, Signal::CONT];
 pub(super) const KILL: &[Signal] = &[Signal::KILL];
 
 /// Signals a process if `belongs` still holds once the process cannot be mistaken for another;
-/// true when the signals went out.
+/// true when it was signalled.
 ///
 /// A bare process id may have been given to somebody else since it was read.
 pub(super) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> bool) -> bool {
-    let send = |send: &dyn Fn(Signal) -> rustix::io::Result<()>| {
-        signals.iter().all(|signal| send(*signal).is_ok())
-    };
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(fd) => belongs() && send(&|signal| pidfd_send_signal(&fd, signal)),
+        Ok(fd) => belongs() && send(signals, |signal| pidfd_send_signal(&fd, signal)),
         // No descriptor left: the moment between check and signal is the lesser evil.
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
-            belongs() && send(&|signal| kill_process(pid, signal))
+            belongs() && send(signals, |signal| kill_process(pid, signal))
         }
         Err(_) => false,
     }
+}
+
+/// Sends them in turn; true when the first went out. Who ends by it, and is buried by its parent
+/// before the next, was signalled all the same.
+pub(super) fn send(signals: &[Signal], to_one: impl Fn(Signal) -> rustix::io::Result<()>) -> bool {
+    signals.iter().take_while(|signal| to_one(**signal).is_ok()).count() > 0
 }
 
 #[cfg(test)]
@@ -140,6 +143,14 @@ mod tests {
         assert_eq!(stat, Stat { is_zombie: true, parent: 45, group: 67, session: 89 });
         assert_eq!(Stat::parse(b"12 (a) S 1 2"), None);
         assert_eq!(Stat::parse(b""), None);
+    }
+
+    #[test]
+    fn who_ends_by_the_first_signal_was_signalled() {
+        let is_there = std::cell::Cell::new(true);
+        let dies = |_| if is_there.replace(false) { Ok(()) } else { Err(Errno::SRCH) };
+        assert!(send(TERMINATE, dies));
+        assert!(!send(TERMINATE, dies));
     }
 
     #[test]
