@@ -15,6 +15,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// However often the server wants to be asked, no more than this.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
+/// However rarely, no less than this, which is the longest a ceased daemon asks for: what ends a
+/// task need not be announced.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(3_600);
+
 /// What makes a line worth printing.
 type Seen = (TaskStatus, Option<String>);
 
@@ -118,5 +122,18 @@ impl Watch<'_, '_> {
 }
 
 fn interval(asked: Option<Duration>) -> Duration {
-    asked.unwrap_or(LOOK_EVERY).max(LOOK_AT_MOST_EVERY)
+    asked.unwrap_or(LOOK_EVERY).clamp(LOOK_AT_MOST_EVERY, LOOK_AT_LEAST_EVERY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_chooses_how_often_it_is_asked_within_reason() {
+        assert_eq!(interval(None), LOOK_EVERY);
+        assert_eq!(interval(Some(Duration::ZERO)), LOOK_AT_MOST_EVERY);
+        assert_eq!(interval(Some(Duration::from_secs(60))), Duration::from_secs(60));
+        assert_eq!(interval(Some(Duration::from_millis(u64::MAX))), Duration::from_secs(3_600));
+    }
 }

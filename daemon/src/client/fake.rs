@@ -53,7 +53,12 @@ impl Talk {
 
     /// Sends one line. The client may be gone: then there is nobody to tell.
     pub(crate) fn line(&mut self, line: &str) {
-        let _ = self.stream.write_all(format!("{line}\n").as_bytes());
+        self.piece(&format!("{line}\n"));
+    }
+
+    /// Sends a part of a line.
+    pub(crate) fn piece(&mut self, text: &str) {
+        let _ = self.stream.write_all(text.as_bytes());
     }
 
     pub(crate) fn send(&mut self, message: &Value) {

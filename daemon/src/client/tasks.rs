@@ -1,10 +1,12 @@
 //! Tools and tasks as a client sees them: lists, task-augmented calls, and what they return.
 
+use std::fmt;
 use std::time::Duration;
 
 use ceased_core::task::Status as TaskStatus;
 use ceased_core::tool::TaskSupport;
-use serde::Deserialize;
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -268,9 +270,9 @@ impl Task {
             created_at: String,
             last_updated_at: String,
             #[serde(default)]
-            ttl: Option<u64>,
+            ttl: Option<Millis>,
             #[serde(default)]
-            poll_interval: Option<u64>,
+            poll_interval: Option<Millis>,
         }
         let wire: Wire = serde_json::from_str(json)?;
         Ok(Self {
@@ -279,9 +281,41 @@ impl Task {
             message: wire.status_message,
             created_at: wire.created_at,
             last_updated_at: wire.last_updated_at,
-            ttl: wire.ttl.map(Duration::from_millis),
-            poll_interval: wire.poll_interval.map(Duration::from_millis),
+            ttl: wire.ttl.map(|ttl| ttl.0),
+            poll_interval: wire.poll_interval.map(|interval| interval.0),
             raw: RawValue::from_string(json.to_owned())?,
         })
+    }
+}
+
+/// Whole milliseconds, however JSON writes them: `60000`, `60000.0`, `6e4`. What is longer than any
+/// clock goes is as long as a clock goes.
+struct Millis(Duration);
+
+impl<'de> Deserialize<'de> for Millis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+
+        impl Visitor<'_> for Whole {
+            type Value = Millis;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of milliseconds")
+            }
+
+            fn visit_u64<E>(self, millis: u64) -> Result<Millis, E> {
+                Ok(Millis(Duration::from_millis(millis)))
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, millis: f64) -> Result<Millis, E> {
+                if millis < 0.0 || millis.fract() != 0.0 {
+                    return Err(E::invalid_value(Unexpected::Float(millis), &self));
+                }
+                // Saturates.
+                self.visit_u64(millis as u64)
+            }
+        }
+
+        deserializer.deserialize_any(Whole)
     }
 }

@@ -411,3 +411,45 @@ fn a_list_of_empty_pages_ends() {
     let error = client.tools().unwrap_err().to_string();
     assert!(error.contains("1000 pages in a row are empty"), "{error}");
 }
+
+/// JSON knows no difference between `60000` and `60000.0`, and some servers write the latter.
+#[test]
+fn whole_milliseconds_may_be_written_with_a_fraction_of_zero() {
+    let read = |ttl: &str, poll: &str| {
+        Task::parse(&format!(
+            r#"{{"taskId":"a","status":"working","createdAt":"c","lastUpdatedAt":"u",
+                "ttl":{ttl},"pollInterval":{poll}}}"#
+        ))
+        .map(|task| (task.ttl, task.poll_interval))
+    };
+    let minute = Some(Duration::from_secs(60));
+    assert_eq!(read("60000", "5").unwrap(), (minute, Some(Duration::from_millis(5))));
+    assert_eq!(read("60000.0", "6e4").unwrap(), (minute, minute));
+    assert_eq!(read("null", "0.0").unwrap(), (None, Some(Duration::ZERO)));
+    let longest = Some(Duration::from_millis(u64::MAX));
+    assert_eq!(read("1e300", "18446744073709551616").unwrap(), (longest, longest));
+    for wrong in ["-1", "-1.0", "0.5", "\"5\"", "true"] {
+        let why = read(wrong, "5").unwrap_err().to_string();
+        assert!(why.contains("a whole number of milliseconds"), "{wrong}: {why}");
+    }
+}
+
+/// A server that writes its last answer without a line end has given it all the same; half of one
+/// is none.
+#[test]
+fn a_last_line_needs_no_end() {
+    let whole = r#"{"jsonrpc":"2.0","id":2,"result":"all"}"#;
+    let last = |line: &'static str| {
+        let (mut client, ..) = stage(move |talk, _| {
+            talk.piece(line);
+            talk.hang_up();
+        })
+        .client();
+        client.call("x", json!({}))
+    };
+    assert_eq!(last(whole).unwrap(), "all");
+    for cut in [&whole[..whole.len() - 1], &whole[..1], r#"{"jsonrpc":"2.0","id":2,"resu"#] {
+        let error = last(cut).unwrap_err();
+        assert!(matches!(error, Error::Closed), "{error:?}");
+    }
+}

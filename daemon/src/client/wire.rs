@@ -145,13 +145,25 @@ impl Wire {
     fn receive(&mut self, sink: &mut dyn FnMut(Frame<'_>)) -> Result<(), Error> {
         match read(self.input.as_fd(), &mut self.piece) {
             Ok(None) => {}
-            Ok(Some(0)) => self.input_ended = true,
+            Ok(Some(0)) => {
+                self.input_ended = true;
+                self.inbox.finish(&mut |last| {
+                    // A server that died in the middle of a line has said nothing with it.
+                    if matches!(last, Frame::Line(line) if is_json(line)) {
+                        sink(last);
+                    }
+                });
+            }
             Ok(Some(count)) => self.inbox.feed(self.piece.get(..count).unwrap_or_default(), sink),
             Err(why) if is_gone(&why) => self.input_ended = true,
             Err(why) => return Err(Error::Io(why)),
         }
         Ok(())
     }
+}
+
+fn is_json(line: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }
 
 /// True when the peer is gone, as opposed to something being wrong here.

@@ -426,13 +426,14 @@ impl Config {
         let raw = raw::read(&mut check);
         let limits = sections::limits(&raw.limits, &mut check);
         let daemon = sections::daemon(&raw.daemon, &mut check);
+        let listen = listen::listeners(&raw.listen, &mut check);
         let config = Self {
-            listen: listen::listeners(&raw.listen, &mut check),
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
-            metrics: monitoring::metrics(&raw.metrics, &mut check),
+            metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
             tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
+            listen,
             daemon,
             limits,
         };

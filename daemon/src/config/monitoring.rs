@@ -7,7 +7,7 @@ use ceased_transports::{Address, SocketMode};
 
 use super::check::{Checker, Key};
 use super::listen::SOCKET_PATH_BYTES_MAX;
-use super::{Alerts, Metrics, raw};
+use super::{Alerts, Listen, Metrics, raw};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -24,17 +24,39 @@ impl Default for Alerts {
     }
 }
 
-pub(super) fn metrics(raw: &raw::Metrics, check: &mut Checker<'_>) -> Metrics {
-    let listen = raw.listen.as_ref().and_then(|written| endpoint(written, check));
+const LISTEN: Key = Key { table: "[metrics]", name: "listen" };
+
+pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<'_>) -> Metrics {
+    let listen = raw.listen.as_ref().and_then(|written| {
+        let listen = endpoint(written, check)?;
+        if doors.iter().any(|door| is_at(door, &listen)) {
+            let hint = "a [[listen]] has that address for peers; give one of them another";
+            check.bad_value(
+                LISTEN,
+                written.span().start,
+                &format!("{:?}", written.get_ref()),
+                hint,
+            );
+        }
+        Some(listen)
+    });
     Metrics { listen }
 }
 
+/// True when both cannot be open at once.
+fn is_at(door: &Listen, metrics: &Address) -> bool {
+    match (door, metrics) {
+        (Listen::Unix { path: one, .. }, Address::Unix { path: other, .. }) => one == other,
+        (Listen::Tcp { address: one, .. }, Address::Tcp(other)) => one == other && one.port() != 0,
+        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio, _) => false,
+    }
+}
+
 fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
-    const KEY: Key = Key { table: "[metrics]", name: "listen" };
     let (text, at) = (written.get_ref(), written.span().start);
     let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
         (Some(path), _) => {
-            let path = check.path_in(KEY, written, path)?;
+            let path = check.path_in(LISTEN, written, path)?;
             if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
                 return Some(Address::Unix { path, mode: SocketMode::OWNER });
             }
@@ -46,7 +68,7 @@ fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
         (None, Ok(_)) => "the network could read it; use a loopback address, 127.0.0.1 or [::1]",
         (None, Err(_)) => "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\"",
     };
-    check.bad_value(KEY, at, &format!("{text:?}"), hint);
+    check.bad_value(LISTEN, at, &format!("{text:?}"), hint);
     None
 }
 

@@ -284,12 +284,12 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
     for (key, value) in &root {
         let (name, at) = (key.get_ref().as_ref(), key.span().start);
         match name {
-            "daemon" => raw.daemon = table(&root, value, check).unwrap_or_default(),
-            "limits" => raw.limits = table(&root, value, check).unwrap_or_default(),
-            "tasks" => raw.tasks = table(&root, value, check).unwrap_or_default(),
-            "log" => raw.log = table(&root, value, check).unwrap_or_default(),
-            "metrics" => raw.metrics = table(&root, value, check).unwrap_or_default(),
-            "alerts" => raw.alerts = table(&root, value, check).unwrap_or_default(),
+            "daemon" => raw.daemon = table(&root, "[daemon]", value, check).unwrap_or_default(),
+            "limits" => raw.limits = table(&root, "[limits]", value, check).unwrap_or_default(),
+            "tasks" => raw.tasks = table(&root, "[tasks]", value, check).unwrap_or_default(),
+            "log" => raw.log = table(&root, "[log]", value, check).unwrap_or_default(),
+            "metrics" => raw.metrics = table(&root, "[metrics]", value, check).unwrap_or_default(),
+            "alerts" => raw.alerts = table(&root, "[alerts]", value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),
             _ => check.problem(
@@ -305,9 +305,16 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
 /// One table, or a problem.
 fn table<T: DeserializeOwned>(
     root: &DeTable<'_>,
+    heading: &str,
     value: &Spanned<DeValue<'_>>,
     check: &mut Checker<'_>,
 ) -> Option<T> {
+    // An array would be read as the values of a table without its keys.
+    if value.get_ref().is_array() {
+        let what = format!("{heading} is {}", written(value.span(), check));
+        check.problem(value.span().start, what, format!("it takes a table, headed {heading}"));
+        return None;
+    }
     match T::deserialize(ValueDeserializer::from(value.clone())) {
         Ok(table) => Some(table),
         Err(error) => {
@@ -332,7 +339,9 @@ fn tables<T: DeserializeOwned>(
         );
         return Vec::new();
     };
-    items.iter().filter_map(|item| Some((item.span().start, table(root, item, check)?))).collect()
+    let heading = format!("[[{name}]]");
+    let mut read = |item| table(root, &heading, item, check);
+    items.iter().filter_map(|item| Some((item.span().start, read(item)?))).collect()
 }
 
 /// A problem of a text that is not TOML.
@@ -352,22 +361,37 @@ fn syntax(error: &Error, check: &mut Checker<'_>) {
 /// A problem of a value that does not have the shape of its key.
 fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut Checker<'_>) {
     let span = error.span().unwrap_or(table);
-    let place = place_of(root, "", "the file", span.start)
-        .unwrap_or_else(|| Place { table: "the file".into(), key: "a value".into() });
+    let place = place_of(root, "", "the file", span.start).unwrap_or_else(|| Place {
+        table: "the file".into(),
+        key: "a value".into(),
+        beside: root,
+    });
     let message = error.message();
     let mut quoted = message.split('`').skip(1).step_by(2);
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let name = quoted.next().unwrap_or(rest);
         let known: Vec<&str> = quoted.collect();
-        let hint = did_you_mean(name, "keys", &known);
-        return check.problem(span.start, format!("unknown key `{name}` in {}", place.table), hint);
+        let mut unknown = |name: &str, at| {
+            let hint = did_you_mean(name, "keys", &known);
+            check.problem(at, format!("unknown key `{name}` in {}", place.table), hint);
+        };
+        unknown(name, span.start);
+        // The error names one of them; who has misspelt two need not come twice.
+        for key in place.beside.keys() {
+            let other = key.get_ref().as_ref();
+            if other != name && !known.contains(&other) {
+                unknown(other, key.span().start);
+            }
+        }
+        return;
     }
-    let written = shown(check.text.get(span.clone()).unwrap_or_default());
+    let written = written(span.clone(), check);
     let expected = message.rsplit_once(", expected ").map_or(message, |(_, expected)| expected);
     let expected = match expected {
         "u64" => "a whole number from 0 up",
         "a boolean" => "true or false",
         // What the reader of a date, which comes in a shape of its own, stumbles over.
+        "floating-point number overflowed" => "a number of a magnitude below 1.8e308",
         "a spanned value" => "a string, number, boolean, array or table",
         "a sequence" => "an array such as [\"first\", \"second\"]",
         other if other.starts_with("struct ") => "a table",
@@ -377,17 +401,30 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
     check.problem(span.start, what, format!("it takes {expected}"));
 }
 
+/// What stands at `span`, as a message quotes it.
+fn written(span: Range<usize>, check: &Checker<'_>) -> String {
+    shown(check.text.get(span).unwrap_or_default())
+}
+
 /// A key, and the table it stands in as headed in a file.
-struct Place {
+struct Place<'t, 'text> {
     table: String,
     key: String,
+    /// All keys of that table.
+    beside: &'t DeTable<'text>,
 }
 
 /// The innermost key below `path` whose name or value covers the byte at `at`.
-fn place_of(table: &DeTable<'_>, path: &str, heading: &str, at: usize) -> Option<Place> {
+fn place_of<'t, 'text>(
+    table: &'t DeTable<'text>,
+    path: &str,
+    heading: &str,
+    at: usize,
+) -> Option<Place<'t, 'text>> {
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        let here = || Some(Place { table: heading.to_owned(), key: name.to_owned() });
+        let here =
+            || Some(Place { table: heading.to_owned(), key: name.to_owned(), beside: table });
         if key.span().contains(&at) {
             return here();
         }
