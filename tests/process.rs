@@ -1,6 +1,8 @@
 //! Commands as jobs, with real processes: what is started, what is reported, what is left.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
+#[path = "process/blind.rs"]
+mod blind;
 #[path = "process/deaths.rs"]
 mod deaths;
 mod process_kit;

@@ -295,7 +295,7 @@ fn a_guard_is_killed_in_an_embedding_program() {
 }
 
 /// The guard that a process of a tool descends from.
-fn guard_of(mut pid: i32) -> Option<i32> {
+pub(crate) fn guard_of(mut pid: i32) -> Option<i32> {
     loop {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let after_name = stat.rsplit_once(')')?.1;

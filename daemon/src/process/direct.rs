@@ -118,7 +118,7 @@ impl Direct {
             if stopped == Stopped::Killed {
                 self.signal_members(&survivors, KILL);
             }
-            return !survivors.is_empty();
+            return !survivors.is_empty() || world.table().is_blind();
         };
         // A group that somebody removed had no process left.
         group.is_populated().unwrap_or_else(|_| group.path().exists())

@@ -16,7 +16,7 @@ use super::launch::Prepared;
 use super::pipes::Watched;
 use super::supervisor::Orphans;
 use super::survey::Process;
-use super::tree::{self, KILL, Stat};
+use super::tree::{self, Blind, KILL, Stat};
 use super::wire::{FromGuard, ToGuardSocket};
 
 /// How often in a row nothing must be found of a job whose guard was killed: a process that forks
@@ -212,9 +212,17 @@ impl Lost {
     /// Kills what is left; true while something may be alive.
     pub(super) fn end(&mut self, world: &mut World) -> bool {
         let leader = self.leader;
-        let mut lost = leader.map(|leader| world.table().members(leader)).unwrap_or_default();
+        let (mut lost, mut is_blind) = (Vec::new(), false);
+        if let Some(leader) = leader {
+            let table = world.table();
+            lost.extend(table.members(leader));
+            is_blind = table.is_blind();
+        }
         if world.orphans == Orphans::Adopt {
-            lost.extend(reap_orphans(world));
+            match reap_orphans(world) {
+                Ok(orphans) => lost.extend(orphans),
+                Err(Blind) => is_blind = true,
+            }
         }
         let me = getpid().as_raw_nonzero().get();
         for pid in lost.iter().copied() {
@@ -227,18 +235,19 @@ impl Lost {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }
-        self.empty_looks = if lost.is_empty() { self.empty_looks + 1 } else { 0 };
+        let is_empty = lost.is_empty() && !is_blind;
+        self.empty_looks = if is_empty { self.empty_looks + 1 } else { 0 };
         self.empty_looks < EMPTY_LOOKS
     }
 }
 
 /// Reaps the children that came to us as orphans and have exited; returns those still alive.
-pub(super) fn reap_orphans(world: &World) -> Vec<Pid> {
-    let mut alive = tree::children(getpid());
+pub(super) fn reap_orphans(world: &World) -> Result<Vec<Pid>, Blind> {
+    let mut alive = tree::children(getpid())?;
     alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
     alive.retain(|pid| {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
     });
-    alive
+    Ok(alive)
 }

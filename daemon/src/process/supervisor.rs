@@ -387,7 +387,8 @@ impl State {
             }
         }
         if has_ended && self.world.gets_orphans() {
-            reap_orphans(&self.world);
+            // Whom it cannot see now is reaped at the next end.
+            let _ = reap_orphans(&self.world);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -20,10 +21,15 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// Looks a process up; `None` when there is none.
+    /// Looks a process up; `None` when there is none, or nothing can be seen of it.
     pub(super) fn of(pid: Pid) -> Option<Self> {
-        let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
-        Self::parse(&fs::read(path).ok()?)
+        Self::look(pid).ok().flatten()
+    }
+
+    /// Looks a process up; [`Blind`] when it may be there.
+    fn look(pid: Pid) -> Result<Option<Self>, Blind> {
+        let stat = seen(fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())))?;
+        Ok(stat.and_then(|stat| Self::parse(&stat)))
     }
 
     /// Whether it is live and in the session or the process group of a command.
@@ -43,10 +49,25 @@ impl Stat {
     }
 }
 
+/// There was no descriptor or no memory left to look with: who was not seen may be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blind;
+
+/// What was looked for; `None` where it is not there or not for us to see.
+fn seen<T>(looked: io::Result<T>) -> Result<Option<T>, Blind> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(Blind),
+            _ => Ok(None),
+        },
+    }
+}
+
 /// Every process there is, by rising id.
-fn all() -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect()
+fn all() -> Result<Vec<Pid>, Blind> {
+    let entries = seen(fs::read_dir("/proc"))?.into_iter().flatten();
+    Ok(entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect())
 }
 
 fn pid(text: &str) -> Option<Pid> {
@@ -54,12 +75,12 @@ fn pid(text: &str) -> Option<Pid> {
 }
 
 /// The children of a process, zombies included. Under races some may be missed: look again.
-pub(super) fn children(parent: Pid) -> Vec<Pid> {
+pub(super) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
     let mut children = Vec::new();
     let mut is_listed = false;
-    let tasks = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
+    let tasks = seen(fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero())))?;
     for task in tasks.into_iter().flatten().flatten() {
-        if let Ok(list) = fs::read_to_string(task.path().join("children")) {
+        if let Some(list) = seen(fs::read_to_string(task.path().join("children")))? {
             is_listed = true;
             children.extend(list.split_ascii_whitespace().filter_map(pid));
         }
@@ -67,10 +88,13 @@ pub(super) fn children(parent: Pid) -> Vec<Pid> {
     if !is_listed {
         // A kernel built without these lists, or a parent that is gone: then this finds nobody.
         let raw = parent.as_raw_nonzero().get();
-        let is_child = |pid: &Pid| Stat::of(*pid).is_some_and(|stat| stat.parent == raw);
-        children.extend(all().into_iter().filter(is_child));
+        for pid in all()? {
+            if Stat::look(pid)?.is_some_and(|stat| stat.parent == raw) {
+                children.push(pid);
+            }
+        }
     }
-    children
+    Ok(children)
 }
 
 /// Calls `visit` for every descendant of a process and its parent, parents before their children.
@@ -79,7 +103,7 @@ pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) {
     let mut seen = BTreeSet::from([root.as_raw_nonzero()]);
     let mut parents = vec![root];
     while let Some(parent) = parents.pop() {
-        for child in children(parent) {
+        for child in children(parent).unwrap_or_default() {
             if seen.insert(child.as_raw_nonzero()) {
                 visit(child, parent);
                 parents.push(child);
@@ -89,18 +113,39 @@ pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) {
 }
 
 /// The process table as it was at one moment.
-#[derive(Debug, Default)]
-pub(super) struct Table(Vec<(Pid, Stat)>);
+#[derive(Debug)]
+pub(super) struct Table {
+    seen: Vec<(Pid, Stat)>,
+    /// Whether there may be others.
+    is_blind: bool,
+}
 
 impl Table {
-    /// Reads it whole.
+    /// Reads it whole, if it can.
     pub(super) fn read() -> Self {
-        Self(all().into_iter().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect())
+        let mut table = Self { seen: Vec::new(), is_blind: false };
+        match all() {
+            Ok(pids) => pids.into_iter().for_each(|pid| table.add(pid)),
+            Err(Blind) => table.is_blind = true,
+        }
+        table
+    }
+
+    fn add(&mut self, pid: Pid) {
+        match Stat::look(pid) {
+            Ok(stat) => self.seen.extend(stat.map(|stat| (pid, stat))),
+            Err(Blind) => self.is_blind = true,
+        }
+    }
+
+    /// Whether somebody may be there who is not in it: then nobody is said to be gone.
+    pub(super) const fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// The live processes in the session or the process group of a command.
     pub(super) fn members(&self, leader: Pid) -> Vec<Pid> {
-        let belong = self.0.iter().filter(|(_, stat)| stat.belongs_to(leader));
+        let belong = self.seen.iter().filter(|(_, stat)| stat.belongs_to(leader));
         belong.map(|(pid, _)| *pid).collect()
     }
 }

@@ -1,0 +1,85 @@
+//! Nobody is said to be gone while there is no descriptor left to look with.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use ceased::process::{Order, Orphans, Report, Stopped};
+use ceased_core::id::JobId;
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+
+use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
+use crate::{argument, rig_with, run_alone};
+
+/// Everything that can still be opened, by this process.
+fn all_descriptors() -> Vec<File> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(128);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+/// A tool's process that ignores SIGTERM and SIGHUP, in a session of its own if that is wanted,
+/// and the shell that started it.
+fn start(rig: &mut Rig, how: &str, marker: &str) -> (JobId, i32) {
+    let script = format!("(trap '' TERM HUP; exec {how} sleep $1) & echo 1 >&3; wait");
+    let job = rig.shell(&script, marker);
+    rig.wait_ready(job);
+    let find = |name: &str| {
+        let found = carriers(marker).into_iter().find(|(_, args)| args.starts_with(name));
+        found.map(|(pid, _)| pid)
+    };
+    eventually("it sleeps", || find("sleep").is_some());
+    (job, find("sh").unwrap())
+}
+
+fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+// STOP-01
+#[test]
+fn who_cannot_look_does_not_say_that_nobody_is_left() {
+    run_alone("blind::leader_killed", "1");
+    run_alone("blind::guard_killed", "1");
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn leader_killed() {
+    if argument().is_none() {
+        return;
+    }
+    let (mut rig, marker) = (rig_with(Tier::Groups, Orphans::Leave).unwrap(), marker());
+    let (job, leader) = start(&mut rig, "", &marker);
+    let taken = all_descriptors();
+    kill(leader);
+    assert_eq!(rig.report(), Report::Lingering { job });
+    drop(taken);
+    rig.order(Order::Kill(job));
+    assert_eq!(rig.wait_exit(job).stopped, Stopped::Killed);
+    assert_none_left(&marker);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn guard_killed() {
+    if argument().is_none() {
+        return;
+    }
+    let (mut rig, marker) = (rig_with(Tier::Guard, Orphans::Adopt).unwrap(), marker());
+    let (job, leader) = start(&mut rig, "setsid", &marker);
+    let guard = crate::deaths::guard_of(leader).unwrap();
+    let mut taken = all_descriptors();
+    kill(guard);
+    // What its death sets free is taken at once, or nobody would be blind.
+    let until = Instant::now() + Duration::from_millis(500);
+    let mut early = None;
+    while early.is_none() && Instant::now() < until {
+        taken.extend(all_descriptors());
+        early = rig.reports.try_recv().ok();
+    }
+    drop(taken);
+    let ended = early.unwrap_or_else(|| rig.report());
+    assert!(matches!(ended, Report::Ended { .. }), "{ended:?}");
+    assert_none_left(&marker);
+}
