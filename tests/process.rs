@@ -3,6 +3,8 @@
 
 #[path = "process/deaths.rs"]
 mod deaths;
+#[path = "process/heirs.rs"]
+mod heirs;
 mod process_kit;
 #[path = "process/tool.rs"]
 mod tool;
