@@ -152,6 +152,53 @@ fn receipts_say_how_far_it_went() {
     assert!(is(&receipt, &expected), "{receipt}");
 }
 
+/// What had not begun was held by nothing, and no step was needed against it: a call that waits for
+/// its turn, or for its requestor's word, or whose command cannot be started.
+#[test]
+fn receipts_of_what_never_began() {
+    let tools = "[[tool]]\nname = \"careful\"\nmax_output = \"64KiB\"\n\
+                 command = [\"true\"]\nconfirm = \"Really?\"\n\
+                 [[tool]]\nname = \"quick\"\nbuiltin = \"echo\"\ninline = true\n\
+                 [[tool]]\nname = \"absent\"\nmax_output = \"64KiB\"\n\
+                 command = [\"/no/such/program\"]\n";
+    let daemon = audited(tools);
+    let file = path(&daemon);
+    let nothing = json!({"stage": "none", "held_by": "nothing", "processes_ended": 0});
+    let mut peer = daemon.connect();
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "kit", "version": "0"}});
+    peer.result("initialize", &hello.to_string());
+    let call = peer.call("careful", "{}");
+    while peer.message().expect("the daemon goes on")["method"] != "elicitation/create" {}
+    peer.cancel(call);
+    let receipt = record(&file, &json!({"event": "cancel", "tool": "careful"}));
+    assert!(is(&receipt, &nothing), "{receipt}");
+    // Both in one write.
+    let (call, cancel) = (
+        json!({"jsonrpc": "2.0", "id": "q", "method": "tools/call",
+            "params": {"name": "quick", "arguments": {"text": "x"}}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "q"}}),
+    );
+    peer.send(&format!("{call}\n{cancel}"));
+    let receipt = record(&file, &json!({"event": "cancel", "tool": "quick"}));
+    assert!(is(&receipt, &nothing), "{receipt}");
+    // Cancels that come while the supervisor is at it.
+    const CALLS: usize = 200;
+    for _ in 0..CALLS / 50 {
+        let calls: Vec<u64> = (0..50).map(|_| peer.call("absent", "{}")).collect();
+        calls.into_iter().for_each(|call| peer.cancel(call));
+        peer.result("ping", "{}");
+    }
+    wait_until("all have ended", || daemon.status()["jobs"].as_array().is_some_and(Vec::is_empty));
+    drop(peer);
+    record(&file, &json!({"event": "disconnect"}));
+    let records = records(&file);
+    let mut receipts =
+        records.iter().filter(|r| is(r, &json!({"event": "cancel", "tool": "absent"})));
+    assert!(receipts.clone().count() > 0);
+    assert_eq!(receipts.find(|receipt| !is(receipt, &nothing)), None);
+}
+
 /// SIGHUP opens the file again: what was moved away stays as it is, and nothing is lost between.
 #[test]
 fn rotation() {

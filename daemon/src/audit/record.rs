@@ -39,7 +39,7 @@ pub(crate) struct CancelRecord {
     /// `SIGKILL`.
     pub(crate) stage: &'static str,
     /// What held the job: `thread`, or the containment of its processes: `cgroup`, `guard`,
-    /// `groups`.
+    /// `groups`; `nothing` where it had not begun.
     pub(crate) held_by: &'static str,
     /// Processes of the job that were alive when a step was taken against it, and were signalled.
     /// One that was born and died between two looks is not counted.

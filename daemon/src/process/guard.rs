@@ -296,6 +296,9 @@ struct Guard {
     exits: OwnedFd,
     leader: Leader,
     is_killing: bool,
+    /// More children may have exited than were taken in at once. All of them were announced
+    /// together, and nobody will announce them again.
+    is_behind: bool,
     /// Sweeps in a row, so that waiting for what cannot be killed costs less and less.
     sweeps: u32,
     signalled: BTreeSet<NonZeroI32>,
@@ -335,6 +338,7 @@ impl Guard {
             exits,
             leader,
             is_killing: false,
+            is_behind: false,
             sweeps: 0,
             signalled: BTreeSet::new(),
         })
@@ -366,6 +370,7 @@ impl Guard {
     fn reap(&mut self) -> io::Result<bool> {
         let mut exited = None;
         let mut is_left = true;
+        self.is_behind = true;
         for _ in 0..REAPED_MAX {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -376,7 +381,10 @@ impl Guard {
                         self.leader = Leader::Over;
                     }
                 }
-                Ok(None) => break,
+                Ok(None) => {
+                    self.is_behind = false;
+                    break;
+                }
                 Err(Errno::CHILD) => {
                     is_left = false;
                     break;
@@ -399,8 +407,12 @@ impl Guard {
         if let Some(control) = &self.control {
             fds.push(PollFd::new(control, PollFlags::IN));
         }
-        let pause = Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)));
-        let pause = Timespec::try_from(pause).ok().filter(|_| self.is_killing);
+        let pause = match (self.is_behind, self.is_killing) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => Some(Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)))),
+            (false, false) => None,
+        };
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         match poll(&mut fds, pause.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),

@@ -14,7 +14,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::cgroup;
 use super::containment::Containment;
@@ -40,8 +40,6 @@ pub(super) struct World {
     pub(super) null: File,
     pub(super) scratch: Vec<u8>,
     pub(super) report: Box<dyn FnMut(Report) + Send>,
-    /// Whether a guard was killed.
-    pub(super) lost_guards: bool,
     /// The next guard, or the next group.
     pub(super) spare: Spare,
     /// Every child that the supervisor started itself and has not reaped.
@@ -55,10 +53,14 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Whether processes may have come to us that lost their parent. Guards keep theirs, so that it
-    /// takes the death of one; the first process of a container gets every orphan.
-    pub(super) fn gets_orphans(&self) -> bool {
-        self.orphans == Orphans::Adopt && (self.lost_guards || getpid().is_init())
+    /// Whether a process may have come to us that we did not start, and has exited: what lost its
+    /// parent, where its guard was killed or we are the first process of a container; or a sibling
+    /// that a command made itself, which takes no more than `CLONE_PARENT`.
+    pub(super) fn has_orphans_to_bury(&self) -> bool {
+        // One look, whoever it finds: mostly there is nobody.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.orphans == Orphans::Adopt
+            && !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
     }
 
     /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
@@ -278,7 +280,6 @@ impl Job {
             // The number of a leader that was reaped may be somebody else's by now.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
             self.body = Body::Lost(Lost::new(leader));
-            world.lost_guards = true;
         }
         let others = match &mut self.body {
             Body::Direct(direct) => {

@@ -126,7 +126,6 @@ impl Supervisor {
             null: File::open("/dev/null")?,
             scratch: vec![0; SCRATCH_BYTES],
             report,
-            lost_guards: false,
             spare: Spare::default(),
             own_children: BTreeSet::new(),
             emptied: Vec::new(),
@@ -386,7 +385,7 @@ impl State {
                 self.ticking.remove(&slot);
             }
         }
-        if has_ended && self.world.gets_orphans() {
+        if has_ended && self.world.has_orphans_to_bury() {
             // Whom it cannot see now is reaped at the next end.
             let _ = reap_orphans(&self.world);
         }

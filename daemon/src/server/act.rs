@@ -89,6 +89,7 @@ impl Server {
     /// Carries out what the engine wants done.
     pub(super) fn act(&mut self, now: Now) {
         let mut actions = std::mem::take(&mut self.actions);
+        self.trail.begin_actions();
         for action in actions.drain(..) {
             match action {
                 Action::Start { job, tool, arguments, task } => {
@@ -134,7 +135,6 @@ impl Server {
             }
         }
         self.dispatch(now);
-        self.trail.forget_ends();
         // What carrying out brought up waits for the next turn, in the old one's buffer.
         actions.append(&mut self.actions);
         self.actions = actions;

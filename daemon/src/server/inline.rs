@@ -25,7 +25,8 @@ impl Inline {
         Self { job: Job::inline(reports), inbound, heard: Vec::new() }
     }
 
-    /// Runs a handler, and tells the engine what it had to say and what came of it.
+    /// Runs a handler, and tells the engine what it had to say and what came of it. False when it
+    /// did not run, since its call was taken back.
     pub(super) fn run(
         &mut self,
         now: Now,
@@ -33,12 +34,13 @@ impl Inline {
         call: Call,
         engine: &mut Recorded,
         actions: &mut Vec<Action>,
-    ) {
+    ) -> bool {
         let job = call.id;
         // CAN-08: a cancel that came together with its call wins.
         if engine.is_stopping(job) {
             let outcome = Outcome::Stopped;
-            return engine.handle(now, Event::Done { job, outcome }, actions);
+            engine.handle(now, Event::Done { job, outcome }, actions);
+            return false;
         }
         self.job.call(call);
         let outcome = run_guarded(handler, &self.job);
@@ -53,5 +55,6 @@ impl Inline {
             }
         }
         engine.handle(now, Event::Done { job, outcome }, actions);
+        true
     }
 }

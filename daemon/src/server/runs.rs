@@ -107,6 +107,7 @@ impl Server {
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
             Verdict::Stopped => Outcome::Stopped,
         };
+        self.trail.note_unbegun(job);
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
@@ -116,7 +117,10 @@ impl Server {
                 let call = Call { id: job, task, arguments };
                 self.ran_here = true;
                 let (engine, actions) = (&mut self.engine, &mut self.actions);
-                return self.inline.run(now, &**handler, call, engine, actions);
+                if !self.inline.run(now, &**handler, call, engine, actions) {
+                    self.trail.note_unbegun(job);
+                }
+                return;
             }
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
@@ -150,6 +154,7 @@ impl Server {
 
     pub(super) fn not_started(&mut self, now: Now, job: JobId, error: ErrorObject) {
         self.runs.remove(&job);
+        self.trail.note_unbegun(job);
         let outcome = Outcome::Error(error);
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }

@@ -20,6 +20,9 @@ use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
 use crate::process::{Ending, Order, Process, Stopped};
 use crate::reports::Reports;
 
+/// No step was needed.
+const NONE: &str = "none";
+
 /// What the loop knows of what happened, beside the engine.
 pub(super) struct Trail {
     pub(super) audit: Audit,
@@ -28,8 +31,11 @@ pub(super) struct Trail {
     containment: &'static str,
     /// Handlers that were given up and have not returned.
     pub(super) abandoned: BTreeSet<JobId>,
-    /// How commands ended in this turn, until the engine says which of them had been stopped.
+    /// How jobs ended that no thread ran to its end, until the engine says which of them had been
+    /// stopped. It does so the next time that its actions are carried out.
     ends: BTreeMap<JobId, End>,
+    /// The same of those that have ended since its actions were last carried out.
+    fresh_ends: BTreeMap<JobId, End>,
     /// Whose the detailed statuses are that wait for their processes.
     surveys: BTreeMap<SurveyId, Option<Identity>>,
     /// Why the store takes nothing at the moment, and since when.
@@ -37,12 +43,12 @@ pub(super) struct Trail {
     started: Instant,
 }
 
-/// How a command ended.
-struct End {
-    stopped: Stopped,
-    processes: u32,
-    survivors: u32,
-    gone: Instant,
+/// How a job ended that no thread ran.
+enum End {
+    /// Before anything of it was there: it was not confirmed, or could not be started.
+    Unbegun,
+    /// As a command does.
+    Exited { stopped: Stopped, processes: u32, survivors: u32, gone: Instant },
 }
 
 impl Trail {
@@ -54,6 +60,7 @@ impl Trail {
             containment,
             abandoned: BTreeSet::new(),
             ends: BTreeMap::new(),
+            fresh_ends: BTreeMap::new(),
             surveys: BTreeMap::new(),
             store_trouble: None,
             started: Instant::now(),
@@ -72,19 +79,27 @@ impl Trail {
 
     /// A command has ended.
     pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
-        let Ending::Exited(exit) = ending else { return };
-        let end = End {
-            stopped: exit.stopped,
-            processes: exit.signalled,
-            survivors: exit.survivors,
-            gone: exit.gone,
+        let end = match ending {
+            Ending::NotStarted(_) => End::Unbegun,
+            Ending::Exited(exit) => End::Exited {
+                stopped: exit.stopped,
+                processes: exit.signalled,
+                survivors: exit.survivors,
+                gone: exit.gone,
+            },
         };
-        self.ends.insert(job, end);
+        self.fresh_ends.insert(job, end);
     }
 
-    /// What ended in this turn and was not stopped is of no interest any more.
-    pub(super) fn forget_ends(&mut self) {
-        self.ends.clear();
+    /// A job has ended that had been handed over to be started, and never began.
+    pub(super) fn note_unbegun(&mut self, job: JobId) {
+        self.fresh_ends.insert(job, End::Unbegun);
+    }
+
+    /// What the engine wants done is carried out now; what ended before and was not stopped is of
+    /// no interest after that.
+    pub(super) fn begin_actions(&mut self) {
+        self.ends = std::mem::take(&mut self.fresh_ends);
     }
 }
 
@@ -166,30 +181,24 @@ impl Server {
     /// A job that was told to stop has ended: its receipt, from what the engine knows of the wish
     /// and the supervisor of the end.
     fn record_end(&mut self, now: Now, receipt: Box<Receipt>) {
-        let end = self.trail.ends.remove(&receipt.job);
-        let record = match end {
-            None => CancelRecord {
-                stage: receipt.stage.map_or("none", |step| step.as_str()),
-                held_by: "thread",
-                processes_ended: 0,
-                died_after: now.at - receipt.since,
-                survivors: 0,
-                receipt,
-            },
-            Some(end) => CancelRecord {
-                stage: match end.stopped {
+        let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, 0);
+        let ended = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
+            (Some(End::Unbegun), _) | (None, None) => unbegun(),
+            (None, Some(step)) => (step.as_str(), "thread", 0, now.at - receipt.since, 0),
+            (Some(End::Exited { stopped, processes, survivors, gone }), _) => {
+                let stage = match stopped {
                     // It ended by itself before the order arrived.
-                    Stopped::No => "none",
+                    Stopped::No => NONE,
                     Stopped::Terminated => "SIGTERM",
                     Stopped::Killed => "SIGKILL",
-                },
-                held_by: self.trail.containment,
-                processes_ended: end.processes,
-                died_after: self.clock.at(end.gone) - receipt.since,
-                survivors: end.survivors,
-                receipt,
-            },
+                };
+                let died_after = self.clock.at(gone) - receipt.since;
+                (stage, self.trail.containment, processes, died_after, survivors)
+            }
         };
+        let (stage, held_by, processes_ended, died_after, survivors) = ended;
+        let record =
+            CancelRecord { stage, held_by, processes_ended, died_after, survivors, receipt };
         let trail = &mut self.trail;
         trail.alerts.look_at_end(&record);
         let record = Arc::new(record);
