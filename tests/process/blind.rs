@@ -67,7 +67,7 @@ fn guard_killed() {
         return;
     }
     let (mut rig, marker) = (rig_with(Tier::Guard, Orphans::Adopt).unwrap(), marker());
-    let (job, leader) = start(&mut rig, "setsid", &marker);
+    let (_, leader) = start(&mut rig, "setsid", &marker);
     let guard = crate::deaths::guard_of(leader).unwrap();
     let mut taken = all_descriptors();
     kill(guard);

@@ -38,9 +38,9 @@ fn more_zombies_than_are_buried_at_once() {
     let script = "open(P, '>&=3'); syswrite(P, \"$$\\n\"); kill 'STOP', getppid(); \
                   for (1..$ARGV[0]) { my $p = fork; defined $p or die; exit 0 unless $p }";
     let job = rig.run(&["perl", "-e", script, ZOMBIES]);
-    let leader = match rig.report() {
-        Report::Progress { message: None, progress, .. } => progress,
-        other => panic!("{other:?}"),
+    let report = rig.report();
+    let Report::Progress { message: None, progress: leader, .. } = report else {
+        panic!("{report:?}");
     };
     let leader = format!("{leader}").parse().unwrap();
     let (_, guard) = look(leader).expect("nobody has buried it");
