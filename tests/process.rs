@@ -5,6 +5,8 @@
 mod blind;
 #[path = "process/deaths.rs"]
 mod deaths;
+#[path = "process/frozen.rs"]
+mod frozen;
 #[path = "process/heirs.rs"]
 mod heirs;
 mod process_kit;

@@ -5,11 +5,13 @@
 
 #![allow(unsafe_code, reason = "the one place for it")]
 
+mod birth;
 mod fault;
 mod memory;
+mod raw;
+mod sharing;
 mod slice;
 mod spawn;
-mod vfork;
 
 use std::io;
 use std::mem;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
 pub(crate) use slice::{Slice, run_in, while_in};
-pub(crate) use spawn::{Credentials, Exec, Spawned, Twin, fork_sibling, spawn, spawn_idle};
+pub(crate) use spawn::{Credentials, Exec, Image, Spawned, Twin, fork_sibling, spawn, spawn_idle};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.
 pub(crate) fn block_signals() {

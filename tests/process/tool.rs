@@ -165,7 +165,7 @@ fn progress_lines() {
 fn commands_that_cannot_be_started() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (plain, script, bad) = (path("plain"), path("script"), path("bad"));
+    let (plain, script, bad) = (path("plain"), path("uninterpreted"), path("bad"));
     fs::write(&plain, "").unwrap();
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::write(&bad, "no program").unwrap();
@@ -180,6 +180,7 @@ fn commands_that_cannot_be_started() {
             (&["/no/such/program"], None, "\"/no/such/program\": No such file"),
             (&[&plain], None, "is it an executable file?"),
             (&[&script], None, "the interpreter it asks for is not"),
+            (&["uninterpreted"], None, "the interpreter it asks for is not"),
             (&[&bad], None, "Exec format error"),
             (&["true", &long], None, "use stdin instead"),
             (&["true"], Some("/no/such/dir"), "the working directory \"/no/such/dir\": No such"),
@@ -189,7 +190,7 @@ fn commands_that_cannot_be_started() {
         ] {
             let mut launch = rig.command(argv);
             launch.cwd = cwd.map(Into::into);
-            launch.env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+            launch.env = vec![("PATH".into(), format!("/usr/bin:{}", dir.path().display()).into())];
             let job = rig.launch(launch);
             match rig.wait_ending(job) {
                 Ending::NotStarted(reason) => assert!(reason.contains(want), "{reason}"),

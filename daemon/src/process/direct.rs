@@ -37,7 +37,7 @@ pub(super) struct Direct {
 impl Direct {
     /// Starts the command, in its group if there is one.
     pub(super) fn start(
-        prepared: &Prepared,
+        prepared: Prepared,
         theirs: &[OwnedFd; 4],
         group: Option<Group>,
         slot: usize,
@@ -54,7 +54,7 @@ impl Direct {
     }
 
     fn spawn(
-        prepared: &Prepared,
+        prepared: Prepared,
         theirs: &[OwnedFd; 4],
         group: Option<&Group>,
         slot: usize,
@@ -67,7 +67,7 @@ impl Direct {
         }
         let [stdin, stdout, stderr, progress] = theirs;
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
-        sys::spawn(&prepared.exec(descriptors, group.map(Group::as_fd), false))
+        sys::spawn(prepared.exec(descriptors, group.map(Group::as_fd), false))
     }
 
     /// The command's process.

@@ -273,7 +273,7 @@ fn serve() -> io::Result<()> {
                     let _ = rustix::thread::set_name(job);
                 }
                 control.set_nonblocking()?;
-                return Guard::start(control, &prepared, descriptors)?.run();
+                return Guard::start(control, prepared, descriptors)?.run();
             }
             Some(ToGuard::Keep(path)) => return keeper::keep(&control, &path),
             Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
@@ -315,7 +315,7 @@ enum Leader {
 impl Guard {
     fn start(
         control: ToSupervisorSocket,
-        prepared: &Prepared,
+        prepared: Prepared,
         descriptors: [OwnedFd; 4],
     ) -> io::Result<Self> {
         let exits = sys::child_exits()?;
@@ -323,7 +323,7 @@ impl Guard {
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
         let mut exec = prepared.exec(descriptors, None, true);
         exec.announced = Some((control.as_fd(), |leader| FromGuard::Started { leader }.encode()));
-        let leader = match sys::spawn(&exec) {
+        let leader = match sys::spawn(exec) {
             Ok(child) => Leader::Started(child.pid, child.fault),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);

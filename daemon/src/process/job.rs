@@ -174,7 +174,7 @@ impl Job {
             give_pipes(&theirs, uid);
         }
         let started = Instant::now();
-        match Body::start(&prepared, &theirs, slot, world) {
+        match Body::start(prepared, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {
                 id: launch.job,
                 launch,
@@ -377,7 +377,7 @@ fn told(job: JobId, progress: Progress) -> Report {
 
 impl Body {
     fn start(
-        prepared: &Prepared,
+        prepared: Prepared,
         theirs: &[OwnedFd; 4],
         slot: usize,
         world: &mut World,
@@ -401,7 +401,7 @@ impl Body {
             Containment::Guard(program) => {
                 let guard = world.spare.take_guard(program, &mut world.own_children);
                 let mut guarded = Guarded::new(guard.map_err(no_process)?, slot, registry);
-                let failed = guarded.run(prepared, theirs).err().map(|error| {
+                let failed = guarded.run(&prepared, theirs).err().map(|error| {
                     let reason = explain_resources("hand the command to its guard", &error);
                     Failure::Text(reason)
                 });

@@ -13,7 +13,7 @@ use ceased_core::id::{JobId, TaskId};
 use super::guard;
 use crate::accounts::Account;
 use crate::service;
-use crate::sys::{Credentials, Exec, Fault, Step};
+use crate::sys::{Credentials, Exec, Fault, Image, Step};
 
 /// Where programs are looked for when the environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -46,13 +46,7 @@ pub struct Launch {
 
 /// A launch in the form the kernel takes it, also readable by a guard.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Prepared {
-    programs: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-    cwd: Option<CString>,
-    credentials: Option<Credentials>,
-}
+pub(super) struct Prepared(Image);
 
 impl Prepared {
     /// Prepares a launch over an inherited environment; the error is fit for a user.
@@ -77,14 +71,17 @@ impl Prepared {
             .iter()
             .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
             .collect::<Result<_, _>>()?;
-        let cwd = match (&launch.cwd, &account) {
-            (Some(cwd), _) => Some(cwd.as_path()),
-            (None, Some(account)) => Some(home(account)),
-            (None, None) => None,
+        let cwds = match (&launch.cwd, &account) {
+            (Some(cwd), _) => vec![cwd.as_path()],
+            // Where a user has no home it starts at the root. Nobody looks now whether it has: the
+            // file system it is on need not answer.
+            (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
+            (None, None) => Vec::new(),
         };
-        let cwd = cwd
+        let cwds = cwds
+            .into_iter()
             .map(|cwd| c_string(cwd.as_os_str()).ok_or_else(|| nul("the working directory")))
-            .transpose()?;
+            .collect::<Result<_, _>>()?;
         let env = env
             .iter()
             .map(|(name, value)| {
@@ -97,12 +94,12 @@ impl Prepared {
             .map(|Account { uid, gid, groups, .. }| Credentials { uid, gid, groups })
             // Who is that user already need not, and may not, become it.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
-        Ok(Self { programs, argv, env, cwd, credentials })
+        Ok(Self(Image { programs, argv, env, cwds, credentials }))
     }
 
     /// The job it is for, as its environment names it.
     pub(super) fn job(&self) -> Option<&CStr> {
-        let pair = self.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
+        let pair = self.0.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
         pair.as_bytes_with_nul()
             .get(JOB.len() + 1..)
             .and_then(|rest| CStr::from_bytes_with_nul(rest).ok())
@@ -110,43 +107,33 @@ impl Prepared {
 
     /// Whose the command's pipes have to be, for it to open them by name.
     pub(super) fn owner(&self) -> Option<u32> {
-        self.credentials.as_ref().map(|credentials| credentials.uid)
+        self.0.credentials.as_ref().map(|credentials| credentials.uid)
     }
 
     /// How to start it.
     pub(super) fn exec<'a>(
-        &'a self,
+        self,
         descriptors: [BorrowedFd<'a>; 4],
         cgroup: Option<BorrowedFd<'a>>,
         dies_with_caller: bool,
     ) -> Exec<'a> {
-        Exec {
-            programs: &self.programs,
-            argv: &self.argv,
-            env: &self.env,
-            cwd: self.cwd.as_deref(),
-            credentials: self.credentials.as_ref(),
-            descriptors,
-            cgroup,
-            dies_with_caller,
-            announced: None,
-        }
+        Exec { image: self.0, descriptors, cgroup, dies_with_caller, announced: None }
     }
 
     /// The launch as bytes for a guard: four lists, each a count and its strings with their
     /// lengths; then a count and that many numbers, the user and its groups.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let cwd: Vec<CString> = self.cwd.iter().cloned().collect();
+        let Image { programs, argv, env, cwds, credentials } = &self.0;
         let mut bytes = Vec::new();
         let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend((n as u64).to_le_bytes());
-        for list in [&self.programs, &self.argv, &self.env, &cwd] {
+        for list in [programs, argv, env, cwds] {
             number(&mut bytes, list.len());
             for string in list {
                 number(&mut bytes, string.count_bytes());
                 bytes.extend_from_slice(string.as_bytes());
             }
         }
-        let ids = self.credentials.iter().flat_map(|Credentials { uid, gid, groups }| {
+        let ids = credentials.iter().flat_map(|Credentials { uid, gid, groups }| {
             [uid, gid].into_iter().chain(groups).copied()
         });
         let ids: Vec<u32> = ids.collect();
@@ -159,8 +146,8 @@ impl Prepared {
     pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let bytes = &mut bytes;
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
-        let cwd = list(bytes)?.pop();
-        Ok(Self { programs, argv, env, cwd, credentials: credentials(bytes)? })
+        let (cwds, credentials) = (list(bytes)?, credentials(bytes)?);
+        Ok(Self(Image { programs, argv, env, cwds, credentials }))
     }
 }
 
@@ -224,11 +211,6 @@ const OF_THE_USER: [&str; 9] = [
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
 ];
-
-/// Where a user's command starts if nothing else is said.
-fn home(account: &Account) -> &Path {
-    if account.home.is_dir() { &account.home } else { Path::new("/") }
-}
 
 fn environment(
     launch: &Launch,
@@ -314,7 +296,7 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
     let program = launch.argv.first().cloned().unwrap_or_default();
     match fault.step {
         Step::Cgroup => format!("cannot put the command into its control group: {error}"),
-        Step::Descriptors => format!("cannot connect the command's descriptors: {error}"),
+        Step::Descriptors => explain_resources("connect the command's descriptors", &error),
         Step::Session => format!("cannot start a session for the command: {error}"),
         Step::Credentials => {
             let uid = launch.user.unwrap_or_default();
@@ -324,30 +306,34 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
             )
         }
         Step::Cwd => {
-            let cwd = launch.cwd.as_deref().unwrap_or(Path::new("."));
-            format!("cannot enter the working directory {}: {error}", shown(cwd))
+            let directory = match (&launch.cwd, launch.user) {
+                (None, Some(uid)) => format!("the home directory of uid {uid}"),
+                (cwd, _) => {
+                    let cwd = cwd.as_deref().unwrap_or(Path::new("."));
+                    format!("the working directory {}", shown(cwd))
+                }
+            };
+            format!("cannot enter {directory}: {error}")
         }
-        Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(launch, &error)),
+        Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
+        Step::Interpreter => format!(
+            "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
+            shown(&program)
+        ),
     }
 }
 
-fn hint(launch: &Launch, error: &io::Error) -> String {
-    let Some(program) = launch.argv.first() else { return String::new() };
+fn hint(program: &OsStr, error: &io::Error) -> &'static str {
     let is_path = program.as_bytes().contains(&b'/');
-    let hint = match error.raw_os_error() {
-        Some(libc::ENOENT) if is_path => {
-            let path = launch.cwd.as_deref().unwrap_or(Path::new("")).join(program);
-            let is_there = path.exists();
-            if is_there { "; the file is there, the interpreter it asks for is not" } else { "" }
-        }
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if is_path => "",
         Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
         Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
         Some(libc::EACCES) if is_path => "; is it an executable file?",
         Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
         Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
         _ => "",
-    };
-    hint.to_owned()
+    }
 }
 
 /// Why no process could be made for a command, in words for a user.

@@ -4,6 +4,8 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::sharing::Cradle;
+
 /// Why a child could not become the program it was meant to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -28,11 +30,20 @@ pub(crate) enum Step {
     Cwd,
     /// Executing the program.
     Exec,
+    /// Executing the program, whose file is there: what it asks for to be run by is not.
+    Interpreter,
 }
 
 impl Step {
-    const ALL: [Self; 6] =
-        [Self::Cgroup, Self::Descriptors, Self::Session, Self::Credentials, Self::Cwd, Self::Exec];
+    const ALL: [Self; 7] = [
+        Self::Cgroup,
+        Self::Descriptors,
+        Self::Session,
+        Self::Credentials,
+        Self::Cwd,
+        Self::Exec,
+        Self::Interpreter,
+    ];
 }
 
 impl Fault {
@@ -70,6 +81,8 @@ impl Fault {
 pub(crate) enum FaultCell {
     /// It has said all it has to say.
     Known(Option<Fault>),
+    /// It may have, once it has exited; it took its time to become the program.
+    Late(Cradle),
     /// It may have, once it has exited.
     Shared(SharedFault),
 }
@@ -79,6 +92,7 @@ impl FaultCell {
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
             Self::Known(fault) => *fault,
+            Self::Late(cradle) => cradle.fault(),
             Self::Shared(shared) => Fault::unpack(shared.cell().load(Ordering::Acquire)),
         }
     }
@@ -132,7 +146,7 @@ mod tests {
             assert_eq!(Fault::unpack(fault.pack()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[6, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[7, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
         assert_eq!(Fault::unpack(0), None);
         assert_eq!(Fault::unpack(u64::MAX), None);

@@ -3,41 +3,30 @@
 //! The standard `Command` is not used for tools because it cannot start a process inside a control
 //! group, hands no pidfd out, and inherits signal masks and ignored signals.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use libc::{c_char, c_int, c_void};
+use libc::c_int;
 use rustix::process::Pid;
 
-use super::fault::{Fault, FaultCell, SharedFault, Step};
-use super::vfork;
+use super::birth::{self, Birth};
+use super::fault::{FaultCell, SharedFault};
+use super::sharing::{self, Shared};
 
-/// Descriptors below this number are given away to the tool, so ours are moved above it first.
-const OURS_FROM: RawFd = 10;
-/// The kernel's highest signal number on every Linux architecture we build for.
-const SIGNAL_MAX: c_int = 64;
 /// The kernel's flag; the one in `libc` is an `int` and too short for it.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What a process with this number says of itself.
 pub(crate) type Words = fn(c_int) -> [u8; 8];
 
-/// What a child process is to become.
+/// What a child process is to become, and how.
+#[derive(Debug)]
 pub(crate) struct Exec<'a> {
-    /// Paths of the program, tried in this order until one can be executed.
-    pub(crate) programs: &'a [CString],
-    /// The arguments, the program's name first.
-    pub(crate) argv: &'a [CString],
-    /// The whole environment, as `NAME=value`.
-    pub(crate) env: &'a [CString],
-    /// The working directory; the caller's when `None`.
-    pub(crate) cwd: Option<&'a CStr>,
-    /// Whose process it becomes; the caller's when `None`.
-    pub(crate) credentials: Option<&'a Credentials>,
+    /// What it becomes.
+    pub(crate) image: Image,
     /// What the child has as descriptors 0, 1, 2 and 3. It gets no others.
     pub(crate) descriptors: [BorrowedFd<'a>; 4],
     /// The control group it is born in, as an open directory.
@@ -45,8 +34,24 @@ pub(crate) struct Exec<'a> {
     /// Whether the kernel kills it when the calling thread ends.
     pub(crate) dies_with_caller: bool,
     /// Where the child itself says its number, and in what words, before it is the program: its
-    /// caller may be killed before it could.
+    /// caller may be killed before it could. The words are made in the child, which may share our
+    /// memory.
     pub(crate) announced: Option<(BorrowedFd<'a>, Words)>,
+}
+
+/// A program as a process has it: its file, its arguments and what it runs as.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// Paths of the program, tried in this order until one can be executed.
+    pub(crate) programs: Vec<CString>,
+    /// The arguments, the program's name first.
+    pub(crate) argv: Vec<CString>,
+    /// The whole environment, as `NAME=value`.
+    pub(crate) env: Vec<CString>,
+    /// Working directories, the first that is there is entered; the caller's when there are none.
+    pub(crate) cwds: Vec<CString>,
+    /// Whose process it becomes; the caller's when `None`.
+    pub(crate) credentials: Option<Credentials>,
 }
 
 /// The user and the groups a process has.
@@ -74,64 +79,41 @@ pub(crate) struct Spawned {
 /// Starts a process as leader of its own session, with default signal handling, an empty signal
 /// mask and no descriptor but the four it is given.
 ///
-/// It shares our memory until it has become the program, and the calling thread waits for that: it
-/// costs half of what a copy of our memory does, before and after. One that becomes another user is
-/// forked instead, and nobody waits: that user could stop it on its way.
+/// It shares our memory until it has become the program. That is waited for, but not for long: a
+/// file system that does not answer can keep it from that for ever. One that becomes another user is
+/// forked instead: that user could stop it on its way, and write to our memory.
 ///
 /// # Errors
 ///
 /// When no process can be made: `EAGAIN` at a process limit, `EMFILE`, `ENOMEM`; `EACCES`,
 /// `EBUSY` or `EOPNOTSUPP` when the control group takes no process.
-pub(crate) fn spawn(exec: &Exec<'_>) -> io::Result<Spawned> {
-    let argv = pointers(exec.argv);
-    let env = pointers(exec.env);
-    let parent = rustix::process::getpid();
-    let (argv, env) = (&*argv, &*env);
-    if exec.credentials.is_none() {
-        let fault = AtomicU64::new(0);
-        let birth = Birth { exec, argv, env, fault: &fault, parent };
+pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
+    let mut birth = Box::new(Birth::new(exec));
+    if birth.credentials().is_none() {
         let unblocked = Unblocked::block();
-        // SAFETY: `be_born` gets what it wants, alive until the child has another memory.
-        let born =
-            unsafe { vfork::vfork(exec.cgroup, be_born, (&raw const birth).cast_mut().cast()) };
+        let shared = sharing::share(birth);
         unblocked.restore();
-        if let Some((pid, pidfd)) = born? {
-            let fault = FaultCell::Known(Fault::unpack(fault.load(Ordering::Acquire)));
-            return Ok(Spawned { pid, pidfd, fault });
-        }
+        birth = match shared? {
+            Shared::Born(pid, pidfd, cradle) => {
+                let is_left = cradle.wait();
+                let fault = if is_left {
+                    FaultCell::Known(cradle.fault())
+                } else {
+                    FaultCell::Late(cradle)
+                };
+                return Ok(Spawned { pid, pidfd, fault });
+            }
+            Shared::Refused(birth) => birth,
+        };
     }
     let shared = SharedFault::new()?;
-    match fork_into(exec.cgroup)? {
+    match fork_into(birth.cgroup())? {
         Forked::Parent { pid, pidfd } => {
             Ok(Spawned { pid, pidfd, fault: FaultCell::Shared(shared) })
         }
-        Forked::Child { in_cgroup } => {
-            let fault = shared.cell();
-            // SAFETY: we are the child of a fork and only call async-signal-safe functions:
-            // `become_program` neither allocates nor locks nor unwinds, and never returns.
-            unsafe { become_program(&Birth { exec, argv, env, fault, parent }, in_cgroup) }
-        }
+        // SAFETY: we are the child of a fork, with a copy of everything that the birth needs.
+        Forked::Child { in_cgroup } => unsafe { birth.become_program(shared.cell(), in_cgroup) },
     }
-}
-
-/// What a child needs to become a program.
-struct Birth<'a> {
-    exec: &'a Exec<'a>,
-    /// Null-terminated, like `env`.
-    argv: &'a [*const c_char],
-    env: &'a [*const c_char],
-    fault: &'a AtomicU64,
-    parent: Pid,
-}
-
-/// The life of a child that shares our memory and was born in its control group.
-///
-/// # Safety
-///
-/// Only as such a child, with a [`Birth`] that lives.
-unsafe extern "C" fn be_born(birth: *mut c_void) -> ! {
-    // SAFETY: the caller's guarantees are passed on.
-    unsafe { become_program(&*birth.cast::<Birth<'_>>(), true) }
 }
 
 /// Starts a process that does nothing but wait to be killed, inside a control group. It is there
@@ -142,10 +124,10 @@ unsafe extern "C" fn be_born(birth: *mut c_void) -> ! {
 /// As [`spawn`].
 pub(crate) fn spawn_idle(cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
     let parent = rustix::process::getpid().as_raw_nonzero().get();
-    match fork_into(Some(cgroup))? {
+    match fork_into(Some(cgroup.as_raw_fd()))? {
         Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         Forked::Child { in_cgroup } => {
-            let entered = in_cgroup || enter(cgroup).is_ok();
+            let entered = in_cgroup || birth::enter(cgroup.as_raw_fd()).is_ok();
             // SAFETY: prctl, getppid, pause and _exit are async-signal-safe. The death signal
             // keeps the idle process from outliving a caller that is killed while it looks; one
             // that was killed before is not its parent any more.
@@ -173,7 +155,7 @@ enum Forked {
 /// Forks, into the control group where the kernel can do that in one step.
 ///
 /// The child has every signal blocked, so that none of the parent's handlers runs in it.
-fn fork_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
+fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
     let unblocked = Unblocked::block();
     // SAFETY: clone3 gets a zeroed argument block of its exact size whose pointer is to a live
     // `c_int`; without CLONE_VM it is a fork, so the child has its own copy of the stack. The pidfd
@@ -186,7 +168,7 @@ fn fork_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Forked> {
         args.exit_signal = libc::SIGCHLD as u64;
         if let Some(dir) = cgroup {
             args.flags |= CLONE_INTO_CGROUP;
-            args.cgroup = dir.as_raw_fd() as u64;
+            args.cgroup = u64::from(dir.cast_unsigned());
         }
         let size = size_of::<libc::clone_args>();
         let pid = libc::syscall(libc::SYS_clone3, &raw mut args, size);
@@ -286,173 +268,4 @@ fn parent_of(pid: c_int, pidfd: io::Result<OwnedFd>) -> io::Result<Forked> {
             Err(error)
         }
     }
-}
-
-/// Null-terminated pointers to strings that the caller keeps alive.
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
-}
-
-/// Moves the calling process into a control group; for kernels and sandboxes where a process
-/// cannot be born there.
-fn enter(cgroup: BorrowedFd<'_>) -> Result<(), c_int> {
-    // SAFETY: openat and write are async-signal-safe and get pointers to static strings. The
-    // descriptor is close-on-exec, so that leaving it open costs nothing.
-    unsafe {
-        let flags = libc::O_WRONLY | libc::O_CLOEXEC;
-        let procs = libc::openat(cgroup.as_raw_fd(), c"cgroup.procs".as_ptr(), flags);
-        if procs < 0 || libc::write(procs, c"0".as_ptr().cast(), 1) < 0 {
-            return Err(last_errno());
-        }
-    }
-    Ok(())
-}
-
-fn last_errno() -> c_int {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// The child's side: becomes the program, or says why not and exits.
-///
-/// # Safety
-///
-/// Only in a child, with a [`Birth`] whose lists are null-terminated arrays of C strings.
-unsafe fn become_program(birth: &Birth<'_>, in_cgroup: bool) -> ! {
-    let Birth { exec, argv, env, fault, parent } = birth;
-    // SAFETY: the caller's guarantees are passed on. _exit is async-signal-safe.
-    unsafe {
-        let why = match prepare(exec, *parent, in_cgroup) {
-            Ok(()) => Fault { step: Step::Exec, errno: execute(exec.programs, argv, env) },
-            Err(why) => why,
-        };
-        fault.store(why.pack(), Ordering::Release);
-        libc::_exit(127)
-    }
-}
-
-/// Everything between the fork and the exec.
-///
-/// # Safety
-///
-/// Only in a child.
-unsafe fn prepare(exec: &Exec<'_>, parent: Pid, in_cgroup: bool) -> Result<(), Fault> {
-    let at = |step| move |errno| Fault { step, errno };
-    if let Some((to, words)) = exec.announced {
-        // SAFETY: getpid and send are async-signal-safe, and the bytes live as long as the call.
-        unsafe {
-            let words = words(libc::getpid());
-            libc::send(to.as_raw_fd(), words.as_ptr().cast(), words.len(), libc::MSG_NOSIGNAL);
-        }
-    }
-    if let (Some(cgroup), false) = (exec.cgroup, in_cgroup) {
-        enter(cgroup).map_err(at(Step::Cgroup))?;
-    }
-    // SAFETY: all of these are async-signal-safe, get integers or pointers to live C strings and
-    // locals, and in this process nobody else owns the descriptors they replace.
-    unsafe {
-        let mut moved = [-1; 4];
-        for (to, from) in moved.iter_mut().zip(exec.descriptors) {
-            *to = libc::fcntl(from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, OURS_FROM);
-            if *to < 0 {
-                return Err(at(Step::Descriptors)(last_errno()));
-            }
-        }
-        for (number, from) in (0..).zip(moved) {
-            if libc::dup2(from, number) < 0 {
-                return Err(at(Step::Descriptors)(last_errno()));
-            }
-        }
-        // What an embedding program left inheritable stays out of the tool too.
-        let flags = libc::CLOSE_RANGE_CLOEXEC;
-        libc::syscall(libc::SYS_close_range, 4u32, u32::MAX, flags);
-        if libc::setsid() < 0 {
-            return Err(at(Step::Session)(last_errno()));
-        }
-        if let Some(credentials) = exec.credentials {
-            assume(credentials).map_err(at(Step::Credentials))?;
-        }
-        // As the user it is by now: what that one cannot enter is none's to give.
-        if let Some(cwd) = exec.cwd
-            && libc::chdir(cwd.as_ptr()) < 0
-        {
-            return Err(at(Step::Cwd)(last_errno()));
-        }
-        if exec.dies_with_caller {
-            // Becoming another user would have taken it back.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            if libc::getppid() != parent.as_raw_nonzero().get() {
-                libc::_exit(127);
-            }
-        }
-        reset_signals();
-    }
-    Ok(())
-}
-
-/// Gives up what the process may do for what another user may do, for good: groups first, while
-/// that is still allowed, then the primary group, then the user.
-///
-/// # Safety
-///
-/// Only in the child of a fork.
-unsafe fn assume(credentials: &Credentials) -> Result<(), c_int> {
-    let Credentials { uid, gid, groups } = credentials;
-    // SAFETY: plain system calls on integers and a live slice. The C library's functions would
-    // signal all threads of a process that it believes to have the parent's.
-    unsafe {
-        if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0
-            || libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid) < 0
-            || libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid) < 0
-        {
-            return Err(last_errno());
-        }
-        // What was given up must not come back.
-        if *uid != 0 && libc::syscall(libc::SYS_setresuid, -1, 0, -1) == 0 {
-            return Err(libc::EPERM);
-        }
-    }
-    Ok(())
-}
-
-/// Default handling for every signal, none blocked.
-///
-/// # Safety
-///
-/// Only in the child of a fork: handlers of the parent are lost.
-unsafe fn reset_signals() {
-    // SAFETY: both are plain system calls on live locals. A zeroed action is the default one in the
-    // kernel's layout, on every architecture. The C library's own function refuses the two signals
-    // it keeps for itself, which may well be inherited as ignored. Numbers that cannot be set are
-    // refused without effect.
-    unsafe {
-        let default = [0u64; 8];
-        let mask_bytes = size_of::<u64>();
-        for signal in 1..=SIGNAL_MAX {
-            let nothing = ptr::null_mut::<u64>();
-            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), nothing, mask_bytes);
-        }
-        let mut none: libc::sigset_t = mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-    }
-}
-
-/// Tries the programs in turn; returns the most telling error number when none can be executed.
-///
-/// # Safety
-///
-/// `argv` and `env` are null-terminated arrays of C strings.
-unsafe fn execute(programs: &[CString], argv: &[*const c_char], env: &[*const c_char]) -> c_int {
-    let mut telling = libc::ENOENT;
-    for program in programs {
-        // SAFETY: execve is async-signal-safe; the arrays are as the caller guarantees.
-        unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
-        match last_errno() {
-            libc::ENOENT | libc::ENOTDIR => {}
-            // Another directory may hold one we may execute, as every shell searches.
-            libc::EACCES => telling = libc::EACCES,
-            errno => return errno,
-        }
-    }
-    telling
 }

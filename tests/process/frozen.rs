@@ -1,0 +1,233 @@
+//! A tool on a file system that does not answer holds up nobody but itself.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use ceased::process::{Containment, Ending, Launch, Order, Orphans, Report, Stopped, Supervisor};
+use ceased_core::id::{JobId, SurveyId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::process_kit::{PATIENCE, Rig, Tier, eventually};
+use crate::rig;
+
+/// Longer than a request of the kernel.
+const REQUEST_BYTES_MAX: usize = 256 * 1024;
+/// Requests of the protocol, by their numbers.
+const LOOKUP: u32 = 1;
+const INIT: u32 = 26;
+
+/// A mounted file system whose server is this test, and answers when it likes.
+struct Frozen {
+    server: File,
+    at: TempDir,
+}
+
+/// A question of the kernel's that waits.
+struct Question(u64);
+
+impl Frozen {
+    /// `None`, said aloud, where we may not mount.
+    fn mount() -> Option<Self> {
+        let server = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::CLOEXEC.bits().cast_signed())
+            .open("/dev/fuse");
+        let Ok(server) = server.inspect_err(|error| eprintln!("SKIPPED, /dev/fuse: {error}"))
+        else {
+            return None;
+        };
+        let at = TempDir::new().unwrap();
+        let fd = server.as_raw_fd();
+        let data = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other");
+        let data = CString::new(data).unwrap();
+        let flags = MountFlags::NODEV | MountFlags::NOSUID;
+        if let Err(error) = mount("frozen", at.path(), "fuse", flags, data.as_c_str()) {
+            eprintln!("SKIPPED, cannot mount a file system: {error}");
+            return None;
+        }
+        let mut frozen = Self { server, at };
+        let Question(id) = frozen.question(INIT);
+        // Version 7.31, and room to write a page.
+        let words = [7u32, 31, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let body: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        frozen.answer(Question(id), 0, &body);
+        Some(frozen)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.at.path().join(name)
+    }
+
+    /// The next question of a kind. Whoever waits for the answer cannot even be killed.
+    fn question(&mut self, kind: u32) -> Question {
+        loop {
+            assert!(is_ready(&self.server), "nobody asks");
+            let mut bytes = vec![0; REQUEST_BYTES_MAX];
+            let n = self.server.read(&mut bytes).unwrap();
+            assert!(n >= 16, "{n}");
+            if bytes[4..8] == kind.to_ne_bytes() {
+                return Question(u64::from_ne_bytes(bytes[8..16].try_into().unwrap()));
+            }
+        }
+    }
+
+    fn answer(&mut self, Question(id): Question, error: i32, body: &[u8]) {
+        let bytes = u32::try_from(16 + body.len()).unwrap().to_ne_bytes();
+        let head = [bytes, error.to_ne_bytes()].concat();
+        self.server.write_all(&[&head, &id.to_ne_bytes()[..], body].concat()).unwrap();
+    }
+
+    fn answer_not_there(&mut self, question: Question) {
+        self.answer(question, -rustix::io::Errno::NOENT.raw_os_error(), &[]);
+    }
+}
+
+impl Drop for Frozen {
+    /// Whoever waits gets an error.
+    fn drop(&mut self) {
+        let _ = unmount(self.at.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
+    }
+}
+
+fn is_ready(fd: &impl std::os::fd::AsFd) -> bool {
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&patience)).unwrap() > 0
+}
+
+/// Others start, run and end meanwhile.
+fn assert_others_run(rig: &mut Rig) {
+    let other = rig.run(&["echo", "well"]);
+    assert_eq!(rig.wait_exit(other).stdout.head(), b"well\n");
+    let killed = rig.run(&["sleep", "1000"]);
+    rig.order(Order::Kill(killed));
+    assert_eq!(rig.wait_exit(killed).stopped, Stopped::Killed);
+}
+
+/// A command that will wait for the file system, and whose program, or directory, is not there.
+fn stuck(rig: &mut Rig, frozen: &Frozen, is_program: bool) -> (Launch, &'static str) {
+    let path = frozen.path("tool");
+    if is_program {
+        return (rig.command(&[path.to_str().unwrap()]), "cannot run");
+    }
+    let launch = rig.command(&["true"]);
+    (Launch { cwd: Some(path), ..launch }, "cannot enter the working directory")
+}
+
+/// Whether SIGTERM waits for the one process of a job.
+fn is_told(rig: &Rig, job: JobId) -> bool {
+    rig.order(Order::Survey(SurveyId::new(1), vec![job]));
+    let report = rig.report();
+    let Report::Surveyed { processes, .. } = report else { panic!("{report:?}") };
+    let [(_, processes)] = processes.try_into().unwrap();
+    let [process] = processes.try_into().unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap();
+    let waiting = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+    u64::from_str_radix(waiting.trim(), 16).unwrap() & 1 << (Signal::TERM.as_raw() - 1) != 0
+}
+
+// STOP-01
+fn a_tool_on_a_frozen_file_system(tier: Tier) {
+    let Some(mut rig) = rig(tier) else { return };
+    let Some(mut frozen) = Frozen::mount() else { return };
+    for is_program in [true, false] {
+        let (launch, complaint) = stuck(&mut rig, &frozen, is_program);
+        let job = rig.launch(launch);
+        let question = frozen.question(LOOKUP);
+        assert_others_run(&mut rig);
+        frozen.answer_not_there(question);
+        if is_program {
+            // It looks whether its interpreter is missing.
+            let question = frozen.question(LOOKUP);
+            frozen.answer_not_there(question);
+        }
+        let ending = rig.wait_ending(job);
+        let Ending::NotStarted(reason) = ending else { panic!("{ending:?}") };
+        assert!(reason.contains(complaint) && reason.contains("No such file"), "{reason}");
+
+        let (launch, _) = stuck(&mut rig, &frozen, is_program);
+        let job = rig.launch(launch);
+        let question = frozen.question(LOOKUP);
+        rig.order(Order::Terminate(job));
+        eventually("its signal waits for it", || is_told(&rig, job));
+        // Nobody says that it is gone while the kernel keeps it.
+        assert_others_run(&mut rig);
+        frozen.answer_not_there(question);
+        let exit = rig.wait_exit(job);
+        assert_eq!((exit.signal, exit.stopped), (Some(15), Stopped::Terminated));
+    }
+}
+
+#[test]
+fn a_tool_on_a_frozen_file_system_in_a_control_group() {
+    a_tool_on_a_frozen_file_system(Tier::Cgroup);
+}
+
+#[test]
+fn a_tool_on_a_frozen_file_system_behind_a_guard() {
+    a_tool_on_a_frozen_file_system(Tier::Guard);
+}
+
+#[test]
+fn a_tool_on_a_frozen_file_system_in_a_process_group() {
+    a_tool_on_a_frozen_file_system(Tier::Groups);
+}
+
+/// What the tool waits for keeps nobody else's end of a pipe, or of a connection, open.
+#[test]
+fn a_frozen_tool_holds_no_descriptors_of_others() {
+    let Some(mut rig) = rig(Tier::Groups) else { return };
+    let Some(mut frozen) = Frozen::mount() else { return };
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let (launch, _) = stuck(&mut rig, &frozen, false);
+    let job = rig.launch(launch);
+    let question = frozen.question(LOOKUP);
+    drop(writer);
+    // The other tests of this process have copies until their commands are started.
+    let mut byte = [0];
+    let closed = is_ready(&reader.as_fd()) && rustix::io::read(&reader, &mut byte) == Ok(0);
+    frozen.answer_not_there(question);
+    assert!(matches!(rig.wait_ending(job), Ending::NotStarted(_)));
+    assert!(closed, "its end is open");
+}
+
+/// Who ends a supervisor that is held up waits no longer than it wants to.
+#[test]
+fn a_supervisor_that_is_held_up_is_not_waited_for() {
+    let (let_go, held) = channel::<()>();
+    let (told, reports) = channel();
+    let report = Box::new(move |report| {
+        let _ = told.send(report);
+        let _ = held.recv();
+    });
+    let containment = Containment::Groups;
+    let orphans = Orphans::Leave;
+    let supervisor = Supervisor::start(containment, orphans, report).unwrap();
+    let launch = Launch {
+        job: JobId::new(1),
+        argv: vec!["true".into()],
+        cwd: None,
+        env: Vec::new(),
+        stdin: None,
+        user: None,
+        output_bytes_max: 0,
+        task: None,
+    };
+    supervisor.order(Order::Launch(Box::new(launch))).unwrap();
+    reports.recv_timeout(PATIENCE).unwrap();
+    let (done, is_done) = channel();
+    std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
+    let is_clean = is_done.recv_timeout(PATIENCE).expect("it does not wait for ever");
+    assert!(!is_clean, "nobody knows what is left");
+    drop(let_go);
+}
