@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ceased_core::id::{JobId, SurveyId};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::process::{WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
@@ -44,6 +44,8 @@ const EVENTS: usize = 1024;
 const SCRATCH_BYTES: usize = 64 * 1024;
 /// How long a supervisor that is dropped waits for what it killed.
 const DROP_WITHIN: Duration = Duration::from_secs(5);
+/// Who gives more time for an end than this gives this much: no clock counts for ever.
+const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// A keeper that was killed is replaced if it lived this long; sooner, something is after keepers.
 const KEEPER_LIVES: Duration = Duration::from_secs(1);
 /// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
@@ -68,7 +70,14 @@ pub enum Orphans {
 pub struct Supervisor {
     orders: Sender<Message>,
     waker: Arc<Waker>,
-    thread: Option<JoinHandle<bool>>,
+    thread: Option<Thread>,
+}
+
+/// The supervisor's thread, and whether it left nothing, which it says when it has ended.
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    is_clean: Receiver<bool>,
 }
 
 /// The supervisor's thread has ended, so that nobody hears the order.
@@ -136,13 +145,14 @@ impl Supervisor {
         state.start_keeper()?;
         state.world.spare.want();
         state.world.restock();
-        let thread = thread::Builder::new().name("ceased-process".into()).spawn(move || {
+        let (ended, is_clean) = bounded(1);
+        let handle = thread::Builder::new().name("ceased-process".into()).spawn(move || {
             // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an
             // error code here.
             sys::block_signals();
-            state.run()
+            let _ = ended.send(state.run());
         })?;
-        Ok(Self { orders, waker, thread: Some(thread) })
+        Ok(Self { orders, waker, thread: Some(Thread { handle, is_clean }) })
     }
 
     /// Gives an order; returns at once. An order about a job that has ended does nothing.
@@ -163,8 +173,9 @@ impl Supervisor {
         self.tell(Message::Probe(probe))
     }
 
-    /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made.
-    /// True when nothing is left.
+    /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made,
+    /// which may take another four seconds. True when nothing is left; a thread that is held up,
+    /// by a `report` that blocks, is left behind.
     #[must_use]
     pub fn shutdown(mut self, within: Duration) -> bool {
         self.stop(within)
@@ -173,8 +184,16 @@ impl Supervisor {
     fn stop(&mut self, within: Duration) -> bool {
         let Some(thread) = self.thread.take() else { return true };
         // That it has ended already shows in its result.
+        let within = within.min(WITHIN_MAX);
         let _ = self.tell(Message::Stop(Instant::now() + within));
-        thread.join().unwrap_or(false)
+        match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN) {
+            Ok(is_clean) => thread.handle.join().is_ok() && is_clean,
+            Err(RecvTimeoutError::Disconnected) => false,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::error!("the supervisor of processes is held up, and is left behind");
+                false
+            }
+        }
     }
 
     fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
