@@ -63,11 +63,13 @@ fn climb(rig: &Rig, job: JobId, marker: &str) -> Exit {
 fn obeys(rig: &mut Rig, marker: &str) {
     let job = rig.run(&["sleep", marker]);
     eventually("it runs", || !carriers(marker).is_empty());
+    let group = rig.group_of(carriers(marker)[0].0);
+    assert!(group.as_ref().is_none_or(|group| group.exists()), "{group:?}");
     rig.order(Order::Terminate(job));
     let exit = rig.wait_exit(job);
     assert_eq!((exit.code, exit.signal), (None, Some(15)));
     assert_eq!((exit.stopped, exit.signalled), (Stopped::Terminated, 1));
-    assert!(rig.group_of(job).is_none_or(|group| !group.exists()));
+    eventually("its group is gone", || group.as_ref().is_none_or(|group| !group.exists()));
 }
 
 /// All of its processes are told of, with their parents, the one that got away included.

@@ -134,9 +134,11 @@ impl Rig {
         }
     }
 
-    /// The directory of a job's control group.
-    pub(crate) fn group_of(&self, job: JobId) -> Option<PathBuf> {
-        Some(self.base.as_ref()?.join(job.to_string()))
+    /// The directory of the control group that a process of a job is in.
+    pub(crate) fn group_of(&self, pid: i32) -> Option<PathBuf> {
+        let path = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let name = path.trim_end().rsplit('/').next().unwrap();
+        Some(self.base.as_ref()?.join(name))
     }
 }
 
