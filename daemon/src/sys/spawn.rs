@@ -269,3 +269,60 @@ fn parent_of(pid: c_int, pidfd: io::Result<OwnedFd>) -> io::Result<Forked> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+    use crate::sys::{Fault, Step, raw};
+
+    /// What a child reads before it goes on.
+    static GATE: AtomicI32 = AtomicI32::new(-1);
+
+    fn wait_at_the_gate(_: c_int) -> [u8; 8] {
+        let mut word = [0; 8];
+        let gate = GATE.load(Ordering::Relaxed).cast_unsigned() as usize;
+        // SAFETY: as much is read as there is room for.
+        let _ = unsafe {
+            raw::call(libc::SYS_read, [gate, word.as_mut_ptr().expose_provenance(), 1, 0, 0])
+        };
+        word
+    }
+
+    #[test]
+    fn a_child_that_takes_long_is_not_waited_for() {
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let (gate, open) = rustix::pipe::pipe().unwrap();
+        GATE.store(gate.as_raw_fd(), Ordering::Relaxed);
+        let missing = Fault { step: Step::Exec, errno: libc::ENOENT };
+        for (program, fault, code) in [(c"/bin/true", None, 0), (c"/no", Some(missing), 127)] {
+            let image = Image {
+                programs: vec![program.into()],
+                argv: vec![program.into()],
+                env: Vec::new(),
+                cwds: Vec::new(),
+                credentials: None,
+            };
+            let exec = Exec {
+                image,
+                descriptors: [null.as_fd(); 4],
+                cgroup: None,
+                dies_with_caller: false,
+                announced: Some((null.as_fd(), wait_at_the_gate)),
+            };
+            let born = spawn(exec).unwrap();
+            let may_share = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+            assert_eq!(matches!(born.fault, FaultCell::Late(_)), may_share);
+            assert_eq!(born.fault.fault(), None);
+            rustix::io::write(&open, b"1").unwrap();
+            let status = waitid(WaitId::PidFd(born.pidfd.as_fd()), WaitIdOptions::EXITED);
+            assert_eq!(status.unwrap().unwrap().exit_status(), Some(code));
+            assert_eq!(born.fault.fault(), fault);
+        }
+    }
+}
