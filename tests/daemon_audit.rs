@@ -221,6 +221,30 @@ fn rotation() {
     assert_eq!([of(&first), of(&between), of(&after)], [1, 1, 1]);
 }
 
+/// A file that may not grow any further (`ulimit -f`) is as a full disk: records are dropped and
+/// counted, and the daemon goes on.
+#[test]
+fn a_file_that_may_not_grow() {
+    let home = Home::new();
+    let log = format!("[log]\naudit = {:?}\n", home.path().join("audit.jsonl"));
+    home.configure(&Config { daemon: "store = \"memory\"", tools: &log, ..Config::default() });
+    let command = home.command_after("ulimit -f 32", &["serve"]);
+    let daemon = Daemon::start_with(home, command);
+    let mut dropped = json!(0);
+    wait_until("records are dropped", || {
+        for _ in 0..50 {
+            drop(daemon.peer());
+        }
+        let detail = daemon.peer().result("ceased/status", r#"{"detail":true}"#);
+        dropped = detail["host"]["auditDropped"].clone();
+        dropped != 0
+    });
+    assert!(dropped.as_u64().is_some_and(|count| count > 0), "{dropped}");
+    let mut peer = daemon.peer();
+    let call = peer.call("echo", r#"{"text":"still here"}"#);
+    assert_eq!(peer.answer(call)["result"]["content"][0]["text"], "still here");
+}
+
 /// An audit log that cannot be written is an error at the start, which names it.
 #[test]
 fn an_audit_log_that_cannot_be() {
