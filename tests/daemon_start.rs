@@ -83,6 +83,21 @@ fn a_recording_that_cannot_be_made() {
     assert_eq!(fs::read_to_string(&there).expect("it is there"), "precious");
 }
 
+/// A start that fails after the file of its recording was made takes it away again: an empty one is
+/// of no use, and the next start with the same option would be refused for it.
+#[test]
+fn a_failed_start_leaves_no_recording() {
+    let home = home("");
+    home.configure_as(&home.config_text().replace("d.sock", "config.toml/d.sock"));
+    let path = home.path().join("recording");
+    let path = path.to_str().expect("a path of letters");
+    for _ in 0..2 {
+        let said = complaint(&refused(&home, &["serve", "--record", path], None));
+        assert!(said.contains("cannot create directory"), "{said}");
+        assert!(!home.path().join("recording").exists());
+    }
+}
+
 /// A start that fails late, as one that fails early, takes its control group with it: by whichever
 /// way it got one.
 #[test]
