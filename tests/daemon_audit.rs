@@ -362,6 +362,11 @@ fn metrics() {
         assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
     }
     assert!(sample(&page, "ceased_processes_ended_total") > 3.0);
+    // Each family says what it is, in words of its own.
+    let said = page.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let meanings: std::collections::BTreeSet<&str> = said.clone().map(|(_, help)| help).collect();
+    assert_eq!(meanings.len(), said.count(), "{page}");
+    assert!(!meanings.contains("A counter of the engine."), "{page}");
     // Every sample belongs to a family that was introduced.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
@@ -393,6 +398,8 @@ fn the_metrics_door() {
     }
     let (status, body) = ask(unix(&daemon), "HEAD /metrics HTTP/1.1\r\n\r\n");
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
+    let (status, body) = ask(unix(&daemon), "HEAD / HTTP/1.1\r\n\r\n");
+    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 404 Not Found", ""));
     let mut refused = String::new();
     let _ = endless.read_to_string(&mut refused);
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 431"), "{refused}");
