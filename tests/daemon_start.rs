@@ -131,6 +131,25 @@ fn a_token_file_that_is_not_there() {
     assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
 }
 
+/// A limit of the system that leaves no room for a daemon is named, with what raises it.
+#[test]
+fn limits_that_are_too_low() {
+    let home = home("");
+    let few = home.command_after("ulimit -n 20", &["serve"]);
+    let ran = Program::start(&home, few).wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = complaint(&ran);
+    assert!(said.contains("Too many open files") && said.contains("LimitNOFILE="), "{said}");
+    let Some(alone) = home.command_limited(0, 1, &["serve"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let ran = Program::start(&home, alone).wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = complaint(&ran);
+    assert!(said.contains("TasksMax=") && !ran.err.contains("panicked"), "{ran:?}");
+}
+
 /// Who runs the daemon cannot change its `main`, and is told what they can change.
 #[test]
 fn processes_that_are_not_contained() {

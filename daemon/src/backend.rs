@@ -153,6 +153,7 @@ fn serve(
     log: Option<&Path>,
 ) -> Result<(), Failure> {
     let Found { config, path } = found;
+    logging::can_start().map_err(StartError::Io)?;
     let logging = match log {
         Some(log) => logging::start_in(config.log.level, log),
         None => logging::start(config.log.level),
@@ -276,6 +277,7 @@ impl Backend for InThisProcess {
         if path.is_none() {
             return Ok(None);
         }
+        logging::can_start().map_err(StartError::Io)?;
         let logging = logging::start(config.log.level.min(Level::Warn));
         let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
         let running = daemon.start()?;

@@ -21,6 +21,7 @@ use ceased_transports::{Address, ListenError, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+use self::forecast::remedy;
 pub(crate) use self::forecast::{Forecast, forecast};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
@@ -131,7 +132,7 @@ impl fmt::Display for StartError {
                  is there",
                 path.display()
             ),
-            Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::Io(error) => write!(f, "cannot start: {error}{}", remedy(error)),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
