@@ -221,6 +221,30 @@ fn rotation() {
     assert_eq!([of(&first), of(&between), of(&after)], [1, 1, 1]);
 }
 
+/// A file that may not grow any further (`ulimit -f`) is as a full disk: records are dropped and
+/// counted, and the daemon goes on.
+#[test]
+fn a_file_that_may_not_grow() {
+    let home = Home::new();
+    let log = format!("[log]\naudit = {:?}\n", home.path().join("audit.jsonl"));
+    home.configure(&Config { daemon: "store = \"memory\"", tools: &log, ..Config::default() });
+    let command = home.command_after("ulimit -f 32", &["serve"]);
+    let daemon = Daemon::start_with(home, command);
+    let mut dropped = json!(0);
+    wait_until("records are dropped", || {
+        for _ in 0..50 {
+            drop(daemon.peer());
+        }
+        let detail = daemon.peer().result("ceased/status", r#"{"detail":true}"#);
+        dropped = detail["host"]["auditDropped"].clone();
+        dropped != 0
+    });
+    assert!(dropped.as_u64().is_some_and(|count| count > 0), "{dropped}");
+    let mut peer = daemon.peer();
+    let call = peer.call("echo", r#"{"text":"still here"}"#);
+    assert_eq!(peer.answer(call)["result"]["content"][0]["text"], "still here");
+}
+
 /// An audit log that cannot be written is an error at the start, which names it.
 #[test]
 fn an_audit_log_that_cannot_be() {
@@ -338,6 +362,11 @@ fn metrics() {
         assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
     }
     assert!(sample(&page, "ceased_processes_ended_total") > 3.0);
+    // Each family says what it is, in words of its own.
+    let said = page.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let meanings: std::collections::BTreeSet<&str> = said.clone().map(|(_, help)| help).collect();
+    assert_eq!(meanings.len(), said.count(), "{page}");
+    assert!(!meanings.contains("A counter of the engine."), "{page}");
     // Every sample belongs to a family that was introduced.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
@@ -369,6 +398,8 @@ fn the_metrics_door() {
     }
     let (status, body) = ask(unix(&daemon), "HEAD /metrics HTTP/1.1\r\n\r\n");
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
+    let (status, body) = ask(unix(&daemon), "HEAD / HTTP/1.1\r\n\r\n");
+    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 404 Not Found", ""));
     let mut refused = String::new();
     let _ = endless.read_to_string(&mut refused);
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 431"), "{refused}");

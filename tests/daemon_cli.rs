@@ -88,7 +88,9 @@ fn wrong_use() {
         // Longer than a clock can count, and so than anything can be waited for.
         (&["connect", "--eof-grace", "18446744073709551615s"], "at most 100years"),
         (&["top", "--every", "101y"], "at most 100years"),
-        (&["call", "--socket", "x", "--tcp", "y", "echo"], "cannot be used with"),
+        (&["call", "--socket", "x", "--tcp", "y:1", "echo"], "cannot be used with"),
+        (&["status", "--tcp", "7411"], "localhost:7411"),
+        (&["status", "--tcp", "localhost:65536"], "localhost:7411"),
         (&["cal", "echo"], "call"),
         (&["call", "--nonsense", "echo"], "--nonsense"),
     ] {

@@ -83,6 +83,21 @@ fn a_recording_that_cannot_be_made() {
     assert_eq!(fs::read_to_string(&there).expect("it is there"), "precious");
 }
 
+/// A start that fails after the file of its recording was made takes it away again: an empty one is
+/// of no use, and the next start with the same option would be refused for it.
+#[test]
+fn a_failed_start_leaves_no_recording() {
+    let home = home("");
+    home.configure_as(&home.config_text().replace("d.sock", "config.toml/d.sock"));
+    let path = home.path().join("recording");
+    let path = path.to_str().expect("a path of letters");
+    for _ in 0..2 {
+        let said = complaint(&refused(&home, &["serve", "--record", path], None));
+        assert!(said.contains("cannot create directory"), "{said}");
+        assert!(!home.path().join("recording").exists());
+    }
+}
+
 /// A start that fails late, as one that fails early, takes its control group with it: by whichever
 /// way it got one.
 #[test]
@@ -114,6 +129,25 @@ fn a_token_file_that_is_not_there() {
     let ran = refused(&home, &["check"], None);
     assert_eq!(ran.err.lines().count(), 2, "{ran:?}");
     assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
+}
+
+/// A limit of the system that leaves no room for a daemon is named, with what raises it.
+#[test]
+fn limits_that_are_too_low() {
+    let home = home("");
+    let few = home.command_after("ulimit -n 20", &["serve"]);
+    let ran = Program::start(&home, few).wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = complaint(&ran);
+    assert!(said.contains("Too many open files") && said.contains("LimitNOFILE="), "{said}");
+    let Some(alone) = home.command_limited(0, 1, &["serve"]) else {
+        eprintln!("SKIPPED, cannot become another user");
+        return;
+    };
+    let ran = Program::start(&home, alone).wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let said = complaint(&ran);
+    assert!(said.contains("TasksMax=") && !ran.err.contains("panicked"), "{ran:?}");
 }
 
 /// Who runs the daemon cannot change its `main`, and is told what they can change.

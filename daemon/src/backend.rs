@@ -15,7 +15,7 @@ use crate::server::RunError;
 use crate::service::Service;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::sys;
+use crate::{signals, sys};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -153,10 +153,13 @@ fn serve(
     log: Option<&Path>,
 ) -> Result<(), Failure> {
     let Found { config, path } = found;
+    logging::can_start().map_err(StartError::Io)?;
     let logging = match log {
         Some(log) => logging::start_in(config.log.level, log),
         None => logging::start(config.log.level),
     };
+    // Before the store, the audit log and the recording are written.
+    signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
@@ -274,6 +277,7 @@ impl Backend for InThisProcess {
         if path.is_none() {
             return Ok(None);
         }
+        logging::can_start().map_err(StartError::Io)?;
         let logging = logging::start(config.log.level.min(Level::Warn));
         let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
         let running = daemon.start()?;

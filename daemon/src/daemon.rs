@@ -21,6 +21,7 @@ use ceased_transports::{Address, ListenError, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+use self::forecast::remedy;
 pub(crate) use self::forecast::{Forecast, forecast};
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
@@ -131,7 +132,7 @@ impl fmt::Display for StartError {
                  is there",
                 path.display()
             ),
-            Self::Io(error) => write!(f, "cannot start: {error}"),
+            Self::Io(error) => write!(f, "cannot start: {error}{}", remedy(error)),
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
@@ -354,7 +355,18 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn build(mut self) -> Result<Server, StartError> {
+    pub fn build(self) -> Result<Server, StartError> {
+        let mut recording = None;
+        self.assemble(&mut recording).inspect_err(|_| {
+            // There is nothing in it, and it would be in the way of the next start.
+            if let Some(path) = recording {
+                let _ = std::fs::remove_file(path);
+            }
+        })
+    }
+
+    /// [`Daemon::build`]; `recording` is the file it has made, if it came to that.
+    fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
         // First of all: what the last daemon left must be gone before anything is accepted.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = self
@@ -367,9 +379,12 @@ impl Daemon {
             }
         }
         let audit = Audit::start(self.audit)?;
-        let record = self
-            .record
-            .map(|path| record::create(&path).map_err(|error| StartError::Record { path, error }));
+        let record = self.record.as_ref().map(|path| {
+            let cannot = |error| StartError::Record { path: path.clone(), error };
+            let file = record::create(path).map_err(cannot)?;
+            *recording = Some(path.clone());
+            Ok::<_, StartError>(file)
+        });
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),

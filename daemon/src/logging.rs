@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use rustix::fs::OFlags;
 
@@ -109,6 +110,14 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path)
         .and_then(|file| file.set_len(0).map(|()| file))
+}
+
+/// Whether a thread can be made: where none can, because of a limit, [`start`] panics.
+///
+/// # Errors
+/// When none can.
+pub(crate) fn can_start() -> io::Result<()> {
+    thread::Builder::new().spawn(|| ())?.join().map_err(|_| io::Error::other("a thread panicked"))
 }
 
 /// Starts logging what is `level` or worse: text for a terminal, one JSON object a line for

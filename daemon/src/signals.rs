@@ -1,12 +1,13 @@
 //! Signals as events of the loop.
 
 use std::io::{self, Read as _};
+use std::sync::Arc;
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
-use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
+use signal_hook::{SigId, flag};
 
 /// The signals a daemon listens to. Each writes a byte to a socket of its kind, so that two of
 /// them are told from one.
@@ -52,6 +53,13 @@ impl Drop for Signals {
             unregister(id);
         }
     }
+}
+
+/// Makes a write past the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) an error of that write,
+/// as on a full disk, instead of the end of the process. With a handler rather than by ignoring the
+/// signal: that, tools would inherit.
+pub(crate) fn survive_size_limits() -> io::Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// A socket that gets a byte for each of `signals`.

@@ -108,7 +108,7 @@ pub(super) struct DaemonArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     pub(super) socket: Option<PathBuf>,
     /// TCP address of the daemon
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub(super) tcp: Option<String>,
     /// File with the token for --tcp, alone or as `name token` [default: $CEASED_TOKEN]
     #[arg(long, value_name = "FILE", requires = "tcp")]
@@ -269,4 +269,14 @@ fn duration_or_none(text: &str) -> Result<Duration, String> {
         return Err(format!("must be at most {most}, longer than anything is waited for"));
     }
     Ok(duration)
+}
+
+/// What is no address must not look like a daemon that is not there, for which scripts wait.
+fn host_and_port(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(text.to_owned())
+        }
+        Some(_) | None => Err("write it like \"localhost:7411\" or \"[::1]:7411\"".to_owned()),
+    }
 }

@@ -190,9 +190,13 @@ impl Server {
         match asked {
             Asked::Metrics { body } => match self.page() {
                 Some(page) => response("200 OK", "", &page, body),
-                None => refusal("503 Service Unavailable", "the daemon does not answer\n"),
+                None => {
+                    response("503 Service Unavailable", "", "the daemon does not answer\n", body)
+                }
             },
-            Asked::OtherPath => refusal("404 Not Found", "there is only /metrics\n"),
+            Asked::OtherPath { body } => {
+                response("404 Not Found", "", "there is only /metrics\n", body)
+            }
             Asked::OtherMethod => {
                 response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET or HEAD\n", true)
             }
@@ -224,8 +228,13 @@ fn response(status: &str, more: &str, text: &str, body: bool) -> Vec<u8> {
 /// What a peer asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    Metrics { body: bool },
-    OtherPath,
+    /// A HEAD is answered without a body, whatever the answer.
+    Metrics {
+        body: bool,
+    },
+    OtherPath {
+        body: bool,
+    },
     OtherMethod,
     Nonsense,
     TooLong,
@@ -253,10 +262,10 @@ impl Asked {
             return Self::Nonsense;
         };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let body = method == "GET";
         match (method, path) {
-            ("GET", "/metrics") => Self::Metrics { body: true },
-            ("HEAD", "/metrics") => Self::Metrics { body: false },
-            ("GET" | "HEAD", _) => Self::OtherPath,
+            ("GET" | "HEAD", "/metrics") => Self::Metrics { body },
+            ("GET" | "HEAD", _) => Self::OtherPath { body },
             _ if method.bytes().all(|b| b.is_ascii_uppercase()) && !method.is_empty() => {
                 Self::OtherMethod
             }
@@ -343,7 +352,8 @@ mod tests {
         for (request, asked) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Some(Asked::Metrics { body: true })),
             ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", Some(Asked::Metrics { body: false })),
-            ("GET / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath)),
+            ("GET / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath { body: true })),
+            ("HEAD / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath { body: false })),
             ("POST /metrics HTTP/1.1\r\n\r\n", Some(Asked::OtherMethod)),
             ("GET /metrics HTTP/2\r\n\r\n", Some(Asked::Nonsense)),
             ("GET  /metrics HTTP/1.1\r\n\r\n", Some(Asked::Nonsense)),

@@ -104,9 +104,40 @@ impl Snapshot<'_> {
             page.sample("refused_by_limit_total", &format!("{{limit=\"{limit}\"}}"), count);
         }
         for (name, count) in self.counters.named() {
-            let name = format!("{}_total", snake(name));
-            page.single(&name, "counter", "See the documentation of Counters.", count);
+            let family = format!("{}_total", snake(name));
+            page.single(&family, "counter", meaning(name), count);
         }
+    }
+}
+
+/// What a counter of the engine counts, for who sees the page alone.
+fn meaning(name: &str) -> &'static str {
+    match name {
+        "frames" => "Lines read from peers.",
+        "requests" => "Requests read.",
+        "answers" => "Requests answered with a result.",
+        "errors" => "Requests answered with an error.",
+        "invalid" => "Lines that were no message.",
+        "overlong" => "Lines longer than message_bytes.",
+        "unaskedResponses" => "Responses to requests nobody made.",
+        "lateResponses" => "Responses to requests nobody waits for any more.",
+        "cancelled" => "Requests cancelled by their requestor.",
+        "cancelsIgnored" => "Cancellations that named nothing that could be cancelled.",
+        "cancelsMalformed" => "Cancellations that were malformed.",
+        "jobsStarted" => "Jobs that were begun.",
+        "jobsNeverStarted" => "Jobs that ended before they were begun.",
+        "jobsAbandoned" => "Handlers that did not look at their flag and were given up.",
+        "lateReports" => "Reports of jobs that were over, or that nobody wanted any more.",
+        "progressDropped" => "Progress that did not grow, or was for nobody.",
+        "tasksCreated" => "Tasks created.",
+        "tasksExpired" => "Tasks deleted at their ttl.",
+        "refused" => "Requests refused by a limit.",
+        "idCollisions" => "Task ids that were drawn twice.",
+        "unstored" => "Writes the store did not carry out.",
+        "unknownTasks" => "Requests that named a task their sender does not have.",
+        "fastPolls" => "Requests for a task before its poll interval had passed.",
+        "suspicions" => "Warnings about what an identity does.",
+        _ => "A counter of the engine.",
     }
 }
 

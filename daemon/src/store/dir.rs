@@ -85,9 +85,12 @@ pub enum StateDirError {
 impl fmt::Display for StateDirError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { path, error } => {
-                write!(f, "cannot use the state directory: {}: {error}", path.display())
-            }
+            Self::Io { path, error } => write!(
+                f,
+                "cannot use the state directory: {}: {error}; \
+                 `state_dir` in [daemon] says where it is",
+                path.display()
+            ),
             Self::Foreign { path, owner, us } => write!(
                 f,
                 "the state directory {} belongs to uid {owner} and this is uid {us}; \

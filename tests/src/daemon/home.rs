@@ -211,11 +211,17 @@ impl Home {
     /// different users, none of whom runs anything.
     #[must_use]
     pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
+        self.command_limited(number, 12, args)
+    }
+
+    /// As [`Home::command_as`], for somebody who may have so many processes and threads.
+    #[must_use]
+    pub fn command_limited(&self, number: u32, most: u32, args: &[&str]) -> Option<Command> {
         let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
         let become_them = format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
         let open = fs::Permissions::from_mode(0o777);
         fs::set_permissions(self.path(), open).expect("a directory of our own");
-        let line = format!("exec {become_them} prlimit --nproc=12 \"$@\"");
+        let line = format!("exec {become_them} prlimit --nproc={most} \"$@\"");
         let tried = self.command_after(&line, &["--version"]).stderr(Stdio::null()).status();
         tried.is_ok_and(|status| status.success()).then(|| self.command_after(&line, args))
     }

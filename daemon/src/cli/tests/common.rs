@@ -255,7 +255,7 @@ fn the_daemons_own_commands_go_to_the_backend() {
 #[test]
 fn wrong_use_is_told_on_stderr_and_help_on_stdout() {
     let mut one = stage(lists_tools);
-    for args in [&[][..], &["launch"], &["get"], &["tools", "--socket", "a", "--tcp", "b"]] {
+    for args in [&[][..], &["launch"], &["get"], &["tools", "--socket", "a", "--tcp", "b:1"]] {
         let ran = one.run_with(args, &ClientOnly);
         assert_eq!((ran.exit, ran.out.as_str()), (Exit::Usage, ""), "{args:?}");
         assert!(ran.err.contains("Usage"), "{args:?}: {}", ran.err);
