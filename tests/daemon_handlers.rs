@@ -88,6 +88,42 @@ fn a_panic_is_one_answer() {
     }
 }
 
+/// What panics, and panics again when it is dropped, as often as it likes.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::panic_any(Self);
+    }
+}
+
+/// RPC-03: what a panic carries is the handler's as well. It costs neither the answer nor a worker,
+/// and an inline tool not the loop.
+#[test]
+fn a_panic_with_something_that_panics_is_one_answer() {
+    let bombs = ["bomb", "inline_bomb"].map(|name| {
+        let tool = HandlerTool::new(name, |_: &Job| std::panic::panic_any(Bomb));
+        if name == "bomb" { tool } else { tool.inline() }
+    });
+    let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
+    let daemon = bombs
+        .into_iter()
+        .chain([quick])
+        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
+        .start()
+        .expect("it starts");
+    let mut peer = Peer::of(&daemon);
+    for _ in 0..3 {
+        for name in ["bomb", "inline_bomb"] {
+            let id = peer.call(name, "{}");
+            assert_eq!(peer.answer(id)["error"]["code"], -32603, "{name}");
+        }
+        let id = peer.call("quick", "{}");
+        assert_eq!(peer.text(id), "done");
+    }
+    daemon.shut_down().expect("the loop is as it was");
+}
+
 /// More than may run at once, in one piece: they make room for each other.
 #[test]
 fn inline_calls_all_run() {
