@@ -47,7 +47,8 @@ fn main() -> io::Result<()> {
         allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
-    let settings = Settings { catalog: Catalog::new([greet]), ..Settings::default() };
+    let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
+    let settings = Settings { catalog, ..Settings::default() };
     let mut engine = Engine::new(Arc::new(settings), Box::new(Random));
     let start = std::time::Instant::now();
     let now = || Now {

@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ceased::{AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, ToolResult};
+use ceased::{
+    AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, StartError, Tool, ToolResult,
+};
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
@@ -29,7 +31,7 @@ fn daemon_of(limits: Limits) -> (Running, Sender<()>) {
             Ok(ToolResult::text("here"))
         })
         .inline(),
-        HandlerTool::new("asks inline", |job: &Job| {
+        HandlerTool::new("asks_inline", |job: &Job| {
             let asked = job.ask("roots/list", &serde_json::json!({}));
             assert_eq!(asked, Err(AskError::Inline));
             Ok(ToolResult::text("not asked"))
@@ -86,6 +88,33 @@ fn a_panic_is_one_answer() {
             assert_eq!(peer.text(id), "done");
         }
     }
+}
+
+/// What a program gets wrong about its tools it is told before anybody can call them.
+#[test]
+fn bad_tools_are_refused() {
+    let tool = |name: &str| HandlerTool::new(name, |_: &Job| Ok(ToolResult::text("done")));
+    for (bad, why) in [
+        (tool(""), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool("two words"), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool("x").input_schema("nope"), "schema: "),
+        (tool("x").timeout(Duration::from_secs(1)).inline(), "nothing ends a call that runs on"),
+    ] {
+        let refused = bad.build().map(|tool| tool.timeout).expect_err(why);
+        assert!(refused.why.starts_with(why), "{refused}");
+    }
+    let refused = |tools: [Tool; 2]| {
+        let daemon = tools.into_iter().fold(Daemon::new(), Daemon::tool);
+        match daemon.build().map(drop) {
+            Err(StartError::Tool(bad)) => bad.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let built = |name| tool(name).build().expect("a good tool");
+    let why = refused([built("same"), built("same")]);
+    assert_eq!(why, r#"the tool "same": there is another of this name: rename one of them"#);
+    let why = refused([built("good"), Tool { payload: None, ..built("empty") }]);
+    assert_eq!(why, r#"the tool "empty": nothing is behind it: make it with `HandlerTool`"#);
 }
 
 /// What panics, and panics again when it is dropped, as often as it likes.
@@ -178,7 +207,7 @@ fn an_inline_call_takes_up_no_worker() {
 fn an_inline_tool_does_not_wait() {
     let (daemon, _release) = daemon();
     let mut peer = Peer::of(&daemon);
-    let id = peer.call("asks inline", "{}");
+    let id = peer.call("asks_inline", "{}");
     assert_eq!(peer.text(id), "not asked");
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Tool};
+use ceased_core::tool::{BadTool, Tool};
 use ceased_transports::{Address, ListenError, Transport};
 
 #[cfg(feature = "sqlite")]
@@ -87,6 +87,8 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// A tool cannot be offered.
+    Tool(BadTool),
     /// A token file cannot be used.
     Tokens(TokenFileError),
     /// The service manager handed something over that nothing is to be done with.
@@ -117,6 +119,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Tool(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
@@ -143,6 +146,12 @@ impl std::error::Error for StartError {}
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<BadTool> for StartError {
+    fn from(error: BadTool) -> Self {
+        Self::Tool(error)
     }
 }
 
@@ -222,8 +231,8 @@ impl Daemon {
         }
     }
 
-    /// One more tool; see [`HandlerTool`](crate::HandlerTool). Of two with one name the first
-    /// counts.
+    /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
+    /// at the start, also where one is the configuration's.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
@@ -355,7 +364,8 @@ impl Daemon {
     /// # Errors
     /// [`StartError`].
     pub fn build(mut self) -> Result<Server, StartError> {
-        // First of all: what the last daemon left must be gone before anything is accepted.
+        let catalog = tools::catalog(self.tools)?;
+        // Before anything is accepted: what the last daemon left must be gone.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = self
             .containment
@@ -375,7 +385,7 @@ impl Daemon {
                 server: ServerInfo::default(),
                 limits: self.limits,
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
-                catalog: Catalog::new(self.tools),
+                catalog,
                 operators: operators(),
                 ..Settings::default()
             }),
