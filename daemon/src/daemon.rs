@@ -239,7 +239,8 @@ impl Daemon {
         self
     }
 
-    /// One more address to listen on.
+    /// One more address to listen on. Peers on TCP are anonymous (TSK-40): whoever can connect may
+    /// call every tool, so the address should be a loopback one.
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
         self.listen.push(Door::Address(address));
@@ -441,7 +442,8 @@ impl Daemon {
 }
 
 /// A daemon on a thread of its own. Dropping it shuts it down and waits until nothing it started
-/// is left.
+/// is left, but for a handler that does not look at its token: that is waited for until its
+/// patience or the time for a shutdown (10 s) is over, and goes on.
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,
