@@ -90,7 +90,8 @@ fn main() -> io::Result<()> {
         allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
-    let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service));
+    let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))
+        .map_err(io::Error::other)?;
     let agent = Offer { services, notifications: ["session/cancel".into()].into() };
     let acp = Offers { agent, client: Offer::default() };
     let settings = Settings { acp, ..Settings::default() };

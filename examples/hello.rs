@@ -9,13 +9,16 @@
 //! ```
 
 use std::io::{self, BufRead as _, Write as _};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
+use ceased_core::frame::{Frame, Inbox};
 use ceased_core::id::{ConnId, Mint};
+use ceased_core::message::ErrorObject;
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
@@ -23,11 +26,103 @@ use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
+const PEER: ConnId = ConnId::new(1);
+
 struct Random;
 
 impl Mint for Random {
     fn uuid(&mut self) -> uuid::Uuid {
         uuid::Uuid::new_v4()
+    }
+}
+
+/// The engine with a clock, and what it wants done.
+struct Host {
+    engine: Engine,
+    start: std::time::Instant,
+    actions: Vec<Action>,
+}
+
+impl Host {
+    fn now(&self) -> Now {
+        let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX));
+        Now { at: Instant::from_nanos(nanos), wall }
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.engine.handle(self.now(), event, &mut self.actions);
+    }
+
+    fn take(&mut self, frame: &Frame<'_>) {
+        self.handle(match *frame {
+            Frame::Line(frame) => Event::Frame { conn: PEER, frame },
+            Frame::Overlong => Event::Overlong { conn: PEER },
+            Frame::Alien(bytes) => Event::Alien { conn: PEER, bytes },
+        });
+    }
+
+    /// Does what the engine wants done, in its order, until it wants nothing more but input.
+    fn act(&mut self) -> io::Result<ControlFlow<()>> {
+        loop {
+            // While standard input blocks no time passes here; nothing that hello does needs it to.
+            while self.engine.deadline().is_some_and(|(at, _)| at <= self.now().at) {
+                self.handle(Event::Tick);
+            }
+            // Jobs that have ended have made room for others.
+            self.handle(Event::Turn);
+            if self.actions.is_empty() {
+                return Ok(Continue(()));
+            }
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    Action::Start { job, arguments, .. } => {
+                        let outcome = greet(arguments.get());
+                        self.handle(Event::Done { job, outcome });
+                    }
+                    Action::Flush { .. } => self.send()?,
+                    Action::Close { .. } => return self.send().map(Break),
+                    Action::Survey { survey, .. } => {
+                        let host = to_raw_value(&json!({}))?;
+                        self.handle(Event::Surveyed { survey, host: &host });
+                    }
+                    // Each job has ended before the next line is read.
+                    Action::Stop { .. }
+                    // It asks its peer nothing, and is not told to end or to keep tasks.
+                    | Action::Tell { .. }
+                    | Action::TellProgress { .. }
+                    | Action::Notified { .. }
+                    | Action::RefuseCancel { .. }
+                    | Action::Store { .. }
+                    | Action::Load { .. }
+                    | Action::Exit
+                    // For a log.
+                    | Action::Note(_) => {}
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let Some(outbox) = self.engine.outbox(PEER) else { return Ok(()) };
+        io::stdout().write_all(outbox.pending())?;
+        let sent = outbox.len();
+        outbox.advance(sent);
+        Ok(())
+    }
+}
+
+/// What the tool answers.
+fn greet(arguments: &str) -> Outcome {
+    let greeting = serde_json::from_str(arguments).and_then(|arguments: Value| {
+        let text = format!("hello, {}", arguments["who"].as_str().unwrap_or("nobody"));
+        to_raw_value(&json!({"content": [{"type": "text", "text": text}], "isError": false}))
+    });
+    match greeting {
+        Ok(result) => Outcome::Result(result.into()),
+        // JSON may hold numbers that are too large for any type.
+        Err(error) => Outcome::Error(ErrorObject::invalid_params(error.to_string())),
     }
 }
 
@@ -47,34 +142,23 @@ fn main() -> io::Result<()> {
         allow: ceased_core::access::Allow::Everyone,
         payload: None,
     };
-    let settings = Settings { catalog: Catalog::new([greet]), ..Settings::default() };
-    let mut engine = Engine::new(Arc::new(settings), Box::new(Random));
-    let start = std::time::Instant::now();
-    let now = || Now {
-        at: Instant::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)),
-        wall: Wall::from_millis(0),
-    };
-    let (conn, mut actions) = (ConnId::new(1), Vec::new());
-    let opened = Event::Opened { conn, identity: Identity::User(0), role: Role::Server };
-    engine.handle(now(), opened, &mut actions);
-    for line in io::stdin().lock().lines() {
-        let frame = line?;
-        engine.handle(now(), Event::Frame { conn, frame: frame.as_bytes() }, &mut actions);
-        engine.handle(now(), Event::Turn, &mut actions);
-        while let Some(action) = actions.pop() {
-            if let Action::Start { job, arguments, .. } = action {
-                let arguments: Value = serde_json::from_str(arguments.get())?;
-                let text = format!("hello, {}", arguments["who"].as_str().unwrap_or("nobody"));
-                let result = json!({"content": [{"type": "text", "text": text}], "isError": false});
-                let outcome = Outcome::Result(to_raw_value(&result)?.into());
-                engine.handle(now(), Event::Done { job, outcome }, &mut actions);
-            }
+    let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
+    let settings = Settings { catalog, ..Settings::default() };
+    let mut inbox = Inbox::new(settings.limits.frames);
+    let engine = Engine::new(Arc::new(settings), Box::new(Random));
+    let mut host = Host { engine, start: std::time::Instant::now(), actions: Vec::new() };
+    host.handle(Event::Opened { conn: PEER, identity: Identity::User(0), role: Role::Server });
+    let mut input = io::stdin().lock();
+    loop {
+        let piece = input.fill_buf()?;
+        let count = piece.len();
+        match count {
+            0 => inbox.finish(&mut |frame| host.take(&frame)),
+            _ => inbox.feed(piece, &mut |frame| host.take(&frame)),
         }
-        if let Some(outbox) = engine.outbox(conn) {
-            io::stdout().write_all(outbox.pending())?;
-            let sent = outbox.len();
-            outbox.advance(sent);
+        input.consume(count);
+        if host.act()?.is_break() || count == 0 {
+            return Ok(());
         }
     }
-    Ok(())
 }

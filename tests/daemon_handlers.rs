@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ceased::{AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, ToolResult};
+use ceased::{
+    AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, StartError, Tool, ToolResult,
+};
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
@@ -29,7 +31,7 @@ fn daemon_of(limits: Limits) -> (Running, Sender<()>) {
             Ok(ToolResult::text("here"))
         })
         .inline(),
-        HandlerTool::new("asks inline", |job: &Job| {
+        HandlerTool::new("asks_inline", |job: &Job| {
             let asked = job.ask("roots/list", &serde_json::json!({}));
             assert_eq!(asked, Err(AskError::Inline));
             Ok(ToolResult::text("not asked"))
@@ -88,6 +90,69 @@ fn a_panic_is_one_answer() {
     }
 }
 
+/// What a program gets wrong about its tools it is told before anybody can call them.
+#[test]
+fn bad_tools_are_refused() {
+    let tool = |name: &str| HandlerTool::new(name, |_: &Job| Ok(ToolResult::text("done")));
+    for (bad, why) in [
+        (tool(""), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool("two words"), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool("x").input_schema("nope"), "schema: "),
+        (tool("x").timeout(Duration::from_secs(1)).inline(), "nothing ends a call that runs on"),
+    ] {
+        let refused = bad.build().map(|tool| tool.timeout).expect_err(why);
+        assert!(refused.why.starts_with(why), "{refused}");
+    }
+    let refused = |tools: [Tool; 2]| {
+        let daemon = tools.into_iter().fold(Daemon::new(), Daemon::tool);
+        match daemon.build().map(drop) {
+            Err(StartError::Tool(bad)) => bad.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let built = |name| tool(name).build().expect("a good tool");
+    let why = refused([built("same"), built("same")]);
+    assert_eq!(why, r#"the tool "same": there is another of this name: rename one of them"#);
+    let why = refused([built("good"), Tool { payload: None, ..built("empty") }]);
+    assert_eq!(why, r#"the tool "empty": nothing is behind it: make it with `HandlerTool`"#);
+}
+
+/// What panics, and panics again when it is dropped, as often as it likes.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::panic_any(Self);
+    }
+}
+
+/// RPC-03: what a panic carries is the handler's as well. It costs neither the answer nor a worker,
+/// and an inline tool not the loop.
+#[test]
+fn a_panic_with_something_that_panics_is_one_answer() {
+    let bombs = ["bomb", "inline_bomb"].map(|name| {
+        let tool = HandlerTool::new(name, |_: &Job| std::panic::panic_any(Bomb));
+        if name == "bomb" { tool } else { tool.inline() }
+    });
+    let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
+    let daemon = bombs
+        .into_iter()
+        .chain([quick])
+        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
+        .start()
+        .expect("it starts");
+    let mut peer = Peer::of(&daemon);
+    for _ in 0..3 {
+        for name in ["bomb", "inline_bomb"] {
+            let id = peer.call(name, "{}");
+            assert_eq!(peer.answer(id)["error"]["code"], -32603, "{name}");
+        }
+        let id = peer.call("quick", "{}");
+        assert_eq!(peer.text(id), "done");
+    }
+    daemon.shut_down().expect("the loop is as it was");
+}
+
 /// More than may run at once, in one piece: they make room for each other.
 #[test]
 fn inline_calls_all_run() {
@@ -142,7 +207,7 @@ fn an_inline_call_takes_up_no_worker() {
 fn an_inline_tool_does_not_wait() {
     let (daemon, _release) = daemon();
     let mut peer = Peer::of(&daemon);
-    let id = peer.call("asks inline", "{}");
+    let id = peer.call("asks_inline", "{}");
     assert_eq!(peer.text(id), "not asked");
 }
 

@@ -164,7 +164,7 @@ fn inline_world(running_max: usize) -> World {
     let inline = Tool { inline: true, task_support: TaskSupport::Optional, ..tool("inline") };
     let settings = Settings {
         limits: Limits { running_max, ..Limits::default() },
-        catalog: Catalog::new([inline, tool("echo")]),
+        catalog: Catalog::new([inline, tool("echo")]).expect("good tools"),
         ..Settings::default()
     };
     World::made_of(Arc::new(settings), Rigged::default())

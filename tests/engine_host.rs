@@ -362,7 +362,7 @@ fn a_reload_touches_nothing_that_runs() {
     let smaller = Limits { running_max: 1, inflight_max: 2, ..Limits::default() };
     let settings = ceased_core::settings::Settings {
         limits: smaller,
-        catalog: ceased_core::tool::Catalog::new([tools::tool("new")]),
+        catalog: ceased_core::tool::Catalog::new([tools::tool("new")]).expect("a good tool"),
         ..Default::default()
     };
     w.feed(Input::Configured(settings.into()));

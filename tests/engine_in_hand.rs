@@ -40,7 +40,7 @@ fn world(inflight_max: usize, share: usize) -> World {
             ..Limits::default()
         },
         tasks: TaskPolicy::default(),
-        catalog: Catalog::new(tools),
+        catalog: Catalog::new(tools).expect("good tools"),
         ..Settings::default()
     };
     World::made_of(Arc::new(settings), Rigged::default())

@@ -146,7 +146,7 @@ fn a_server_cancels_a_service() {
 fn task_support_of_services() {
     let required =
         Tool { task_support: TaskSupport::Required, ..tools::tool("sampling/createMessage") };
-    let services = Catalog::new([required, tools::tool("elicitation/create")]);
+    let services = Catalog::new([required, tools::tool("elicitation/create")]).expect("good tools");
     let settings = Settings { services, ..Settings::default() };
     let mut w = World::made_of(settings.into(), Rigged::default());
     let conn = server(&mut w);

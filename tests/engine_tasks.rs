@@ -452,6 +452,18 @@ fn lists_page() {
     }
 }
 
+/// TSK-19: a list ends, also where a page was to have no room.
+#[test]
+fn a_page_has_room_for_one() {
+    let mut w =
+        World::with(Limits::default(), TaskPolicy { page_size: 0, ..TaskPolicy::default() });
+    let c = w.open();
+    let (id, _) = w.task(c, "sleep");
+    let page = w.result(c, "tasks/list", json!({}));
+    assert_eq!(page["tasks"][0]["taskId"], id);
+    assert_eq!(page.get("nextCursor"), None);
+}
+
 /// TSK-19: what changes between two pages neither hides a task nor shows one twice.
 #[test]
 fn a_list_that_changes_between_pages() {

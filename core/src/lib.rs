@@ -46,7 +46,8 @@
 //! ```
 //!
 //! `handle` cannot fail and cannot block, and when it returns everything it wanted is in the
-//! actions or in an outbox. A whole host in under a hundred lines is `examples/hello.rs`.
+//! actions or in an outbox. A whole host, of one page or two, is
+//! `examples/hello.rs`.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -164,7 +164,7 @@ pub struct TaskPolicy {
     pub late_result: Duration,
     /// How often requestors are asked to poll.
     pub poll_interval: Duration,
-    /// Tasks on one page of `tasks/list`.
+    /// Tasks on one page of `tasks/list`; one at least, or it would have no end.
     pub page_size: usize,
     /// Whether `notifications/tasks/status` are sent (TSK-18).
     pub status_notifications: bool,

@@ -9,6 +9,7 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Allow;
@@ -191,6 +192,23 @@ impl PartialEq for Tool {
     }
 }
 
+/// Why a tool cannot be offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadTool {
+    /// Which.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for BadTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the tool {:?}: {}", self.name, self.why)
+    }
+}
+
+impl core::error::Error for BadTool {}
+
 /// The tools on offer, in the order they are listed.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -204,21 +222,43 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of `tools`; of two tools with one name the first counts.
-    #[must_use]
-    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Self {
+    /// A catalog of `tools`.
+    ///
+    /// # Errors
+    /// [`BadTool`] for the first that has no name, the name of one before it, or a schema that is
+    /// not JSON text of an object: it would go into every list of tools as it is.
+    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Result<Self, BadTool> {
         let mut catalog = Self::default();
         for tool in tools {
-            let tool = Arc::new(tool);
-            if !catalog.by_name.contains_key(&tool.name) {
-                catalog.by_name.insert(tool.name.clone(), Arc::clone(&tool));
-                catalog.tools.push(tool);
-            }
+            catalog.add(tool)?;
         }
         catalog.plain = render(catalog.iter(), ToolMembers::Plain);
         catalog.titled = render(catalog.iter(), ToolMembers::Titled);
         catalog.execution = render(catalog.iter(), ToolMembers::Execution);
-        catalog
+        Ok(catalog)
+    }
+
+    fn add(&mut self, tool: Tool) -> Result<(), BadTool> {
+        let bad = |why: String| BadTool { name: String::from(&*tool.name), why };
+        if tool.name.is_empty() {
+            return Err(bad("it has no name: give it one to be called by".into()));
+        }
+        if self.by_name.contains_key(&tool.name) {
+            return Err(bad("there is another of this name: rename one of them".into()));
+        }
+        let output = tool.output_schema.as_ref().map(|schema| ("output_schema", schema));
+        for (member, schema) in
+            [Some(("input_schema", &tool.input_schema)), output].iter().flatten()
+        {
+            if let Err(why) = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(schema) {
+                let what = "must be JSON text of an object";
+                return Err(bad(alloc::format!("its `{member}` {what}: {why}")));
+            }
+        }
+        let tool = Arc::new(tool);
+        self.by_name.insert(tool.name.clone(), Arc::clone(&tool));
+        self.tools.push(tool);
+        Ok(())
     }
 
     /// The tool called `name`.
@@ -290,6 +330,41 @@ fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What goes into the list of tools as it is, is JSON, and each tool can be called.
+    #[test]
+    fn a_catalog_takes_what_can_be_listed() {
+        let tool = |name: &str, input: &str, output: Option<&str>| Tool {
+            name: name.into(),
+            title: None,
+            description: None,
+            input_schema: input.into(),
+            output_schema: output.map(Into::into),
+            task_support: TaskSupport::Forbidden,
+            timeout: None,
+            ladder: Ladder::Handler { patience: Duration::ZERO },
+            inline: false,
+            on_disconnect: OnDisconnect::Cancel,
+            allow: Allow::Everyone,
+            check: None,
+            payload: None,
+        };
+        const ANY: &str = r#" {"type":"object","\u0061":[1]} "#;
+        let good = Catalog::new([tool("a", ANY, None), tool("b", ANY, Some(ANY))]);
+        assert_eq!(good.map(|catalog| catalog.iter().count()), Ok(2));
+        for (bad, why) in [
+            (tool("", ANY, None), "it has no name"),
+            (tool("a", ANY, None), "there is another of this name"),
+            (tool("b", "nope", None), "its `input_schema` must be JSON text of an object"),
+            (tool("b", "[]", None), "its `input_schema` must be JSON text of an object"),
+            (tool("b", "{},{}", None), "its `input_schema` must be JSON text of an object"),
+            (tool("b", ANY, Some("")), "its `output_schema` must be JSON text of an object"),
+        ] {
+            let name = String::from(&*bad.name);
+            let refused = Catalog::new([tool("a", ANY, None), bad]).unwrap_err();
+            assert!(refused.name == name && refused.why.starts_with(why), "{refused}");
+        }
+    }
 
     /// STOP-01: the ladder is total, and for processes it never ends before they do.
     #[test]

@@ -102,6 +102,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match error {
             StartError::Listen(_)
+            | StartError::Tool(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
             | StartError::Audit { .. }

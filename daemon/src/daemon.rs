@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Tool};
+use ceased_core::tool::{BadTool, Tool};
 use ceased_transports::{Address, ListenError, Transport};
 
 #[cfg(feature = "sqlite")]
@@ -88,6 +88,8 @@ impl Default for Daemon {
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// A tool cannot be offered.
+    Tool(BadTool),
     /// A token file cannot be used.
     Tokens(TokenFileError),
     /// The service manager handed something over that nothing is to be done with.
@@ -118,6 +120,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
+            Self::Tool(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
@@ -144,6 +147,12 @@ impl std::error::Error for StartError {}
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<BadTool> for StartError {
+    fn from(error: BadTool) -> Self {
+        Self::Tool(error)
     }
 }
 
@@ -223,15 +232,16 @@ impl Daemon {
         }
     }
 
-    /// One more tool; see [`HandlerTool`](crate::HandlerTool). Of two with one name the first
-    /// counts.
+    /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
+    /// at the start, also where one is the configuration's.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// One more address to listen on.
+    /// One more address to listen on. Peers on TCP are anonymous (TSK-40): whoever can connect may
+    /// call every tool, so the address should be a loopback one.
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
         self.listen.push(Door::Address(address));
@@ -367,7 +377,8 @@ impl Daemon {
 
     /// [`Daemon::build`]; `recording` is the file it has made, if it came to that.
     fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
-        // First of all: what the last daemon left must be gone before anything is accepted.
+        let catalog = tools::catalog(self.tools)?;
+        // Before anything is accepted: what the last daemon left must be gone.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = self
             .containment
@@ -390,7 +401,7 @@ impl Daemon {
                 server: ServerInfo::default(),
                 limits: self.limits,
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
-                catalog: Catalog::new(self.tools),
+                catalog,
                 operators: operators(),
                 ..Settings::default()
             }),
@@ -446,7 +457,8 @@ impl Daemon {
 }
 
 /// A daemon on a thread of its own. Dropping it shuts it down and waits until nothing it started
-/// is left.
+/// is left, but for a handler that does not look at its token: that is waited for until its
+/// patience or the time for a shutdown (10 s) is over, and goes on.
 #[derive(Debug)]
 pub struct Running {
     remote: Remote,

@@ -47,12 +47,12 @@ pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
 pub use server::{Remote, RunError, Server};
 pub use token::{CancelToken, Cancelled};
 pub use tokens::TokenFileError;
-pub use tools::{BadTool, HandlerTool, PATIENCE};
+pub use tools::{HandlerTool, PATIENCE};
 
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::{
     event::LogLevel, id::JobId, id::TaskId, limits::Limits, limits::TaskPolicy,
-    message::ErrorObject, tool::OnDisconnect, tool::TaskSupport, tool::Tool,
+    message::ErrorObject, tool::BadTool, tool::OnDisconnect, tool::TaskSupport, tool::Tool,
 };
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};

@@ -5,8 +5,10 @@
 //! and it wakes the loop once it has nothing left to do. Calls of a tool that took long the last
 //! time are expected to do so again: nothing waits behind them that could be told or begun before.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -307,10 +309,20 @@ pub(crate) fn run_guarded(handler: &dyn Handler, job: &Job) -> Outcome {
     // The handler sees the job by reference only, and what it shares it must guard itself.
     let answer = catch_unwind(AssertUnwindSafe(|| handler.run(job)));
     answer.map_or_else(
-        |_| {
+        |panic| {
+            bury(panic);
             let message = "the tool panicked; the daemon's log has the details";
             Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
         },
         outcome,
     )
+}
+
+/// Drops what a panic carried, which is the handler's as well and may panic in turn: that would
+/// end this thread, and the call that it was would never be answered.
+fn bury(panic: Box<dyn Any + Send>) {
+    let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) else { return };
+    tracing::error!("what a tool panicked with panics as well when it is dropped: it is kept");
+    // It may go on like that for ever.
+    let _ = ManuallyDrop::new(again);
 }

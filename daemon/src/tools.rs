@@ -1,12 +1,11 @@
 //! Tools: from what a configuration or a program says to what the engine offers.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::access::Allow;
-use ceased_core::tool::{ArgumentCheck, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_core::tool::{ArgumentCheck, BadTool, Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
 
 use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
@@ -64,23 +63,6 @@ impl ArgumentCheck for BySchema {
 pub(crate) fn by_schema(arguments: Arguments) -> Box<dyn ArgumentCheck> {
     Box::new(BySchema(arguments))
 }
-
-/// Why a tool cannot be offered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadTool {
-    /// Which.
-    pub name: String,
-    /// What is wrong with it.
-    pub why: String,
-}
-
-impl fmt::Display for BadTool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the tool {:?}: {}", self.name, self.why)
-    }
-}
-
-impl std::error::Error for BadTool {}
 
 /// A tool that is a Rust function, as a program describes it.
 ///
@@ -153,7 +135,8 @@ impl HandlerTool {
         self
     }
 
-    /// The longest a call may take before its token is cancelled.
+    /// The longest a call may take before its token is cancelled. Not for an inline one, which
+    /// nothing can end.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -188,10 +171,20 @@ impl HandlerTool {
     /// The tool for a server.
     ///
     /// # Errors
-    /// [`BadTool`] when the schema cannot describe a tool's arguments.
+    /// [`BadTool`] when its name is none that MCP allows, the schema cannot describe a tool's
+    /// arguments, or an inline tool has a timeout.
     pub fn build(self) -> Result<Tool, BadTool> {
-        let arguments = Arguments::new(&self.input_schema)
-            .map_err(|why| BadTool { name: self.name.clone(), why })?;
+        let bad = |why| BadTool { name: self.name.clone(), why };
+        if !is_name(&self.name) {
+            return Err(bad(NAME_HINT.into()));
+        }
+        if self.inline
+            && let Some(timeout) = self.timeout
+        {
+            let why = "nothing ends a call that runs on the loop's own thread: leave `inline` or";
+            return Err(bad(format!("{why} the timeout of {timeout:?} out")));
+        }
+        let arguments = Arguments::new(&self.input_schema).map_err(bad)?;
         Ok(Tool {
             name: self.name.into(),
             title: self.title.map(Into::into),
@@ -199,8 +192,7 @@ impl HandlerTool {
             input_schema: arguments.schema().get().into(),
             output_schema: None,
             task_support: self.task_support,
-            // Nothing ends a call that runs on the loop's own thread.
-            timeout: self.timeout.filter(|_| !self.inline),
+            timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
             inline: self.inline,
             on_disconnect: self.on_disconnect,
@@ -209,6 +201,30 @@ impl HandlerTool {
             payload: payload(handler(self.handler, self.inline), None),
         })
     }
+}
+
+/// Characters of a tool's name (MCP 2025-11-25).
+const NAME_CHARS_MAX: usize = 128;
+/// What [`is_name`] wants.
+pub(crate) const NAME_HINT: &str = "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - .";
+
+/// Whether this may be the name of a tool, in a configuration and in a program.
+pub(crate) fn is_name(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual)
+}
+
+/// What a daemon offers.
+///
+/// # Errors
+/// [`BadTool`] for one that this crate has not made, which nothing would run, and what the engine
+/// does not take.
+pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
+    if let Some(alien) = tools.iter().find(|tool| Payload::of(tool).is_none()) {
+        let why = "nothing is behind it: make it with `HandlerTool`".into();
+        return Err(BadTool { name: alien.name.to_string(), why });
+    }
+    Catalog::new(tools)
 }
 
 fn handler(handler: Arc<dyn Handler>, inline: bool) -> PayloadRun {

@@ -29,7 +29,7 @@ pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
         tool("patient", OnDisconnect::Grace(Duration::from_secs(5))),
         tool("detached", OnDisconnect::Detach),
     ];
-    let catalog = Catalog::new(tools);
+    let catalog = Catalog::new(tools).expect("good tools");
     Arc::new(Settings { limits, tasks, catalog, ..Settings::default() })
 }
 

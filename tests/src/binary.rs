@@ -28,6 +28,17 @@ pub fn acp_agent() -> &'static Path {
     BINARY.get_or_init(|| fresh(&wanted, "examples/acp_agent"))
 }
 
+/// The engine alone of the examples, as [`ceased()`].
+///
+/// # Panics
+///
+/// When it is neither there nor can be built.
+#[must_use]
+pub fn hello() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| fresh(&["-p", "ceased-examples", "--example", "hello"], "examples/hello"))
+}
+
 /// What cargo builds when this is wanted, at this place below the profile's directory.
 fn fresh(wanted: &[&str], place: &str) -> PathBuf {
     // <target>/<profile>/deps/<test>, or <target>/<profile>/<program>

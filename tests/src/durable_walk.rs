@@ -83,7 +83,7 @@ fn settings(rng: &mut Rng) -> Arc<Settings> {
         ..TaskPolicy::default()
     };
     let kept = Tool { on_disconnect: OnDisconnect::Detach, ..tools::tool("kept") };
-    let catalog = Catalog::new([tools::optional("sleep"), kept]);
+    let catalog = Catalog::new([tools::optional("sleep"), kept]).expect("good tools");
     Arc::new(Settings { limits, tasks, catalog, ..Settings::default() })
 }
 

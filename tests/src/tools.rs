@@ -88,6 +88,7 @@ pub fn catalog() -> Catalog {
         Tool { task_support: TaskSupport::Required, ..tool("report") },
         Tool { check: Some(Box::new(WantsText)), ..optional("strict") },
     ])
+    .expect("good tools")
 }
 
 /// What every world does for servers: sampling and elicitation also as tasks, roots never.
@@ -98,6 +99,7 @@ pub fn services() -> Catalog {
         optional("elicitation/create"),
         tool("roots/list"),
     ])
+    .expect("good tools")
 }
 
 /// What every world offers to ACP peers, on either side: the methods of the protocol that the
@@ -111,7 +113,7 @@ pub fn services() -> Catalog {
 #[must_use]
 pub fn offers() -> Offers {
     let offer = |services: Vec<Tool>, notification: &str| Offer {
-        services: Catalog::new(services),
+        services: Catalog::new(services).expect("good tools"),
         notifications: [notification.into()].into(),
     };
     let prompt = Tool { timeout: Some(TIMEOUT), ..tool("session/prompt") };

@@ -5,7 +5,10 @@
 //! nothing here has a thread, a timer or a policy of its own (the one exception, a standard input
 //! that epoll refuses, is explained in [`stdio`]).
 //!
-//! Another transport is one more file that implements [`Transport`].
+//! Another transport is one more type that implements [`Transport`], in any crate: a [`Link`] takes
+//! it as it is, and so does a daemon, for a peer that is there already (`Server::serve_peer`). It
+//! names its peer as one of the kinds there are ([`Peer`]). To be listened for by an address, it has
+//! to be put into [`Address`] and [`Listener`] here as well.
 //!
 //! ```
 //! use ceased_core::frame::{Frame, Outbox};

@@ -113,7 +113,7 @@ impl Driver {
             allow: ceased_core::access::Allow::Everyone,
             payload: None,
         };
-        let catalog = Catalog::new([echo]);
+        let catalog = Catalog::new([echo]).expect("a good tool");
         let settings =
             Settings { limits, tasks: TaskPolicy::default(), catalog, ..Settings::default() };
         let mut driver = Self {

@@ -127,7 +127,7 @@ impl Engine {
             let message = "tasks/list is for peers with an identity";
             return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
-        let size = self.settings.tasks.page_size;
+        let size = self.settings.tasks.page_size.max(1);
         let Some(page) = self.tasks.page(viewer, params.cursor.as_deref(), size) else {
             let message = "invalid cursor: start again without one";
             return self.fail(reply, &ErrorObject::invalid_params(message));

@@ -14,9 +14,8 @@ use super::{
     Builtin, CommandTool, Daemon, Limits, OnDisconnect, Run, TaskSupport, Tool, input, raw, who,
 };
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
+use crate::tools::{NAME_HINT, is_name};
 
-/// Characters of a tool's name (MCP 2025-11-25).
-const NAME_CHARS_MAX: usize = 128;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
 const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
@@ -150,12 +149,10 @@ fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<S
         return None;
     };
     let name = raw.get_ref();
-    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual) {
+    if is_name(name) {
         return Some(name.clone());
     }
-    let hint = format!("a tool's name takes 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - .");
-    check.bad_value(key("name"), raw.span().start, &format!("{name:?}"), hint);
+    check.bad_value(key("name"), raw.span().start, &format!("{name:?}"), NAME_HINT);
     None
 }
 

@@ -8,7 +8,6 @@ use ceased_core::event::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::suspicion::SuspicionPolicy;
-use ceased_core::tool::Catalog;
 use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
@@ -28,6 +27,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
         let config = Config::load(&path).map_err(|error| error.to_string())?;
         let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
+        let catalog = tools::catalog(config.tools.iter().map(tools::configured).collect());
         let (set_level, level) = (Arc::clone(&set_level), config.log.level);
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
@@ -35,7 +35,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
                 server: ServerInfo::default(),
                 limits: limits(&config),
                 tasks: task_policy(&config),
-                catalog: Catalog::new(config.tools.iter().map(tools::configured)),
+                catalog: catalog.map_err(|error| error.to_string())?,
                 operators: operators(),
                 ..Settings::default()
             }),

@@ -84,11 +84,11 @@ impl Recipe {
     /// The settings again.
     ///
     /// # Errors
-    /// When a tool's schema cannot be read any more.
+    /// When a tool's schema cannot be read any more, or the engine does not take the tool.
     pub(super) fn get(&self) -> Result<Settings, String> {
         let made = |recipes: &[ToolRecipe]| {
             let tools: Result<Vec<Tool>, String> = recipes.iter().map(ToolRecipe::get).collect();
-            tools.map(Catalog::new)
+            Catalog::new(tools?).map_err(|error| error.to_string())
         };
         let offer = |recipe: &OfferRecipe| {
             let services = made(&recipe.services)?;

@@ -306,4 +306,5 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
         }),
         ..tools::tool(&name)
     }))
+    .expect("good tools")
 }
