@@ -3,6 +3,7 @@
 
 mod configured;
 mod forecast;
+mod start_error;
 
 use std::fmt;
 use std::io;
@@ -14,15 +15,15 @@ use std::time::Duration;
 
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{BadTool, Tool};
-use ceased_transports::{Address, ListenError, Transport};
+use ceased_core::tool::Tool;
+use ceased_transports::{Address, Transport};
 
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
-use self::forecast::remedy;
 pub(crate) use self::forecast::{Forecast, forecast};
+pub use self::start_error::StartError;
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
@@ -31,11 +32,10 @@ use crate::process::{Containment, Orphans};
 use crate::record;
 use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
 use crate::service::InheritedSockets;
+use crate::store::Store;
 use crate::store::kept::Keep;
 #[cfg(feature = "sqlite")]
 use crate::store::kept::OnDisk;
-use crate::store::{StateDirError, Store, StoreError};
-use crate::tokens::TokenFileError;
 use crate::{stderr, tools};
 
 /// What a daemon is made of.
@@ -80,103 +80,6 @@ enum Door {
 impl Default for Daemon {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Why a daemon cannot start.
-#[derive(Debug)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    Listen(ListenError),
-    /// A tool cannot be offered.
-    Tool(BadTool),
-    /// A token file cannot be used.
-    Tokens(TokenFileError),
-    /// The service manager handed something over that nothing is to be done with.
-    Inherited(String),
-    /// The audit log cannot be written to.
-    Audit {
-        /// Where it was to be.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The file of the recording cannot be made.
-    Record {
-        /// Where it was to be.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Something the system did not give.
-    Io(io::Error),
-    /// The state directory cannot be used.
-    StateDir(StateDirError),
-    /// The store in it cannot be used.
-    Store(StoreError),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Tool(error) => error.fmt(f),
-            Self::Tokens(error) => error.fmt(f),
-            Self::Inherited(why) => f.write_str(why),
-            Self::Audit { path, error } => write!(
-                f,
-                "the audit log {} cannot be used: {error}; set `audit` in [log] to a file of your \
-                 own, in a directory that is there",
-                path.display()
-            ),
-            Self::Record { path, error } => write!(
-                f,
-                "cannot record into {} (--record): {error}; name a new file, in a directory that \
-                 is there",
-                path.display()
-            ),
-            Self::Io(error) => write!(f, "cannot start: {error}{}", remedy(error)),
-            Self::StateDir(error) => error.fmt(f),
-            Self::Store(error) => write!(f, "cannot use the store: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<io::Error> for StartError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<BadTool> for StartError {
-    fn from(error: BadTool) -> Self {
-        Self::Tool(error)
-    }
-}
-
-impl From<TokenFileError> for StartError {
-    fn from(error: TokenFileError) -> Self {
-        Self::Tokens(error)
-    }
-}
-
-impl From<StateDirError> for StartError {
-    fn from(error: StateDirError) -> Self {
-        Self::StateDir(error)
-    }
-}
-
-impl From<StoreError> for StartError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<ListenError> for StartError {
-    fn from(error: ListenError) -> Self {
-        Self::Listen(error)
     }
 }
 

@@ -1,10 +1,6 @@
 //! What is outside of a configuration and decides whether a daemon starts with it, looked at without
 //! starting one.
 
-use std::io;
-
-use rustix::io::Errno;
-
 use crate::access::Access;
 use crate::audit;
 use crate::config::{CommandTool, Config, Run};
@@ -34,17 +30,6 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
         Some(format!("the tool {name:?} runs {:?}, {why}: calls of it fail", program.display()))
     });
     Forecast { refusals, warnings: warnings.collect() }
-}
-
-/// What is to be done about a limit of the system that a start has met; nothing for other errors.
-pub(super) fn remedy(error: &io::Error) -> &'static str {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE) => "; raise the limit of open files (LimitNOFILE=, ulimit -n)",
-        Some(Errno::AGAIN) => {
-            "; raise the limit of processes and threads (TasksMax=, LimitNPROC=, ulimit -u)"
-        }
-        Some(_) | None => "",
-    }
 }
 
 /// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
