@@ -35,6 +35,7 @@ mod spare;
 mod supervisor;
 mod survey;
 mod tree;
+mod turns;
 mod wire;
 
 use std::fmt;

@@ -1,0 +1,324 @@
+//! The supervisor's thread: what it owns, and what it does in a turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::{Duration, Instant};
+
+use ceased_core::id::{JobId, SurveyId};
+use crossbeam_channel::Receiver;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+use super::cgroup;
+use super::containment::Containment;
+use super::guard::{Program, Started, ready};
+use super::guarded::reap_orphans;
+use super::job::{Job, Part, World};
+use super::launch::Launch;
+use super::pipes::{Flow, Pipe};
+use super::supervisor::Message;
+use super::{Ending, Order, Report};
+
+pub(super) const WAKER: Token = Token(usize::MAX);
+const KEEPER: Token = Token(usize::MAX - 1);
+/// How often what announces itself to nobody is looked at, where there is such a thing.
+const TICK: Duration = Duration::from_millis(20);
+/// How many orders are carried out before the pipes get their turn.
+const ORDERS_A_TURN: usize = 64;
+/// How many events are taken from the kernel at once.
+const EVENTS: usize = 1024;
+/// How much is read at once, in bytes: what a pipe holds.
+pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
+/// A keeper that was killed is replaced if it lived this long; sooner, something is after keepers.
+const KEEPER_LIVES: Duration = Duration::from_secs(1);
+/// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
+pub(super) const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the supervisor's thread owns.
+pub(super) struct State {
+    poll: Poll,
+    inbox: Receiver<Message>,
+    pub(super) world: World,
+    jobs: BTreeMap<usize, Job>,
+    slots: BTreeMap<JobId, usize>,
+    slot_next: usize,
+    /// Pipes that have more to give than they got turns.
+    ready: BTreeSet<(usize, Pipe)>,
+    /// Jobs that something happened to in this turn.
+    touched: BTreeSet<usize>,
+    /// Jobs that have to be looked at every [`TICK`].
+    ticking: BTreeSet<usize>,
+    ticked: Instant,
+    keeper: Option<(Started, Instant)>,
+    stopping: Option<Instant>,
+}
+
+impl State {
+    pub(super) fn new(poll: Poll, inbox: Receiver<Message>, world: World) -> Self {
+        Self {
+            poll,
+            inbox,
+            world,
+            jobs: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            slot_next: 0,
+            ready: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            ticking: BTreeSet::new(),
+            ticked: Instant::now(),
+            keeper: None,
+            stopping: None,
+        }
+    }
+
+    /// Runs until told to stop; true when nothing is left.
+    pub(super) fn run(mut self) -> bool {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            match self.poll.poll(&mut events, self.timeout()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::error!(%error, "the supervisor of processes cannot poll");
+                    return false;
+                }
+            }
+            for event in &events {
+                self.on_event(event.token());
+            }
+            // Orders come before output, so that no flood delays a kill.
+            self.world.table = None;
+            self.take_orders();
+            for (slot, pipe) in mem::take(&mut self.ready) {
+                self.on_part(slot, Part::Pipe(pipe));
+            }
+            self.tick();
+            // Who is left is judged by what is true after the exits of this turn.
+            self.world.table = None;
+            self.settle();
+            match self.stopping {
+                Some(_) if self.jobs.is_empty() => return self.clean_up(),
+                Some(until) if Instant::now() >= until => {
+                    tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
+                    self.clean_up();
+                    return false;
+                }
+                Some(_) => {}
+                None => self.world.restock(),
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.inbox.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let is_waiting =
+            !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
+        is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()))
+    }
+
+    fn on_event(&mut self, token: Token) {
+        match token {
+            WAKER => {}
+            KEEPER => self.on_keeper(),
+            token => {
+                let (slot, part) = Part::of(token);
+                self.on_part(slot, part);
+            }
+        }
+    }
+
+    fn on_part(&mut self, slot: usize, part: Part) {
+        // A job that ended in this very turn may have had more to say.
+        let Some(job) = self.jobs.get_mut(&slot) else { return };
+        let flow = job.on_event(part, &mut self.world);
+        if let (Flow::More, Part::Pipe(pipe)) = (flow, part) {
+            self.ready.insert((slot, pipe));
+        }
+        self.touched.insert(slot);
+    }
+
+    fn take_orders(&mut self) {
+        for _ in 0..ORDERS_A_TURN {
+            match self.inbox.try_recv() {
+                Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
+                Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, w| j.terminate(w)),
+                Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, w| j.kill(w)),
+                Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
+                Ok(Message::Order(Order::Survey(survey, jobs))) => self.survey(survey, &jobs),
+                Ok(Message::Probe(probe)) => probe.answer(),
+                Ok(Message::Stop(until)) => {
+                    self.stopping = Some(until);
+                    self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
+                    self.touched.extend(self.jobs.keys());
+                }
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn with(&mut self, job: JobId, act: impl FnOnce(&mut Job, &mut World)) {
+        let Some(slot) = self.slots.get(&job) else { return };
+        if let Some(job) = self.jobs.get_mut(slot) {
+            act(job, &mut self.world);
+            self.touched.insert(*slot);
+        }
+    }
+
+    fn survey(&mut self, survey: SurveyId, jobs: &[JobId]) {
+        let mut processes = Vec::new();
+        for id in jobs {
+            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
+                processes.push((*id, job.processes(&mut self.world)));
+            }
+        }
+        (self.world.report)(Report::Surveyed { survey, processes });
+    }
+
+    fn launch(&mut self, launch: Launch) {
+        let id = launch.job;
+        if self.slots.contains_key(&id) {
+            tracing::error!(job = %id, "launched twice; the second launch is dropped");
+            return;
+        }
+        let slot = self.slot_next;
+        self.slot_next += 1;
+        let started = match self.stopping {
+            Some(_) => Err("cannot run the command: the supervisor is shutting down".to_owned()),
+            None => Job::start(launch, slot, &mut self.world),
+        };
+        match started {
+            Ok(job) => {
+                self.jobs.insert(slot, job);
+                self.slots.insert(id, slot);
+                self.touched.insert(slot);
+            }
+            Err(reason) => {
+                let ending = Ending::NotStarted(reason);
+                (self.world.report)(Report::Ended { job: id, ending });
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        self.world.removals.retain(|group| cgroup::remove(group).is_err());
+        for slot in &self.ticking {
+            if let Some(job) = self.jobs.get_mut(slot) {
+                job.tick(&mut self.world);
+            }
+        }
+        self.touched.extend(&self.ticking);
+    }
+
+    /// Ends the jobs that are over, of those that something happened to.
+    fn settle(&mut self) {
+        let mut has_ended = false;
+        for slot in mem::take(&mut self.touched) {
+            let Some(job) = self.jobs.get_mut(&slot) else { continue };
+            if job.is_over(&mut self.world) {
+                has_ended = true;
+                self.ticking.remove(&slot);
+                self.end(slot);
+            } else if job.needs_tick() {
+                self.ticking.insert(slot);
+            } else {
+                self.ticking.remove(&slot);
+            }
+        }
+        if has_ended && self.world.has_orphans_to_bury() {
+            // Whom it cannot see now is reaped at the next end.
+            let _ = reap_orphans(&self.world);
+        }
+    }
+
+    fn end(&mut self, slot: usize) {
+        let Some(job) = self.jobs.remove(&slot) else { return };
+        let id = job.id;
+        self.slots.remove(&id);
+        self.ready.retain(|(of, _)| *of != slot);
+        let ending = job.end(&mut self.world);
+        (self.world.report)(Report::Ended { job: id, ending });
+    }
+
+    /// Starts the keeper, where there is something for it to keep.
+    pub(super) fn start_keeper(&mut self) -> io::Result<()> {
+        let Containment::Cgroup { group, keeper: Some(program) } = &self.world.containment else {
+            return Ok(());
+        };
+        let keeper = start_keeper(program, group)?;
+        let fd = keeper.pidfd.as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&fd), KEEPER, Interest::READABLE)?;
+        self.world.own_children.insert(keeper.pid.as_raw_nonzero());
+        self.keeper = Some((keeper, Instant::now()));
+        Ok(())
+    }
+
+    /// The keeper was killed: somebody has to keep in its place.
+    fn on_keeper(&mut self) {
+        let Some((keeper, since)) = self.keeper.take() else { return };
+        self.bury_keeper(&keeper);
+        if since.elapsed() < KEEPER_LIVES {
+            tracing::error!("keepers are being killed; tools may outlive this process");
+        } else if let Err(error) = self.start_keeper() {
+            tracing::error!(%error, "no new keeper; tools may outlive this process");
+        } else {
+            tracing::warn!("the keeper was killed; there is a new one");
+        }
+    }
+
+    fn bury_keeper(&mut self, keeper: &Started) {
+        let _ = self.poll.registry().deregister(&mut SourceFd(&keeper.pidfd.as_raw_fd()));
+        let _ = waitid(
+            WaitId::PidFd(keeper.pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
+        self.world.own_children.remove(&keeper.pid.as_raw_nonzero());
+    }
+
+    /// Removes what was made for all jobs; true when that was possible.
+    fn clean_up(&mut self) -> bool {
+        let mut is_clean = true;
+        self.world.spare.end(&mut self.world.own_children);
+        if let Containment::Cgroup { group, .. } = &self.world.containment
+            && let Err(error) = group.remove(CLEAN_UP_WITHIN)
+        {
+            tracing::warn!(%error, "cannot remove the control group");
+            is_clean = false;
+        }
+        if let Some((keeper, _)) = self.keeper.take() {
+            let Started { pid, pidfd, socket } = keeper;
+            // The end of its socket ends the keeper.
+            drop(socket);
+            is_clean &= ready(pidfd.as_fd(), CLEAN_UP_WITHIN).unwrap_or(false);
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
+            self.world.own_children.remove(&pid.as_raw_nonzero());
+        }
+        is_clean
+    }
+}
+
+impl Drop for State {
+    /// For when the thread ends in any other way than by its own will.
+    fn drop(&mut self) {
+        self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
+        self.world.spare.end(&mut self.world.own_children);
+        if let Containment::Cgroup { group, .. } = &self.world.containment {
+            group.kill_all();
+        }
+    }
+}
+
+fn start_keeper(program: &Program, group: &cgroup::Cgroup) -> io::Result<Started> {
+    let keeper = program.start("keeper")?;
+    keeper.socket.keep(group.path())?;
+    Ok(keeper)
+}
