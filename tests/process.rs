@@ -1,6 +1,8 @@
 //! Commands as jobs, with real processes: what is started, what is reported, what is left.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
+#[path = "process/accounts.rs"]
+mod accounts;
 #[path = "process/blind.rs"]
 mod blind;
 #[path = "process/deaths.rs"]
@@ -37,7 +39,11 @@ fn rig_with(tier: Tier, orphans: Orphans) -> Option<Rig> {
 
 /// A test of this binary, to be run in a process of its own.
 fn alone(test: &str, argument: &str) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
+    as_test(Command::new(env::current_exe().unwrap()), test, argument)
+}
+
+/// A command that starts this binary, as one that runs this test.
+fn as_test(mut command: Command, test: &str, argument: &str) -> Command {
     command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(ALONE, argument);
     command
@@ -45,7 +51,12 @@ fn alone(test: &str, argument: &str) -> Command {
 
 /// Runs a test of this binary in a process of its own and passes its failure on.
 fn run_alone(test: &str, argument: &str) {
-    let output = alone(test, argument).output().unwrap();
+    run_as_test(Command::new(env::current_exe().unwrap()), test, argument);
+}
+
+/// As [`run_alone`], with a command that starts this binary.
+fn run_as_test(command: Command, test: &str, argument: &str) {
+    let output = as_test(command, test, argument).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let is_run = said.contains("test result: ok. 1 passed");
     let errors = String::from_utf8_lossy(&output.stderr);

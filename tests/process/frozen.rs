@@ -106,7 +106,7 @@ fn is_ready(fd: &impl std::os::fd::AsFd) -> bool {
 }
 
 /// Others start, run and end meanwhile.
-fn assert_others_run(rig: &mut Rig) {
+pub(crate) fn assert_others_run(rig: &mut Rig) {
     let other = rig.run(&["echo", "well"]);
     assert_eq!(rig.wait_exit(other).stdout.head(), b"well\n");
     let killed = rig.run(&["sleep", "1000"]);

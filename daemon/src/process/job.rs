@@ -29,6 +29,7 @@ use super::survey::Process;
 use super::tree::Table;
 use super::wire::{FromGuard, Status};
 use super::{Ending, Exit, Report, Stopped};
+use crate::accounts::Account;
 use crate::sys::Fault;
 
 /// What all jobs of a supervisor share.
@@ -153,13 +154,15 @@ enum Body {
 }
 
 impl Job {
-    /// Starts a command; the error says for a user why it cannot be.
+    /// Starts a command, with the account of its user if it has one; the error says for a user why
+    /// it cannot be.
     pub(super) fn start(
         mut launch: Launch,
+        account: Option<&Account>,
         slot: usize,
         world: &mut World,
     ) -> Result<Self, String> {
-        let prepared = Prepared::new(&launch, &world.inherited)?;
+        let prepared = Prepared::new(&launch, account, &world.inherited)?;
         launch.env = Vec::new();
         let input = launch.stdin.take();
         let (mut pipes, theirs) = Pipes::new(

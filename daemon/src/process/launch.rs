@@ -49,9 +49,11 @@ pub struct Launch {
 pub(super) struct Prepared(Image);
 
 impl Prepared {
-    /// Prepares a launch over an inherited environment; the error is fit for a user.
+    /// Prepares a launch over an inherited environment, with the account of its user if it has
+    /// one; the error is fit for a user.
     pub(super) fn new(
         launch: &Launch,
+        account: Option<&Account>,
         inherited: &BTreeMap<OsString, OsString>,
     ) -> Result<Self, String> {
         let program = launch
@@ -59,8 +61,7 @@ impl Prepared {
             .first()
             .filter(|program| !program.is_empty())
             .ok_or("cannot run an empty command: name a program as its first element")?;
-        let account = launch.user.map(Account::of).transpose()?;
-        let env = environment(launch, inherited, account.as_ref());
+        let env = environment(launch, inherited, account);
         let argv = (1..)
             .zip(&launch.argv)
             .map(|(n, arg)| {
@@ -71,7 +72,7 @@ impl Prepared {
             .iter()
             .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
             .collect::<Result<_, _>>()?;
-        let cwds = match (&launch.cwd, &account) {
+        let cwds = match (&launch.cwd, account) {
             (Some(cwd), _) => vec![cwd.as_path()],
             // Where a user has no home it starts at the root. Nobody looks now whether it has: the
             // file system it is on need not answer.
@@ -91,7 +92,11 @@ impl Prepared {
             })
             .collect::<Result<_, _>>()?;
         let credentials = account
-            .map(|Account { uid, gid, groups, .. }| Credentials { uid, gid, groups })
+            .map(|account| Credentials {
+                uid: account.uid,
+                gid: account.gid,
+                groups: account.groups.clone(),
+            })
             // Who is that user already need not, and may not, become it.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
         Ok(Self(Image { programs, argv, env, cwds, credentials }))
@@ -376,7 +381,9 @@ mod tests {
         let mut launch = launch(&["true", "", "two words"]);
         for (cwd, user) in [(None, None), (Some("/tmp".into()), Some(1)), (None, Some(0))] {
             (launch.cwd, launch.user) = (cwd, user);
-            let prepared = Prepared::new(&launch, &env(&[("PATH", "/a::/b")])).unwrap();
+            let account = user.map(|uid| Account::of(uid).unwrap());
+            let inherited = env(&[("PATH", "/a::/b")]);
+            let prepared = Prepared::new(&launch, account.as_ref(), &inherited).unwrap();
             let bytes = prepared.encode();
             assert_eq!(Prepared::decode(&bytes).unwrap(), prepared);
             assert_eq!(prepared.job(), Some(c"j7"));
@@ -418,7 +425,7 @@ mod tests {
             (&["a\0b"], "element 1 of the command contains a NUL byte"),
             (&["a", "b\0"], "element 2 of the command contains a NUL byte"),
         ] {
-            let reason = Prepared::new(&launch(argv), &BTreeMap::new()).unwrap_err();
+            let reason = Prepared::new(&launch(argv), None, &BTreeMap::new()).unwrap_err();
             assert!(reason.contains(want), "{reason}");
         }
     }

@@ -28,6 +28,7 @@ mod guarded;
 mod job;
 mod keeper;
 mod launch;
+mod lookups;
 mod output;
 mod pipes;
 mod progress;

@@ -23,6 +23,7 @@ use super::launch::inherited;
 use super::spare::Spare;
 use super::turns::{CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::{Order, Report};
+use crate::accounts::Account;
 use crate::service::Probe;
 use crate::sys;
 
@@ -48,9 +49,23 @@ pub enum Orphans {
 /// Dropping it kills whatever it runs and waits, at most five seconds, until that is gone.
 #[derive(Debug)]
 pub struct Supervisor {
-    orders: Sender<Message>,
-    waker: Arc<Waker>,
+    mailbox: Mailbox,
     thread: Option<Thread>,
+}
+
+/// Where the supervisor's thread is told something.
+#[derive(Debug, Clone)]
+pub(super) struct Mailbox {
+    messages: Sender<Message>,
+    waker: Arc<Waker>,
+}
+
+impl Mailbox {
+    /// Tells it; returns at once.
+    pub(super) fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
+        self.messages.send(message).map_err(|_| SupervisorGone)?;
+        self.waker.wake().map_err(|_| SupervisorGone)
+    }
 }
 
 /// The supervisor's thread, and whether it left nothing, which it says when it has ended.
@@ -75,6 +90,8 @@ impl Error for SupervisorGone {}
 /// What the thread is told.
 pub(super) enum Message {
     Order(Order),
+    /// What became of looking up a user, which commands have waited for.
+    Account(u32, Result<Account, String>),
     /// Somebody wants to know whether the thread still turns.
     Probe(Probe),
     /// Kill everything and end, at this time at the latest.
@@ -107,7 +124,8 @@ impl Supervisor {
         }
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let (orders, inbox) = unbounded();
+        let (messages, inbox) = unbounded();
+        let mailbox = Mailbox { messages, waker };
         let world = World {
             registry: poll.registry().try_clone()?,
             containment,
@@ -122,7 +140,7 @@ impl Supervisor {
             removals: Vec::new(),
             table: None,
         };
-        let mut state = State::new(poll, inbox, world);
+        let mut state = State::new(poll, inbox, mailbox.clone(), world);
         state.start_keeper()?;
         state.world.spare.want();
         state.world.restock();
@@ -133,7 +151,7 @@ impl Supervisor {
             sys::block_signals();
             let _ = ended.send(state.run());
         })?;
-        Ok(Self { orders, waker, thread: Some(Thread { handle, is_clean }) })
+        Ok(Self { mailbox, thread: Some(Thread { handle, is_clean }) })
     }
 
     /// Gives an order; returns at once. An order about a job that has ended does nothing.
@@ -142,7 +160,7 @@ impl Supervisor {
     ///
     /// When the supervisor's thread has ended, which only a panic in `report` brings about.
     pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
-        self.tell(Message::Order(order))
+        self.mailbox.tell(Message::Order(order))
     }
 
     /// Has the thread answer a probe in its next turn.
@@ -151,7 +169,7 @@ impl Supervisor {
     ///
     /// As [`Supervisor::order`].
     pub(crate) fn probe(&self, probe: Probe) -> Result<(), SupervisorGone> {
-        self.tell(Message::Probe(probe))
+        self.mailbox.tell(Message::Probe(probe))
     }
 
     /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made,
@@ -166,7 +184,7 @@ impl Supervisor {
         let Some(thread) = self.thread.take() else { return true };
         // That it has ended already shows in its result.
         let within = within.min(WITHIN_MAX);
-        let _ = self.tell(Message::Stop(Instant::now() + within));
+        let _ = self.mailbox.tell(Message::Stop(Instant::now() + within));
         match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN) {
             Ok(is_clean) => thread.handle.join().is_ok() && is_clean,
             Err(RecvTimeoutError::Disconnected) => false,
@@ -175,11 +193,6 @@ impl Supervisor {
                 false
             }
         }
-    }
-
-    fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
-        self.orders.send(message).map_err(|_| SupervisorGone)?;
-        self.waker.wake().map_err(|_| SupervisorGone)
     }
 }
 

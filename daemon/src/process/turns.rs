@@ -17,10 +17,12 @@ use super::containment::Containment;
 use super::guard::{Program, Started, ready};
 use super::guarded::reap_orphans;
 use super::job::{Job, Part, World};
-use super::launch::Launch;
+use super::launch::{Launch, explain_resources};
+use super::lookups::Lookups;
 use super::pipes::{Flow, Pipe};
-use super::supervisor::Message;
+use super::supervisor::{Mailbox, Message};
 use super::{Ending, Order, Report};
+use crate::accounts::Account;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 const KEEPER: Token = Token(usize::MAX - 1);
@@ -32,6 +34,8 @@ const ORDERS_A_TURN: usize = 64;
 const EVENTS: usize = 1024;
 /// How much is read at once, in bytes: what a pipe holds.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
+/// Why nothing is started any more.
+const SHUTTING_DOWN: &str = "cannot run the command: the supervisor is shutting down";
 /// A keeper that was killed is replaced if it lived this long; sooner, something is after keepers.
 const KEEPER_LIVES: Duration = Duration::from_secs(1);
 /// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
@@ -53,11 +57,17 @@ pub(super) struct State {
     ticking: BTreeSet<usize>,
     ticked: Instant,
     keeper: Option<(Started, Instant)>,
+    lookups: Lookups,
     stopping: Option<Instant>,
 }
 
 impl State {
-    pub(super) fn new(poll: Poll, inbox: Receiver<Message>, world: World) -> Self {
+    pub(super) fn new(
+        poll: Poll,
+        inbox: Receiver<Message>,
+        mailbox: Mailbox,
+        world: World,
+    ) -> Self {
         Self {
             poll,
             inbox,
@@ -70,6 +80,7 @@ impl State {
             ticking: BTreeSet::new(),
             ticked: Instant::now(),
             keeper: None,
+            lookups: Lookups::new(mailbox),
             stopping: None,
         }
     }
@@ -146,13 +157,17 @@ impl State {
         for _ in 0..ORDERS_A_TURN {
             match self.inbox.try_recv() {
                 Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
-                Ok(Message::Order(Order::Terminate(job))) => self.with(job, |j, w| j.terminate(w)),
-                Ok(Message::Order(Order::Kill(job))) => self.with(job, |j, w| j.kill(w)),
+                Ok(Message::Order(Order::Terminate(job))) => self.stop(job, Job::terminate),
+                Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Order(Order::Survey(survey, jobs))) => self.survey(survey, &jobs),
+                Ok(Message::Account(uid, account)) => self.on_account(uid, &account),
                 Ok(Message::Probe(probe)) => probe.answer(),
                 Ok(Message::Stop(until)) => {
                     self.stopping = Some(until);
+                    for job in self.lookups.forget_all() {
+                        self.not_started(job, SHUTTING_DOWN.to_owned());
+                    }
                     self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
                     self.touched.extend(self.jobs.keys());
                 }
@@ -179,29 +194,58 @@ impl State {
         (self.world.report)(Report::Surveyed { survey, processes });
     }
 
+    /// Has a job stopped, also one that has not begun.
+    fn stop(&mut self, job: JobId, how: impl FnOnce(&mut Job, &mut World)) {
+        if self.lookups.forget(job) {
+            let reason = "it was stopped while the account of its user was looked up".to_owned();
+            return self.not_started(job, reason);
+        }
+        self.with(job, how);
+    }
+
     fn launch(&mut self, launch: Launch) {
         let id = launch.job;
-        if self.slots.contains_key(&id) {
+        if self.slots.contains_key(&id) || self.lookups.has(id) {
             tracing::error!(job = %id, "launched twice; the second launch is dropped");
             return;
         }
+        match (self.stopping, launch.user) {
+            (Some(_), _) => self.not_started(id, SHUTTING_DOWN.to_owned()),
+            (None, None) => self.begin(launch, None),
+            (None, Some(uid)) => {
+                if let Err(error) = self.lookups.wait(launch, uid) {
+                    let reason = explain_resources("look up the account of its user", &error);
+                    self.not_started(id, reason);
+                }
+            }
+        }
+    }
+
+    fn on_account(&mut self, uid: u32, account: &Result<Account, String>) {
+        for launch in self.lookups.answered(uid) {
+            match account {
+                Ok(account) => self.begin(launch, Some(account)),
+                Err(reason) => self.not_started(launch.job, reason.clone()),
+            }
+        }
+    }
+
+    fn begin(&mut self, launch: Launch, account: Option<&Account>) {
+        let id = launch.job;
         let slot = self.slot_next;
         self.slot_next += 1;
-        let started = match self.stopping {
-            Some(_) => Err("cannot run the command: the supervisor is shutting down".to_owned()),
-            None => Job::start(launch, slot, &mut self.world),
-        };
-        match started {
+        match Job::start(launch, account, slot, &mut self.world) {
             Ok(job) => {
                 self.jobs.insert(slot, job);
                 self.slots.insert(id, slot);
                 self.touched.insert(slot);
             }
-            Err(reason) => {
-                let ending = Ending::NotStarted(reason);
-                (self.world.report)(Report::Ended { job: id, ending });
-            }
+            Err(reason) => self.not_started(id, reason),
         }
+    }
+
+    fn not_started(&mut self, job: JobId, reason: String) {
+        (self.world.report)(Report::Ended { job, ending: Ending::NotStarted(reason) });
     }
 
     fn tick(&mut self) {
