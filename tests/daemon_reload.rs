@@ -1,8 +1,9 @@
 //! Starting beside another, in the place of a dead one, and with a configuration that changes.
 
-use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::process::Stdio;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use ceased_tests::daemon::{
     Config, Daemon, Home, Signal, carriers, marker, wait_for_family, wait_until,
 };
 use ceased_tests::rng::Rng;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
@@ -69,6 +71,47 @@ fn reloaded() {
     wait_until("the family is gone", || carriers(&mark).is_empty());
     peer.result("ping", "{}");
     assert!(!peer.has_answer(family));
+}
+
+/// A configuration on a file system that does not answer, or with users that nobody knows anything
+/// of yet, keeps nobody waiting; the last one that was asked for holds in the end.
+#[test]
+fn reloaded_when_it_can_be_read() {
+    let home = Home::new();
+    let audit = home.path().join("audit.jsonl");
+    let log = format!("[log]\naudit = {audit:?}\n");
+    home.configure(&Config { tools: &log, ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let mut peer = daemon.peer();
+    daemon.home.configure(&Config { tools: &(log + NEW_TOOL), ..Config::default() });
+    let (path, text) = (daemon.home.config_path(), daemon.home.config_text());
+    fs::remove_file(&path).unwrap();
+    let made = Command::new("mkfifo").arg(&path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    daemon.signal(Signal::HUP);
+    // It opens the file now, and nobody writes to it.
+    let write_only = OFlags::NONBLOCK.bits().cast_signed();
+    let mut pipe = None;
+    wait_until("it reads", || {
+        peer.result("ping", "{}");
+        pipe = File::options().write(true).custom_flags(write_only).open(&path).ok();
+        pipe.is_some()
+    });
+    let mut pipe = pipe.expect("it reads");
+    let call = peer.call("echo", r#"{"text":"meanwhile"}"#);
+    assert_eq!(peer.answer(call)["result"]["content"][0]["text"], "meanwhile");
+    // Once more, before the first is done: that one is not applied.
+    fs::rename(&audit, daemon.home.path().join("audit.1")).unwrap();
+    daemon.signal(Signal::HUP);
+    wait_until("it has heard that", || audit.exists());
+    let next = daemon.home.path().join("next.toml");
+    fs::write(&next, &text).unwrap();
+    fs::rename(&next, &path).unwrap();
+    pipe.write_all(b"no configuration").unwrap();
+    drop(pipe);
+    peer.note("notifications/tools/list_changed");
+    assert!(names(&peer.result("tools/list", "{}")).contains(&"fresh"));
+    assert!(!daemon.home.log().contains("not reloaded"), "{}", daemon.home.log());
 }
 
 /// A broken file changes nothing, and the log says what is wrong with it and where.

@@ -1,7 +1,7 @@
 //! Accounts: users and groups of this machine, by name and by number.
 //!
-//! Looking one up may read files or ask a service, so it is done when a configuration is read or on
-//! a thread of its own, never on the loop's nor on the one that ends processes.
+//! Looking one up may read files or ask a service, so it is done before the loop runs or on a thread
+//! of its own, never on the loop's nor on the one that ends processes.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -17,6 +17,7 @@ use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
 use crate::process;
+use crate::server::Read;
 use crate::store;
 
 /// Reports that may wait for the loop; a thread that reports more waits for it.
@@ -41,6 +42,8 @@ pub(crate) enum Report {
     Adopt(UnixStream),
     /// Say what there is to measure, as Prometheus reads it.
     Scrape(Sender<String>),
+    /// The configuration has been read again.
+    Reloaded(Read),
     /// Shut down.
     ShutDown,
 }
@@ -62,6 +65,7 @@ impl Report {
             | Self::Store(_)
             | Self::Adopt(_)
             | Self::Scrape(_)
+            | Self::Reloaded(_)
             | Self::ShutDown => None,
         }
     }

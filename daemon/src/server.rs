@@ -46,7 +46,7 @@ pub(crate) use self::gate::AUTHENTICATE;
 use self::links::Sending;
 use self::stopping::Stopping;
 use self::strangers::{Backlog, Stage};
-pub(crate) use self::upkeep::{Guards, Reload, Reloaded};
+pub(crate) use self::upkeep::{Guards, Read, Reload, Reloaded};
 use crate::audit::Audit;
 use crate::daemon::StartError;
 use crate::ids::RandomIds;
@@ -423,7 +423,7 @@ impl Server {
         let taken = signals.take();
         if taken.reload {
             self.trail.audit.reopen();
-            self.reload(now);
+            self.reload();
         }
         for _ in 0..taken.terminate {
             self.shut_down(now);

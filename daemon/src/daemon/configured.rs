@@ -23,7 +23,7 @@ use crate::tools;
 /// What a configuration file holds now; for a reload of a daemon started with `started`, which
 /// listens where the configuration says only if `listens`.
 pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
-    Box::new(move || {
+    Arc::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
         let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;

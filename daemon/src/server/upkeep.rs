@@ -1,6 +1,9 @@
 //! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use ceased_core::event::Event;
@@ -9,10 +12,32 @@ use ceased_core::time::{Instant, Now};
 
 use super::{Entrance, LAST_KILL, Server, Stopping};
 use crate::metrics::Thresholds;
+use crate::reports::Report;
 use crate::service::{Due, Notifier, Watchdog};
+use crate::sys;
 
-/// Reads again what is to hold from now on.
-pub(crate) type Reload = Box<dyn FnMut() -> Result<Reloaded, String> + Send>;
+/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
+/// who knows about them need not answer.
+pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
+
+/// What came of that.
+pub(crate) struct Read(Result<Box<Reloaded>, String>);
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Read").field(&self.0.as_ref().map(drop)).finish()
+    }
+}
+
+/// Whether it is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Reading {
+    #[default]
+    No,
+    Yes,
+    /// And has changed since that began, as somebody said.
+    Stale,
+}
 
 /// What a reload brings.
 pub(crate) struct Reloaded {
@@ -66,6 +91,7 @@ pub(super) struct Upkeep {
     crowd: Option<usize>,
     /// A crowd has gone: when to look for what it left.
     look_at: Option<Instant>,
+    reading: Reading,
 }
 
 /// So many connections must have gone, and half of all, before it is looked for what they left.
@@ -192,12 +218,40 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
-    /// SIGHUP: what the configuration says now holds from now on, or nothing of it.
-    pub(super) fn reload(&mut self, now: Now) {
-        let Some((_, Some(reload))) = &mut self.signals else { return };
+    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
+    pub(super) fn reload(&mut self) {
+        let Some((_, Some(reload))) = &self.signals else { return };
+        if self.upkeep.reading != Reading::No {
+            self.upkeep.reading = Reading::Stale;
+            return;
+        }
         self.upkeep.notifier.reloading();
-        let read = reload();
-        if let Err(why) = read.and_then(|reloaded| self.apply(now, reloaded)) {
+        let (reload, reports) = (Arc::clone(reload), self.reports.clone());
+        let read = move || {
+            sys::block_signals();
+            let read = catch_unwind(AssertUnwindSafe(|| reload().map(Box::new)));
+            let read = read.unwrap_or_else(|_| Err("reading it panicked".to_owned()));
+            reports.send(Report::Reloaded(Read(read)));
+        };
+        match thread::Builder::new().name("ceased-reload".into()).spawn(read) {
+            Ok(_) => self.upkeep.reading = Reading::Yes,
+            Err(why) => {
+                tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.now_ready();
+            }
+        }
+    }
+
+    /// The configuration has been read.
+    pub(super) fn reloaded(&mut self, now: Now, Read(read): Read) {
+        let reading = std::mem::take(&mut self.upkeep.reading);
+        if self.stopping != Stopping::No {
+            return;
+        }
+        if reading == Reading::Stale {
+            return self.reload();
+        }
+        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
             tracing::error!(%why, "not reloaded: the configuration is as it was");
         }
         self.now_ready();
