@@ -29,6 +29,8 @@ use crate::sys;
 
 /// How long a supervisor that is dropped waits for what it killed.
 const DROP_WITHIN: Duration = Duration::from_secs(5);
+/// How much later than that the thread may say so before it is held to be held up.
+const SLACK: Duration = Duration::from_millis(500);
 /// Who gives more time for an end than this gives this much: no clock counts for ever.
 const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -185,7 +187,7 @@ impl Supervisor {
         // That it has ended already shows in its result.
         let within = within.min(WITHIN_MAX);
         let _ = self.mailbox.tell(Message::Stop(Instant::now() + within));
-        match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN) {
+        match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN + SLACK) {
             Ok(is_clean) => thread.handle.join().is_ok() && is_clean,
             Err(RecvTimeoutError::Disconnected) => false,
             Err(RecvTimeoutError::Timeout) => {
