@@ -419,6 +419,7 @@ impl Server {
     }
 
     fn take_signals(&mut self, now: Now) {
+        self.take_read(now);
         let Some((signals, _)) = &mut self.signals else { return };
         let taken = signals.take();
         if taken.reload {

@@ -60,7 +60,7 @@ impl Server {
             }
             // Whoever asked may have given up.
             Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
-            Report::Reloaded(read) => self.reloaded(now, read),
+            Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
         }
     }

@@ -92,6 +92,8 @@ pub(super) struct Upkeep {
     /// A crowd has gone: when to look for what it left.
     look_at: Option<Instant>,
     reading: Reading,
+    /// What has been read and is to hold from the next turn on.
+    read: Option<Read>,
 }
 
 /// So many connections must have gone, and half of all, before it is looked for what they left.
@@ -242,8 +244,16 @@ impl Server {
         }
     }
 
-    /// The configuration has been read.
-    pub(super) fn reloaded(&mut self, now: Now, Read(read): Read) {
+    /// The configuration has been read. It holds from the next turn on: what was answered in this
+    /// one is sent before a token that was taken back ends its connection.
+    pub(super) fn has_read(&mut self, read: Read) {
+        self.upkeep.read = Some(read);
+        self.signalled = true;
+    }
+
+    /// What has been read holds from now on.
+    pub(super) fn take_read(&mut self, now: Now) {
+        let Some(Read(read)) = self.upkeep.read.take() else { return };
         let reading = std::mem::take(&mut self.upkeep.reading);
         if self.stopping != Stopping::No {
             return;
