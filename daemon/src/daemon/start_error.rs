@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use ceased_core::tool::BadTool;
 use ceased_transports::ListenError;
-use rustix::io::Errno;
 
+use crate::scarcity;
 use crate::store::{StateDirError, StoreError};
 use crate::tokens::TokenFileError;
 
@@ -63,7 +63,10 @@ impl fmt::Display for StartError {
                  is there",
                 path.display()
             ),
-            Self::Io(error) => write!(f, "cannot start: {error}{}", remedy(error)),
+            Self::Io(error) => match scarcity::remedy(error) {
+                Some(remedy) => write!(f, "cannot start: {error}; {remedy}"),
+                None => write!(f, "cannot start: {error}"),
+            },
             Self::StateDir(error) => error.fmt(f),
             Self::Store(error) => write!(f, "cannot use the store: {error}"),
         }
@@ -105,16 +108,5 @@ impl From<StoreError> for StartError {
 impl From<ListenError> for StartError {
     fn from(error: ListenError) -> Self {
         Self::Listen(error)
-    }
-}
-
-/// What is to be done about a limit of the system that a start has met; nothing for other errors.
-fn remedy(error: &io::Error) -> &'static str {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE) => "; raise the limit of open files (LimitNOFILE=, ulimit -n)",
-        Some(Errno::AGAIN) => {
-            "; raise the limit of processes and threads (TasksMax=, LimitNPROC=, ulimit -u)"
-        }
-        Some(_) | None => "",
     }
 }

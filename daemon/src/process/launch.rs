@@ -12,6 +12,7 @@ use ceased_core::id::{JobId, TaskId};
 
 use super::guard;
 use crate::accounts::Account;
+use crate::scarcity;
 use crate::service;
 use crate::sys::{Credentials, Exec, Fault, Image, Step};
 
@@ -343,16 +344,10 @@ fn hint(program: &OsStr, error: &io::Error) -> &'static str {
 
 /// Why no process could be made for a command, in words for a user.
 pub(super) fn explain_resources(what: &str, error: &io::Error) -> String {
-    let hint = match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => {
-            "; raise the limit of open files (LimitNOFILE=, ulimit -n) or run fewer jobs at once"
-        }
-        Some(libc::EAGAIN) => {
-            "; raise the limit of processes (TasksMax=, ulimit -u) or run fewer jobs at once"
-        }
-        _ => "",
-    };
-    format!("cannot {what}: {error}{hint}")
+    match scarcity::remedy(error) {
+        Some(remedy) => format!("cannot {what}: {error}; {remedy} or run fewer jobs at once"),
+        None => format!("cannot {what}: {error}"),
+    }
 }
 
 #[cfg(test)]
