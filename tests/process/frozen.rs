@@ -201,6 +201,22 @@ fn a_frozen_tool_holds_no_descriptors_of_others() {
     assert!(closed, "its end is open");
 }
 
+/// The end of a supervisor does not wait for what not even SIGKILL ends, and says that it is left.
+#[test]
+fn a_frozen_tool_does_not_hold_up_the_end() {
+    let Some(mut rig) = rig(Tier::Groups) else { return };
+    let Some(mut frozen) = Frozen::mount() else { return };
+    let (launch, _) = stuck(&mut rig, &frozen, true);
+    rig.launch(launch);
+    let question = frozen.question(LOOKUP);
+    let (done, is_done) = channel();
+    let supervisor = rig.supervisor;
+    std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
+    let is_clean = is_done.recv_timeout(PATIENCE).expect("it does not wait for ever");
+    assert!(!is_clean, "it is left");
+    frozen.answer_not_there(question);
+}
+
 /// Who ends a supervisor that is held up waits no longer than it wants to.
 #[test]
 fn a_supervisor_that_is_held_up_is_not_waited_for() {
