@@ -86,6 +86,7 @@ fn main() -> io::Result<()> {
         ladder: Ladder::Handler { patience: Duration::from_secs(2) },
         check: None,
         inline: false,
+        read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,
         payload: None,
@@ -300,6 +301,7 @@ fn turn(
         | Why::Disconnected
         | Why::TimedOut
         | Why::Unanswered
+        | Why::Unstored
         | Why::Expired
         | Why::LeftBehind
         | Why::Limit

@@ -138,6 +138,7 @@ fn main() -> io::Result<()> {
         ladder: Ladder::Handler { patience: Duration::from_secs(1) },
         check: None,
         inline: false,
+        read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,
         payload: None,

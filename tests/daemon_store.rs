@@ -22,11 +22,13 @@ struct Rig {
 
 impl Rig {
     fn start() -> Self {
+        Self::with(quick())
+    }
+
+    fn with(quick: HandlerTool) -> Self {
         let faults = Faults::default();
         let (gate, wait) = channel::<()>();
         let wait = Mutex::new(wait);
-        let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")))
-            .task_support(TaskSupport::Optional);
         let gated = HandlerTool::new("gated", move |_: &Job| {
             let _ = wait.lock().unwrap().recv();
             Ok(ToolResult::text("let through"))
@@ -51,6 +53,18 @@ impl Rig {
     }
 }
 
+/// A tool that ends at once.
+fn quick() -> HandlerTool {
+    HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")))
+        .task_support(TaskSupport::Optional)
+}
+
+/// The same in each way in which its tasks may be stored: in two writes, or in one if it ends
+/// soon, which it does for sure on the loop's own thread.
+fn every_quick() -> [HandlerTool; 3] {
+    [quick(), quick().read_only(), quick().read_only().inline()]
+}
+
 fn create(peer: &mut Peer, tool: &str) -> Value {
     let params = format!(r#"{{"name":"{tool}","arguments":{{}},"task":{{}}}}"#);
     let id = peer.request("tools/call", &params);
@@ -65,10 +79,10 @@ fn of_task(task: &str) -> String {
 /// calls go on, and afterwards all is as before without anybody's doing.
 #[test]
 fn new_tasks_are_refused_and_plain_calls_go_on() {
-    for (fault, word) in
-        [(Fault::Full, "full"), (Fault::FullForAll, "full"), (Fault::Broken, "broken")]
-    {
-        let rig = Rig::start();
+    let faults = [(Fault::Full, "full"), (Fault::FullForAll, "full"), (Fault::Broken, "broken")];
+    let all = faults.into_iter().flat_map(|fault| every_quick().map(|quick| (fault, quick)));
+    for ((fault, word), quick) in all {
+        let rig = Rig::with(quick);
         let mut peer = rig.peer();
         let before = peer.create_task("quick", "{}");
         let kept = peer.result("tasks/result", &of_task(&before));
@@ -122,17 +136,121 @@ fn what_was_begun_ends_while_the_store_fails() {
 /// DUR-01: nothing is said of a task before the store has it.
 #[test]
 fn an_answer_waits_for_the_store() {
-    let rig = Rig::start();
-    let mut peer = rig.peer();
-    let pause = Duration::from_millis(300);
-    rig.faults.set(Fault::Slow(pause));
-    let asked = Instant::now();
-    let task = peer.create_task("quick", "{}");
-    assert!(asked.elapsed() >= pause);
-    let plain = peer.call("quick", "{}");
-    peer.answer(plain);
-    rig.faults.set(Fault::None);
-    peer.result("tasks/result", &of_task(&task));
+    for quick in every_quick() {
+        let rig = Rig::with(quick);
+        let mut peer = rig.peer();
+        let pause = Duration::from_millis(300);
+        rig.faults.set(Fault::Slow(pause));
+        let asked = Instant::now();
+        let task = peer.create_task("quick", "{}");
+        assert!(asked.elapsed() >= pause);
+        let plain = peer.call("quick", "{}");
+        peer.answer(plain);
+        rig.faults.set(Fault::None);
+        peer.result("tasks/result", &of_task(&task));
+    }
+}
+
+/// What happens before a store carries out a batch.
+type Before = Box<dyn FnMut(&[StoreWrite]) -> Result<(), StoreError> + Send>;
+
+/// A store with something before it.
+struct Hooked {
+    inner: Memory,
+    before: Before,
+}
+
+impl Hooked {
+    fn new(before: impl FnMut(&[StoreWrite]) -> Result<(), StoreError> + Send + 'static) -> Self {
+        Self { inner: Memory::new(), before: Box::new(before) }
+    }
+}
+
+impl Store for Hooked {
+    fn restore(&mut self, at: usize, each: &mut dyn FnMut(TaskRecord)) -> Result<(), StoreError> {
+        self.inner.restore(at, each)
+    }
+
+    fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
+        (self.before)(writes)?;
+        self.inner.commit(writes, due)
+    }
+
+    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
+        self.inner.load(key)
+    }
+
+    fn tidy(&mut self) -> Result<bool, StoreError> {
+        self.inner.tidy()
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.inner.reopen()
+    }
+}
+
+/// Of each record that was written: whether it was new, and whether its task had ended.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<(bool, bool)>>>);
+
+impl Written {
+    /// A store that notes it.
+    fn store(&self) -> Hooked {
+        let written = Arc::clone(&self.0);
+        Hooked::new(move |writes| {
+            let noted = writes.iter().filter_map(|write| {
+                let is_new = matches!(write, StoreWrite::New(_));
+                Some((is_new, write.record()?.status.is_terminal()))
+            });
+            written.lock().unwrap().extend(noted);
+            Ok(())
+        })
+    }
+
+    fn take(&self) -> Vec<(bool, bool)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// A task that is over in a moment is written once, if its tool changes nothing; else when it is
+/// created and when it has ended.
+#[test]
+fn a_short_task_is_written_once() {
+    let twice = [(true, false), (false, true)];
+    let tools = [(quick(), &twice[..]), (quick().read_only().inline(), &[(true, true)])];
+    for (quick, expected) in tools {
+        let written = Written::default();
+        let daemon = Daemon::new().tool(quick.build().unwrap()).store(written.store());
+        let daemon = daemon.start().unwrap();
+        let mut peer = Peer::of(&daemon);
+        for _ in 0..100 {
+            let task = peer.create_task("quick", "{}");
+            assert_eq!(peer.result("tasks/result", &of_task(&task))["content"][0]["text"], "done");
+            assert_eq!(written.take(), expected);
+        }
+        daemon.shut_down().unwrap();
+    }
+}
+
+/// In the same way on a worker thread, or on that of the loop's leader once the tool is known to be
+/// quick: written with its task, or after it, and never told before.
+#[test]
+fn what_is_written_once_depends_on_how_long_it_takes() {
+    let written = Written::default();
+    let quick = quick().read_only().build().unwrap();
+    let limits = ceased::Limits { task_ops_per_second: None, ..Default::default() };
+    let daemon = Daemon::new().tool(quick).limits(limits).store(written.store()).start().unwrap();
+    let mut peer = Peer::of(&daemon);
+    wait_until("a task is written once", || {
+        let task = peer.create_task("quick", "{}");
+        assert_eq!(peer.result("tasks/result", &of_task(&task))["content"][0]["text"], "done");
+        match &written.take()[..] {
+            [(true, true)] => true,
+            [(true, false), (false, true)] => false,
+            other => panic!("{other:?}"),
+        }
+    });
+    daemon.shut_down().unwrap();
 }
 
 /// When nobody can say what is on disk, or nobody is there to write, the daemon ends and says so.
@@ -164,47 +282,6 @@ enum Misfortune {
     Panic,
 }
 
-/// A store that knows who carries out a batch.
-struct Watched {
-    inner: Memory,
-    next: Arc<Mutex<Option<Misfortune>>>,
-    met: Sender<()>,
-    release: Receiver<()>,
-}
-
-impl Store for Watched {
-    fn restore(&mut self, at: usize, each: &mut dyn FnMut(TaskRecord)) -> Result<(), StoreError> {
-        self.inner.restore(at, each)
-    }
-
-    fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
-        let leads = std::thread::current().name() != Some("ceased-store");
-        let next = if leads { self.next.lock().unwrap().take() } else { None };
-        if next.is_some() {
-            self.met.send(()).unwrap();
-        }
-        match next {
-            None => {}
-            Some(Misfortune::Stall) => self.release.recv().unwrap(),
-            Some(Misfortune::Fail(error)) => return Err(error),
-            Some(Misfortune::Panic) => panic!("the store panics on purpose"),
-        }
-        self.inner.commit(writes, due)
-    }
-
-    fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
-        self.inner.load(key)
-    }
-
-    fn tidy(&mut self) -> Result<bool, StoreError> {
-        self.inner.tidy()
-    }
-
-    fn reopen(&mut self) -> Result<(), StoreError> {
-        self.inner.reopen()
-    }
-}
-
 /// A daemon whose disk is quick, until its leader meets with a misfortune.
 struct Quick {
     daemon: Running,
@@ -215,13 +292,30 @@ struct Quick {
 
 impl Quick {
     fn start() -> Self {
+        Self::with(quick())
+    }
+
+    fn with(quick: HandlerTool) -> Self {
         let next = Arc::<Mutex<Option<Misfortune>>>::default();
         let (meet, met) = channel();
         let (release, released) = channel();
-        let store =
-            Watched { inner: Memory::new(), next: Arc::clone(&next), met: meet, release: released };
-        let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")))
-            .task_support(TaskSupport::Optional);
+        let watched = Arc::clone(&next);
+        let store = Hooked::new(move |_| {
+            let leads = std::thread::current().name() != Some("ceased-store");
+            let next = if leads { watched.lock().unwrap().take() } else { None };
+            if next.is_some() {
+                meet.send(()).unwrap();
+            }
+            match next {
+                None => Ok(()),
+                Some(Misfortune::Stall) => {
+                    released.recv().unwrap();
+                    Ok(())
+                }
+                Some(Misfortune::Fail(error)) => Err(error),
+                Some(Misfortune::Panic) => panic!("the store panics on purpose"),
+            }
+        });
         let policy =
             TaskPolicy { store_retry: Duration::from_millis(100), ..TaskPolicy::default() };
         let limits = ceased::Limits { task_ops_per_second: None, ..Default::default() };
@@ -252,7 +346,13 @@ impl Quick {
 /// those in the order in which they came; and again, when it was trusted again (DUR-01).
 #[test]
 fn a_disk_that_stalls_under_the_leader_holds_up_nobody() {
-    let rig = Quick::start();
+    for quick in every_quick() {
+        stall(quick);
+    }
+}
+
+fn stall(quick: HandlerTool) {
+    let rig = Quick::with(quick);
     let (mut one, mut other) = (rig.peer(), rig.peer());
     for _ in 0..3 {
         let mut asked = rig.meet(&mut one, Misfortune::Stall);

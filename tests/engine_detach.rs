@@ -306,14 +306,14 @@ fn what_starts_is_told_of_no_task_that_may_not_come_to_be() {
     assert_eq!(listed(&mut w, other).len(), 2);
 }
 
-/// A call whose task the store does not take is stopped, like one that could not become a task; or
+/// A call whose task the store does not take is stopped, and for that; or
 /// goes on for who asked for it again.
 #[test]
 fn a_call_that_the_store_does_not_take_is_no_task() {
     let (mut w, mut store, other) = detaching(Limits::default(), "k");
     let job = w.last_started();
     store.refuse(&mut w, Unstored::Full, false);
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Unstored));
     w.stopped(job);
     assert_eq!(listed(&mut w, other), Vec::<Value>::new());
     assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));

@@ -152,7 +152,7 @@ fn a_handle_is_a_promise() {
         assert!(w.started.is_empty(), "nothing is done for a task that is not promised");
         assert_eq!((w.sizes().held, w.counters().tasks_created), (1, 0));
         store.take(&mut w);
-        let Some((_, StoreWrite::Put(record))) = store.waiting.front() else {
+        let Some((_, StoreWrite::New(record))) = store.waiting.front() else {
             panic!("the creation is written");
         };
         assert_eq!((record.status.as_str(), &*record.tool), ("working", "sleep"));

@@ -70,8 +70,8 @@ fn world(doing: Doing) -> (World, Store, String) {
     w.send(ann, &request(json!("create"), "tools/call", able(json!({"name": "sleep"}))));
     store.take(&mut w);
     let id = store.records.keys().copied().next().or_else(|| match store.waiting.front() {
-        Some((_, ceased_core::durable::StoreWrite::Put(record))) => Some(record.id),
-        Some(_) | None => None,
+        Some((_, write)) => write.record().map(|record| record.id),
+        None => None,
     });
     let id: TaskId = id.expect("the creation is written");
     let of_task = || able(json!({"taskId": id.to_string()}));

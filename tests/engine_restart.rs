@@ -279,6 +279,11 @@ fn odd_records() {
         w.feed(Input::Restored(record));
     }
     let mut store = Store::default();
+    // They end, and take their own places.
+    for number in [4, 5] {
+        let record = record(number, end);
+        store.records.insert(record.id, record);
+    }
     store.commit_all(&mut w);
     let c = w.open();
     let states: Vec<Value> = listed(&mut w, c).iter().map(|task| task["status"].clone()).collect();

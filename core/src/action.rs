@@ -31,7 +31,7 @@ pub enum Action {
         /// The arguments: the JSON text of an object that passed the tool's check.
         arguments: Json,
         /// The task it works for, if any. `None` as well while a call that becomes a task is not
-        /// one for certain (DUR-01).
+        /// one for certain (DUR-01), unless its tool [changes nothing](Tool::read_only).
         task: Option<TaskId>,
     },
     /// Take one step to stop this job.
@@ -146,6 +146,8 @@ pub enum Why {
     Limit,
     /// The host, for a reason of its own.
     Host,
+    /// The store did not take its task.
+    Unstored,
     /// The daemon shuts down.
     Shutdown,
 }
@@ -161,6 +163,7 @@ impl Why {
             | Self::Expired
             | Self::Shutdown
             | Self::Unanswered
+            | Self::Unstored
             | Self::Limit
             | Self::Host => false,
         }
@@ -176,6 +179,7 @@ impl Why {
             Self::Expired => "ttl expired",
             Self::Unanswered => "unanswered",
             Self::LeftBehind => "left behind",
+            Self::Unstored => "not stored",
             Self::Feature => "feature",
             Self::Limit => "limit",
             Self::Host => "host",

@@ -123,10 +123,17 @@ pub enum UnreadableId {
 pub enum ToolMembers {
     /// `name`, `description`, `inputSchema`
     Plain,
+    /// And `annotations`.
+    Annotated,
     /// And `title`, `outputSchema`.
     Titled,
     /// And `execution`.
     Execution,
+}
+
+impl ToolMembers {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Annotated, Self::Titled, Self::Execution];
 }
 
 /// The task rules of a revision.
@@ -172,6 +179,7 @@ pub static MCP_2025_03_26: Dialect = Dialect {
     revision: "2025-03-26",
     batch: Batch::Accept,
     progress_message: true,
+    tool_members: ToolMembers::Annotated,
     ..MCP
 };
 

@@ -34,7 +34,8 @@ pub struct RecordKey {
 }
 
 /// Everything about a task that outlives the process. Written when the task is created and when it
-/// has ended; what happens in between is lost with the process, as the work is.
+/// has ended, once where it has ended by the time it is created; what happens in between is lost
+/// with the process, as the work is.
 #[derive(Debug, Clone)]
 pub struct TaskRecord {
     /// Which task.
@@ -72,6 +73,17 @@ impl TaskRecord {
 /// What the request behind a task would have been answered with: the JSON text of an object, or an
 /// error (TSK-14).
 pub type TaskOutcome = Result<Json, ErrorObject>;
+
+impl StoreWrite {
+    /// The record it brings.
+    #[must_use]
+    pub const fn record(&self) -> Option<&TaskRecord> {
+        match self {
+            Self::New(record) | Self::Put(record) => Some(record),
+            Self::Delete(_) | Self::Probe => None,
+        }
+    }
+}
 
 /// What came of a recorded task.
 #[derive(Debug, Clone)]
@@ -113,7 +125,9 @@ impl RecordedOutcome {
 /// One change of the store.
 #[derive(Debug, Clone)]
 pub enum StoreWrite {
-    /// The record is new, or takes the place of the one with its key.
+    /// The record of a task that nobody was told of yet; one that is over by now has its outcome.
+    New(TaskRecord),
+    /// The record takes the place of the one with its key.
     Put(TaskRecord),
     /// The record is not needed any more.
     Delete(RecordKey),

@@ -258,7 +258,9 @@ impl Engine {
     /// as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        (self.has_room() && !self.queue.is_empty()) || self.parked.anybody_asks()
+        (self.has_room() && !self.queue.is_empty())
+            || self.parked.anybody_asks()
+            || !self.journal.fresh.is_empty()
     }
 
     /// The bytes to send on a connection; `None` once it is closed.

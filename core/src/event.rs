@@ -286,7 +286,10 @@ pub enum Event<'a> {
         /// The latest end.
         by: Instant,
     },
-    /// Everything that arrived by now was handed in: jobs may start.
+    /// Everything that arrived by now was handed in: jobs may start. Tasks whose jobs were started
+    /// by an earlier turn while nothing of them was stored are handed to the store, with what came
+    /// of them; so a host that runs short jobs at once hands in another turn after that, and one
+    /// that does not loses nothing by it ([`Engine::wants_turn`](crate::engine::Engine::wants_turn)).
     ///
     /// Nothing starts before, so that a cancel that arrives together with its request wins. Inline
     /// calls do ([`Tool::inline`](crate::tool::Tool::inline)): a host that carries their start out

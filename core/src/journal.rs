@@ -2,6 +2,7 @@
 //! (DUR-01).
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use crate::durable::{LoadId, RecordKey, Seq, Unstored};
 use crate::id::TaskId;
@@ -24,6 +25,9 @@ pub(crate) struct Told {
 /// How much of a task is on disk.
 ///
 /// ```text
+///    Fresh
+///      │ Turn
+///      ▼
 ///   Creating ──Durable──► Settled ──it ends──► Ending ──Durable──► Settled
 ///      │                     │                 │    ▲
 ///   Unstored              it ends,        Unstored  │ the store is tried again
@@ -35,9 +39,11 @@ pub(crate) enum Disk {
     /// All that is to be there.
     #[default]
     Settled,
-    /// Its creation is on its way. Nobody may know of it yet, nor that it has ended, as that of a
-    /// call may which becomes a task.
-    Creating(Seq),
+    /// Its creation is to be handed over, at the latest at the end of the next turn: what its job
+    /// comes to by then is written with it.
+    Fresh,
+    /// Its creation is on its way, or all of it. Nobody may know of it yet, nor that it has ended.
+    Creating(Seq, Written),
     /// Its end is on its way.
     Ending(Seq, Told),
     /// The store did not take its end, and will be told again.
@@ -48,8 +54,20 @@ impl Disk {
     /// Whether this write is the one that will make it settled.
     pub(crate) fn awaits(&self, seq: Seq) -> bool {
         match self {
-            Self::Creating(awaited) | Self::Ending(awaited, _) => *awaited == seq,
-            Self::Owed(_) | Self::Settled => false,
+            Self::Creating(awaited, _) | Self::Ending(awaited, _) => *awaited == seq,
+            Self::Fresh | Self::Owed(_) | Self::Settled => false,
+        }
+    }
+
+    /// The write that has the task with its end, while that is on its way.
+    pub(crate) const fn whole(&self) -> Option<Seq> {
+        match self {
+            Self::Creating(seq, Written::Whole) => Some(*seq),
+            Self::Creating(_, Written::Begun)
+            | Self::Settled
+            | Self::Fresh
+            | Self::Ending(..)
+            | Self::Owed(_) => None,
         }
     }
 
@@ -57,7 +75,7 @@ impl Disk {
     pub(crate) fn unstored(self) -> Self {
         match self {
             Self::Ending(_, before) => Self::Owed(before),
-            Self::Settled | Self::Creating(_) | Self::Owed(_) => self,
+            Self::Settled | Self::Fresh | Self::Creating(..) | Self::Owed(_) => self,
         }
     }
 
@@ -65,9 +83,18 @@ impl Disk {
     pub(crate) fn sent_again(self, seq: Seq) -> Self {
         match self {
             Self::Owed(before) => Self::Ending(seq, before),
-            Self::Settled | Self::Creating(_) | Self::Ending(..) => self,
+            Self::Settled | Self::Fresh | Self::Creating(..) | Self::Ending(..) => self,
         }
     }
+}
+
+/// How much of a task the write has that creates it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// That it is there.
+    Begun,
+    /// That it is there, and what came of it.
+    Whole,
 }
 
 /// What there is between an engine and its store.
@@ -77,6 +104,9 @@ pub(crate) struct Journal {
     on: bool,
     last: u64,
     last_load: u64,
+    /// Tasks whose creation is to be handed over, in the order they were asked for; some of them
+    /// may be gone.
+    pub(crate) fresh: Vec<TaskId>,
     /// Writes on their way, and their tasks; a probe has none.
     pub(crate) sent: BTreeMap<Seq, Option<RecordKey>>,
     /// Tasks the store has to be told of when it works again: how they are by then, or that they
@@ -122,6 +152,7 @@ impl Journal {
             on,
             last: 0,
             last_load: 0,
+            fresh: Vec::new(),
             sent: BTreeMap::new(),
             owed: BTreeMap::new(),
             trouble: None,

@@ -169,6 +169,9 @@ pub struct Tool {
     /// Whether the host runs it on the thread that drives the engine, in a moment. Then a plain call
     /// is started with its request and not at the end of the turn, however many others run.
     pub inline: bool,
+    /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
+    /// behind a task may begin while that is being stored, and be in vain when it is not.
+    pub read_only: bool,
     /// What becomes of a plain call when its connection is gone.
     pub on_disconnect: OnDisconnect,
     /// Who may use it.
@@ -216,9 +219,7 @@ pub struct Catalog {
     by_name: BTreeMap<Arc<str>, Arc<Tool>>,
     /// `tools/list` results but for the opening brace, written once: the same for every peer of
     /// the same revision.
-    plain: Vec<u8>,
-    titled: Vec<u8>,
-    execution: Vec<u8>,
+    lists: [Vec<u8>; ToolMembers::ALL.len()],
 }
 
 impl Catalog {
@@ -232,9 +233,7 @@ impl Catalog {
         for tool in tools {
             catalog.add(tool)?;
         }
-        catalog.plain = render(catalog.iter(), ToolMembers::Plain);
-        catalog.titled = render(catalog.iter(), ToolMembers::Titled);
-        catalog.execution = render(catalog.iter(), ToolMembers::Execution);
+        catalog.lists = ToolMembers::ALL.map(|members| render(catalog.iter(), members));
         Ok(catalog)
     }
 
@@ -291,11 +290,7 @@ impl Catalog {
             let offered = self.tools.iter().filter(|tool| tool.allow.permits(peer));
             return Cow::Owned(render(offered, members));
         }
-        Cow::Borrowed(match members {
-            ToolMembers::Plain => &self.plain,
-            ToolMembers::Titled => &self.titled,
-            ToolMembers::Execution => &self.execution,
-        })
+        Cow::Borrowed(&self.lists[members as usize])
     }
 }
 
@@ -309,6 +304,10 @@ fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) 
             json.raw(",").member("description", description);
         }
         json.raw(",\"inputSchema\":").raw(&tool.input_schema);
+        // Without it nobody may take a tool for one.
+        if members >= ToolMembers::Annotated && tool.read_only {
+            json.raw(",\"annotations\":{\"readOnlyHint\":true}");
+        }
         if members >= ToolMembers::Titled {
             if let Some(title) = &tool.title {
                 json.raw(",").member("title", title);
@@ -344,6 +343,7 @@ mod tests {
             timeout: None,
             ladder: Ladder::Handler { patience: Duration::ZERO },
             inline: false,
+            read_only: false,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
             check: None,

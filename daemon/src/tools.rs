@@ -87,6 +87,7 @@ pub struct HandlerTool {
     patience: Duration,
     on_disconnect: OnDisconnect,
     inline: bool,
+    read_only: bool,
     handler: Arc<dyn Handler>,
 }
 
@@ -103,6 +104,7 @@ impl HandlerTool {
             patience: PATIENCE,
             on_disconnect: OnDisconnect::Cancel,
             inline: false,
+            read_only: false,
             handler: Arc::new(handler),
         }
     }
@@ -168,6 +170,16 @@ impl HandlerTool {
         self
     }
 
+    /// It changes nothing, in this process or elsewhere, and clients are told so
+    /// (`readOnlyHint`). With a store, a call that is to be a task runs while that is being
+    /// written, in vain if the store does not take it; one that is over in a moment is written
+    /// once instead of twice.
+    #[must_use]
+    pub const fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
     /// The tool for a server.
     ///
     /// # Errors
@@ -195,6 +207,7 @@ impl HandlerTool {
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
             inline: self.inline,
+            read_only: self.read_only,
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
@@ -266,6 +279,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         timeout: tool.time_limit(),
         ladder,
         inline,
+        read_only: tool.read_only,
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),

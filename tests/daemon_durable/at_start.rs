@@ -93,7 +93,7 @@ fn ten_thousand_tasks_are_there_after_a_start() {
         let text = text(number);
         let json = format!(r#"{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
         let result = serde_json::value::RawValue::from_string(json).unwrap();
-        StoreWrite::Put(TaskRecord {
+        StoreWrite::New(TaskRecord {
             id: id(number),
             owner: owner.clone(),
             position: number,

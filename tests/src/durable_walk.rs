@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::modern::{request, tasks};
+use crate::modern::{cancel, request, tasks};
 use crate::rng::Rng;
 use crate::store::Store;
 use crate::tools;
@@ -13,7 +13,7 @@ use crate::trace::{Input, Trace};
 use crate::world::{NEWEST, WALL_START, World, result_of};
 use ceased_core::call::Ask;
 use ceased_core::durable::Unstored;
-use ceased_core::event::{Identity, Outcome};
+use ceased_core::event::{Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::message::ErrorObject;
@@ -46,6 +46,7 @@ struct Said {
 /// What was asked and not answered.
 #[derive(Debug, Clone)]
 struct Asked {
+    conn: ConnId,
     method: &'static str,
     task: Option<String>,
 }
@@ -57,6 +58,8 @@ struct Walk {
     world: World,
     clients: BTreeMap<ConnId, Client>,
     asked: BTreeMap<String, Asked>,
+    /// Requests that were cancelled where that means silence.
+    taken_back: BTreeSet<String>,
     said: BTreeMap<String, Said>,
     next: u64,
     /// Jobs looked at when they started.
@@ -83,7 +86,9 @@ fn settings(rng: &mut Rng) -> Arc<Settings> {
         ..TaskPolicy::default()
     };
     let kept = Tool { on_disconnect: OnDisconnect::Detach, ..tools::tool("kept") };
-    let catalog = Catalog::new([tools::optional("sleep"), kept]).expect("good tools");
+    // Its jobs begin while their tasks are being written.
+    let looks = Tool { read_only: true, ..tools::optional("look") };
+    let catalog = Catalog::new([tools::optional("sleep"), looks, kept]).expect("good tools");
     Arc::new(Settings { limits, tasks, catalog, ..Settings::default() })
 }
 
@@ -100,6 +105,7 @@ impl Walk {
             world,
             clients: BTreeMap::new(),
             asked: BTreeMap::new(),
+            taken_back: BTreeSet::new(),
             said: BTreeMap::new(),
             next: 1,
             seen: 0,
@@ -122,7 +128,8 @@ impl Walk {
             5..7 => self.disconnect(),
             7..24 => self.create(),
             24..27 => self.call(),
-            27..47 => self.ask(),
+            27 => self.cancel(),
+            28..47 => self.ask(),
             47..60 => self.report(),
             60..80 => {
                 let count = 1 + self.rng.below(4);
@@ -187,28 +194,47 @@ impl Walk {
 
     fn create(&mut self) {
         let Some((conn, client)) = self.some_client() else { return };
-        let mut params = json!({"name": "sleep", "arguments": {}});
+        let name = if self.rng.once_in(2) { "look" } else { "sleep" };
+        let mut params = json!({"name": name, "arguments": {}});
         if !client.modern {
             params["task"] = json!({"ttl": 500 + self.rng.below(60_000)});
+            params["_meta"] = json!({"progressToken": self.next});
         }
-        self.send(conn, client, Asked { method: "tools/call", task: None }, params);
+        self.send(conn, client, Asked { conn, method: "tools/call", task: None }, params);
     }
 
     /// A call that becomes a task when its connection goes, which it often does at once.
     fn call(&mut self) {
         let Some((conn, client)) = self.some_client() else { return };
         let params = json!({"name": "kept", "arguments": {}});
-        self.send(conn, client, Asked { method: "kept", task: None }, params);
+        self.send(conn, client, Asked { conn, method: "kept", task: None }, params);
         if self.rng.once_in(2) {
             self.clients.remove(&conn);
             self.world.lose(conn);
         }
     }
 
+    /// A call is taken back, whose task may have come to be or not.
+    fn cancel(&mut self) {
+        let Some((conn, client)) = self.some_client() else { return };
+        let creates = |asked: &Asked| asked.method == "tools/call" && asked.conn == conn;
+        let latest = self.asked.iter().rfind(|(_, asked)| creates(asked));
+        let Some(id) = latest.map(|(id, _)| id.clone()).filter(|_| client.modern) else { return };
+        // Nothing may come for it any more.
+        self.asked.remove(&id);
+        self.taken_back.insert(id.clone());
+        self.world.send(conn, &cancel(json!(id)));
+    }
+
     fn ask(&mut self) {
         let Some((conn, client)) = self.some_client() else { return };
         if !client.modern && self.rng.once_in(5) {
-            return self.send(conn, client, Asked { method: "tasks/list", task: None }, json!({}));
+            return self.send(
+                conn,
+                client,
+                Asked { conn, method: "tasks/list", task: None },
+                json!({}),
+            );
         }
         let known: Vec<&String> = self.said.keys().collect();
         if known.is_empty() {
@@ -223,7 +249,7 @@ impl Walk {
         };
         let method = *self.rng.pick(methods);
         let params = json!({"taskId": task});
-        self.send(conn, client, Asked { method, task: Some(task) }, params);
+        self.send(conn, client, Asked { conn, method, task: Some(task) }, params);
     }
 
     fn listen(&mut self) {
@@ -231,7 +257,7 @@ impl Walk {
         if client.modern {
             let ids: Vec<&String> = self.said.keys().collect();
             let params = json!({"notifications": {"taskIds": ids}});
-            let asked = Asked { method: "subscriptions/listen", task: None };
+            let asked = Asked { conn, method: "subscriptions/listen", task: None };
             self.send(conn, client, asked, params);
         }
     }
@@ -244,6 +270,11 @@ impl Walk {
         }
         let job = *self.rng.pick(&running);
         let number = self.next;
+        if self.rng.once_in(4) {
+            self.next += 1;
+            self.world.progress(job, number as f64);
+            return self.world.log(job, LogLevel::Error, json!(number));
+        }
         let text = format!("{number} {}", "x".repeat(self.rng.below(2) * 300));
         let content = json!([{"type": "text", "text": text}]);
         let outcome = match self.rng.below(6) {
@@ -314,6 +345,7 @@ impl Walk {
         self.store.restore(&mut self.world);
         self.clients.clear();
         self.asked.clear();
+        self.taken_back.clear();
         self.seen = 0;
     }
 
@@ -322,7 +354,8 @@ impl Walk {
     /// Holds everything that was said against what is on disk and what was said before.
     fn look(&mut self) {
         for job in self.world.started.clone().into_iter().skip(self.seen) {
-            if let Some(task) = self.world.running.get(&job).and_then(|running| running.task) {
+            let Some(running) = self.world.running.get(&job) else { continue };
+            if let Some(task) = running.task.filter(|_| running.tool != "look") {
                 assert!(self.store.records.contains_key(&task), "{job} runs for no promise");
             }
         }
@@ -343,13 +376,21 @@ impl Walk {
             match method {
                 "notifications/tasks/status" => self.hear_object(client, &message["params"]),
                 "notifications/tasks" => self.hear_detailed(client, &message["params"]),
+                "notifications/progress" | "notifications/message" => {
+                    let related = &message["params"]["_meta"];
+                    let related = &related["io.modelcontextprotocol/related-task"]["taskId"];
+                    if let Some(id) = related.as_str() {
+                        let said = self.of(client, id);
+                        assert!(said.last.is_empty(), "{id} had ended, and says: {message}");
+                    }
+                }
                 _ => {}
             }
             return;
         }
-        let Some(asked) = message["id"].as_str().and_then(|id| self.asked.remove(id)) else {
-            return;
-        };
+        let id = message["id"].as_str().unwrap_or_default();
+        assert!(!self.taken_back.contains(id), "it was taken back: {message}");
+        let Some(asked) = self.asked.remove(id) else { return };
         let Some(result) = message.get("result") else {
             return self.hear_error(client, &asked, &message["error"]);
         };
@@ -497,7 +538,7 @@ impl Walk {
             let client = Client { user, modern: false };
             let conn = self.world.open_as(Identity::User(user), NEWEST);
             self.clients.insert(conn, client);
-            let asked = Asked { method: "tasks/list", task: None };
+            let asked = Asked { conn, method: "tasks/list", task: None };
             self.send(conn, client, asked, json!({}));
             self.look();
             let wall = self.wall();
@@ -506,7 +547,7 @@ impl Walk {
             };
             for task in self.said.iter().filter_map(mine).collect::<Vec<_>>() {
                 for method in ["tasks/get", "tasks/result"] {
-                    let asked = Asked { method, task: Some(task.clone()) };
+                    let asked = Asked { conn, method, task: Some(task.clone()) };
                     self.send(conn, client, asked, json!({"taskId": task}));
                     self.store.load(&mut self.world, true);
                     self.look();

@@ -80,7 +80,7 @@ impl Store {
         for (seq, write) in world.stored.drain(..) {
             let last = self.waiting.back().map_or(0, |(last, _)| last.get());
             assert!(seq.get() > last, "writes are numbered in order");
-            if let StoreWrite::Put(record) = &write {
+            if let Some(record) = write.record() {
                 let ended = record.status.is_terminal();
                 assert_eq!(ended, !record.outcome.is_open(), "an end has an outcome");
                 let here = !matches!(record.outcome, RecordedOutcome::Stored { .. });
@@ -131,13 +131,15 @@ impl Store {
 
     fn apply(&mut self, write: StoreWrite) {
         match write {
+            StoreWrite::New(record) => {
+                let (key, records) = (record.key(), &self.records);
+                assert!(!records.contains_key(&key.task), "{key:?} is new and there already");
+                self.put(record);
+            }
             StoreWrite::Put(record) => {
-                let key = record.key();
-                let others = self.records.values().filter(|other| other.id != key.task);
-                let is_free = others.into_iter().all(|other| other.position != key.position);
-                assert!(is_free, "{key:?} is given twice");
-                let before = self.records.insert(key.task, record);
-                assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
+                let (key, records) = (record.key(), &self.records);
+                assert!(records.contains_key(&key.task), "{key:?} takes the place of nothing");
+                self.put(record);
             }
             StoreWrite::Delete(key) => {
                 let before = self.records.remove(&key.task);
@@ -145,6 +147,15 @@ impl Store {
             }
             StoreWrite::Probe => {}
         }
+    }
+
+    fn put(&mut self, record: TaskRecord) {
+        let key = record.key();
+        let others = self.records.values().filter(|other| other.id != key.task);
+        let is_free = others.into_iter().all(|other| other.position != key.position);
+        assert!(is_free, "{key:?} is given twice");
+        let before = self.records.insert(key.task, record);
+        assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
     }
 
     /// Brings what the engine asked for; nothing when the store cannot read.

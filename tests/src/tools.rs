@@ -51,6 +51,7 @@ pub fn tool(name: &str) -> Tool {
         ladder: Ladder::Handler { patience: PATIENCE },
         check: None,
         inline: false,
+        read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,
         payload: None,

@@ -29,11 +29,8 @@ fn first() -> Vec<StoreWrite> {
 }
 
 fn as_contents(writes: Vec<StoreWrite>) -> Contents {
-    let record = |write| match write {
-        StoreWrite::Put(record) => Some((record.id, format!("{record:?}"))),
-        StoreWrite::Delete(_) | StoreWrite::Probe => None,
-    };
-    writes.into_iter().filter_map(record).collect()
+    let records = writes.iter().filter_map(StoreWrite::record);
+    records.map(|record| (record.id, format!("{record:?}"))).collect()
 }
 
 /// DUR-01: a file of each version is read whole, and can be written to.

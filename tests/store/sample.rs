@@ -62,8 +62,12 @@ pub(crate) fn failed(number: u64) -> TaskRecord {
     }
 }
 
+/// The creation of a task that has not ended, or the end of one.
 pub(crate) const fn put(record: TaskRecord) -> StoreWrite {
-    StoreWrite::Put(record)
+    match record.status.is_terminal() {
+        false => StoreWrite::New(record),
+        true => StoreWrite::Put(record),
+    }
 }
 
 pub(crate) fn delete(number: u64) -> StoreWrite {

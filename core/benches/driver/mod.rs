@@ -109,6 +109,7 @@ impl Driver {
             ladder: Ladder::Handler { patience: Duration::from_secs(10) },
             check: None,
             inline: false,
+            read_only: false,
             on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
             allow: ceased_core::access::Allow::Everyone,
             payload: None,

@@ -207,6 +207,7 @@ fn cancelled(dialect: &Dialect, why: Why) -> Option<ErrorObject> {
         Why::Expired
         | Why::LeftBehind
         | Why::Unanswered
+        | Why::Unstored
         | Why::Feature
         | Why::Limit
         | Why::Host

@@ -12,6 +12,7 @@ use super::call_params::{CallParams, ServiceParams, progress_token};
 use super::modern::missing_tasks;
 use super::park::Retry;
 use super::retry::{Known, Request, read_key};
+use super::store::HandOver;
 use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
@@ -286,10 +287,15 @@ impl Engine {
         };
         let ttl = self.grant_ttl(&owner, ttl);
         let tool = admitted.tool.name.clone();
+        let hand_over = match self.begins_early(&admitted.tool) {
+            true => HandOver::WithItsEnd,
+            false => HandOver::Now,
+        };
         let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
         self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
-        self.store_creation(id);
-        // TSK-07. Answered before the job can start, so that nothing of the task comes earlier.
+        self.store_creation(id, hand_over);
+        // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
+        // what the job says is kept until then.
         self.reveal(reply, id, Form::Handle);
     }
 
@@ -327,16 +333,12 @@ impl Engine {
         admitted: Admitted<'_>,
     ) -> JobId {
         let id = self.next_job();
-        // The job of a task waits until that is on disk.
-        let state = match task {
-            Some(_) => {
-                self.held_jobs.add(&owner);
-                JobState::Held(admitted.arguments)
-            }
-            None => {
-                self.queue.push(&owner, id);
-                JobState::Queued(admitted.arguments)
-            }
+        let state = if task.is_some() && !self.begins_early(&admitted.tool) {
+            self.held_jobs.add(&owner);
+            JobState::Held(admitted.arguments)
+        } else {
+            self.queue.push(&owner, id);
+            JobState::Queued(admitted.arguments)
         };
         let Admitted { tool, terms, progress_token, .. } = admitted;
         let job = Job::new(id, tool, owner, conn, terms, self.now.at);
@@ -344,6 +346,12 @@ impl Engine {
         job.progress.tell(progress_token.map(|token| token.get().into()));
         self.jobs.insert(job);
         id
+    }
+
+    /// Whether the job of a task may begin before that is on disk. It may have run then for one that
+    /// was refused: that comes to nothing where nothing is changed.
+    fn begins_early(&self, tool: &Tool) -> bool {
+        tool.read_only && self.journal.is_on()
     }
 
     pub(super) const fn next_job(&mut self) -> JobId {

@@ -79,7 +79,11 @@ impl Engine {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.aside.forget_waiter(&(conn, request.clone()));
                 }
-                self.abandon_unknown(id);
+                if form == Form::Handle {
+                    let (by, request, reason) =
+                        (identity.clone(), Some(request.clone()), reason.clone());
+                    self.abandon_unknown(id, Cancel { by, conn, request, reason });
+                }
                 self.offer_inputs(id);
                 (None, form.method().into())
             }

@@ -6,7 +6,6 @@ use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
-use crate::journal::Disk;
 use crate::task::Status;
 
 /// Checks them all.
@@ -30,7 +29,7 @@ pub(super) fn check(engine: &Engine) {
                 panic!("a waiter waits (TSK-15)");
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
-            let creating = matches!(entry.aside.disk, Disk::Creating(_));
+            let creating = entry.is_being_created();
             // Who asks a second time may wait for a handle later, too; or for word that what it
             // asked for was cancelled, which is of the call.
             let of_call = matches!(form, Form::Handle | Form::Repeat);
@@ -186,7 +185,8 @@ fn calls(engine: &Engine) {
             && !task.status.is_terminal()
         {
             let asks = task.status == Status::InputRequired;
-            assert_eq!(asks, job.needs_input(), "input_required while it asks (TSK-28)");
+            let shows = job.needs_input() && !task.is_being_created();
+            assert_eq!(asks, shows, "input_required while it asks (TSK-28)");
         }
     }
     for (ask, (conn, call)) in &engine.host_calls {

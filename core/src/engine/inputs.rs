@@ -68,6 +68,8 @@ impl Engine {
     /// Who wants the outcome of a job and can be asked by a request of ours, in order.
     fn listeners_of(&self, job: &Job, id: JobId) -> Vec<ConnId> {
         let mut listeners: Vec<ConnId> = match job.task.and_then(|task| self.tasks.get(task)) {
+            // Who waits for the task itself does not wait for what comes of it yet.
+            Some(task) if task.is_being_created() => Vec::new(),
             Some(task) => task.aside.waiters.iter().map(|(conn, _)| *conn).collect(),
             None if matches!(job.purpose, Purpose::Answer(_)) => [job.conn].into(),
             None => Vec::new(),
@@ -143,8 +145,11 @@ impl Engine {
     }
 
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
-    /// changed anything.
+    /// changed anything. One that nobody may know of stays as it begins (TSK-09).
     pub(super) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
+        if !self.may_be_told(id) {
+            return false;
+        }
         let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
         let creator = task.creator;
         self.announce(creator, id);

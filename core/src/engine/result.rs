@@ -39,6 +39,7 @@ pub(super) fn into_answer(
                 | Why::Expired
                 | Why::LeftBehind
                 | Why::Unanswered
+                | Why::Unstored
                 | Why::Feature
                 | Why::Limit
                 | Why::Host,

@@ -16,6 +16,7 @@ use core::mem;
 use core::time::Duration;
 
 use super::Engine;
+use super::store::HandOver;
 use crate::action::Why;
 use crate::call::Answer;
 use crate::claim::Terms;
@@ -27,7 +28,6 @@ use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
 use crate::job::{JobState, Purpose};
 use crate::message::ErrorObject;
 use crate::params::Given;
-use crate::task::Change;
 use crate::timer::Timer;
 use crate::tool::OnDisconnect;
 
@@ -367,10 +367,8 @@ impl Engine {
                 claim.log_level = None;
             }
         }
-        self.store_creation(task);
-        if self.jobs.get(&id).is_some_and(|job| job.needs_input()) {
-            self.change_task(task, Change::InputNeeded);
-        }
+        // It may have long to go.
+        self.store_creation(task, HandOver::Now);
         true
     }
 }

@@ -45,7 +45,10 @@ impl Engine {
         let open = !task.status.is_terminal();
         let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
         match (&task.aside.disk, form) {
-            (Disk::Creating(_) | Disk::Ending(..), _) => When::Later,
+            (Disk::Fresh | Disk::Creating(..), _) => When::Later,
+            // That it is there may be told, and how it was before.
+            (Disk::Ending(..) | Disk::Owed(_), Form::Handle) => When::Now,
+            (Disk::Ending(..), _) => When::Later,
             (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
             (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
             (Disk::Settled, Form::Detailed(_)) if elsewhere => When::Later,

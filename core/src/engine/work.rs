@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
@@ -38,10 +39,12 @@ impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
         self.park_who_asks();
+        self.hand_over_begun();
         while self.has_room() {
             let Some(id) = self.queue.pop() else { break };
             self.start(id);
         }
+        self.hand_over_waiting();
     }
 
     /// Whether one more job may run.
@@ -83,7 +86,8 @@ impl Engine {
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
-        let task = task.filter(|task| self.may_be_told(*task));
+        // What changes nothing tells nobody either.
+        let task = task.filter(|task| tool.read_only || self.may_be_told(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
     }
 
@@ -153,7 +157,7 @@ impl Engine {
 
     /// Kills what runs without waiting for its ladder; for the end of a shutdown.
     pub(super) fn kill_everything(&mut self) {
-        let ids: alloc::vec::Vec<_> = self.jobs.keys().copied().collect();
+        let ids: Vec<_> = self.jobs.keys().copied().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id)
                 && let JobState::Stopping { step, why, .. } = &mut job.state
@@ -401,13 +405,24 @@ impl Engine {
             self.counters.progress_dropped += 1;
             return;
         };
-        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
+        self.say(&audience, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
             json.raw("\"progressToken\":").raw(&token);
             step.write(json, with_message);
             json.raw("}}");
         });
+    }
+
+    /// Sends a message of a job, when it may be sent: after the answer that names its task.
+    fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
+        let unknown = audience.task.filter(|task| !self.may_be_told(*task));
+        let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
+            return self.send_for(audience.conn, audience.mark.as_ref(), write);
+        };
+        let mut message = Vec::new();
+        write(&mut Writer::new(&mut message));
+        task.aside.keep_said(&message);
     }
 
     pub(super) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
@@ -431,7 +446,7 @@ impl Engine {
             return;
         }
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.send_for(audience.conn, audience.mark.as_ref(), |json| {
+        self.say(&audience, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
             write_related_task(json, audience.task);
             json.member("level", level.as_str()).raw(",").member("logger", &tool.name);

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::durable::{LoadId, RecordKey, RecordedOutcome};
@@ -91,7 +92,13 @@ pub(crate) struct Aside {
     /// The job that ended while the creation was on its way, and where it came from: that it was
     /// created is to be told yet (TSK-41).
     pub(crate) maker: Option<(JobId, ConnId)>,
+    /// What its job said while nobody might know of it: messages for its creator.
+    pub(crate) said: Vec<Box<[u8]>>,
 }
+
+/// Bytes of messages that are kept for a creator who may not know of the task yet; what is said
+/// beyond that is lost, as on one who does not read.
+const SAID_MAX: usize = 16 * 1024;
 
 impl Nothing for Aside {
     const NOTHING: &'static Self = &Self {
@@ -100,6 +107,7 @@ impl Nothing for Aside {
         disk: Disk::Settled,
         load: None,
         maker: None,
+        said: Vec::new(),
     };
 
     fn is_nothing(&self) -> bool {
@@ -108,6 +116,7 @@ impl Nothing for Aside {
             && matches!(self.disk, Disk::Settled)
             && self.load.is_none()
             && self.maker.is_none()
+            && self.said.is_empty()
     }
 }
 
@@ -133,6 +142,21 @@ impl Rare<Aside> {
         let maker = self.some().and_then(|aside| aside.maker.take());
         self.tidy();
         maker
+    }
+
+    /// Keeps a message of its job, as far as there is room, until its creator may know of it.
+    pub(crate) fn keep_said(&mut self, message: &[u8]) {
+        let kept: usize = self.said.iter().map(|message| message.len()).sum();
+        if kept + message.len() <= SAID_MAX {
+            self.said.push(message.into());
+        }
+    }
+
+    /// The messages that were kept.
+    pub(crate) fn take_said(&mut self) -> Vec<Box<[u8]>> {
+        let said = self.some().map(|aside| core::mem::take(&mut aside.said));
+        self.tidy();
+        said.unwrap_or_default()
     }
 
     /// All that is to be on disk is there.
@@ -166,9 +190,9 @@ impl Task {
         }
     }
 
-    /// Whether its creation is on its way to the disk: nobody may know of it yet (DUR-01).
+    /// Whether its creation is not on disk yet: nobody may know of it (DUR-01).
     pub(crate) fn is_being_created(&self) -> bool {
-        matches!(self.aside.disk, Disk::Creating(_))
+        matches!(self.aside.disk, Disk::Fresh | Disk::Creating(..))
     }
 
     /// Whether all that is to be on disk of it is there.
@@ -193,7 +217,7 @@ impl Task {
     /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
     pub(crate) fn view(&self) -> View<'_> {
         match &self.aside.disk {
-            Disk::Settled | Disk::Creating(_) => {
+            Disk::Settled | Disk::Fresh | Disk::Creating(..) => {
                 View { status: self.status, status_message: self.message(), updated: self.updated }
             }
             Disk::Ending(_, before) | Disk::Owed(before) => View {

@@ -177,6 +177,9 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
             argv(command)
         }
     };
+    if tool.read_only && matches!(tool.run, Run::Command(_)) {
+        more("read-only".into());
+    }
     if tool.on_disconnect != daemon {
         more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
     }

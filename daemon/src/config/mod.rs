@@ -254,6 +254,8 @@ pub struct Tool {
     pub run: Run,
     /// Whether it runs on the loop's own thread.
     pub inline: bool,
+    /// Whether it changes nothing ([`ceased_core::tool::Tool::read_only`]).
+    pub read_only: bool,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
     /// How long a call may take, where [`Tool::time_limit`] has no objections.

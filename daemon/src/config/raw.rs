@@ -141,6 +141,7 @@ pub(super) struct Tool {
     pub(super) command: Option<Spanned<Vec<Text>>>,
     pub(super) builtin: Option<Text>,
     pub(super) inline: Option<Spanned<bool>>,
+    pub(super) read_only: Option<bool>,
     pub(super) task_support: Option<Text>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) kill_grace: Option<Spanned<Span>>,

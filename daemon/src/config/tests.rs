@@ -408,6 +408,22 @@ fn only_what_never_waits_is_inline() {
 }
 
 #[test]
+fn what_changes_nothing_is_said_to() {
+    let tool = |run: &str| good(&format!("[[tool]]\nname = \"t\"\n{run}"));
+    for (run, expected) in [
+        ("builtin = \"echo\"", true),
+        ("builtin = \"sleep\"\nread_only = false", false),
+        ("command = [\"true\"]", false),
+        ("command = [\"true\"]\nread_only = true", true),
+    ] {
+        let config = tool(run);
+        assert_eq!(config.tool("t").expect("there").read_only, expected, "{run}");
+    }
+    assert!(tool("command = [\"true\"]\nread_only = true").describe().contains("read-only"));
+    assert!(!tool("command = [\"true\"]").describe().contains("read-only"));
+}
+
+#[test]
 fn files_are_read_with_bounds() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("config.toml");

@@ -104,6 +104,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     });
     let confirm = confirm.transpose().ok()?;
     let allow = who::allow(raw.allow.as_ref(), check);
+    let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
     let (name, title) = (name?, raw.title);
     Some(Tool {
         name,
@@ -111,6 +112,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         description,
         run,
         inline,
+        read_only,
         task_support,
         timeout,
         arguments,

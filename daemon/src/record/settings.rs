@@ -59,6 +59,8 @@ struct ToolRecipe {
     ladder: Ladder,
     #[serde(default, skip_serializing_if = "is_false")]
     inline: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    read_only: bool,
     checked: bool,
     #[serde(default)]
     on_disconnect: OnDisconnect,
@@ -126,6 +128,7 @@ impl ToolRecipe {
             timeout: tool.timeout,
             ladder: tool.ladder,
             inline: tool.inline,
+            read_only: tool.read_only,
             checked: tool.check.is_some(),
             on_disconnect: tool.on_disconnect,
             allow: match &tool.allow {
@@ -149,6 +152,7 @@ impl ToolRecipe {
             timeout: self.timeout,
             ladder: self.ladder,
             inline: self.inline,
+            read_only: self.read_only,
             check,
             on_disconnect: self.on_disconnect,
             allow: self

@@ -298,6 +298,7 @@ fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
             | Why::Expired
             | Why::LeftBehind
             | Why::Unanswered
+            | Why::Unstored
             | Why::Feature
             | Why::Limit
             | Why::Host,

@@ -54,7 +54,9 @@ impl Store for Memory {
     fn commit(&mut self, writes: &[StoreWrite], _: Due) -> Result<(), StoreError> {
         for write in writes {
             match write {
-                StoreWrite::Put(record) => drop(self.records.insert(record.key(), record.clone())),
+                StoreWrite::New(record) | StoreWrite::Put(record) => {
+                    drop(self.records.insert(record.key(), record.clone()));
+                }
                 StoreWrite::Delete(key) => drop(self.records.remove(key)),
                 StoreWrite::Probe => {}
             }

@@ -100,13 +100,12 @@ pub enum Due {
 }
 
 impl Due {
-    /// Which kind a write is: a task that has not ended is new, and so would be one that is asked
-    /// for.
+    /// Which kind a write is. A task nobody was told of is new, also when it is over already, and
+    /// so would be one that is asked for.
     #[must_use]
     pub const fn of(write: &StoreWrite) -> Self {
         match write {
-            StoreWrite::Put(record) if !record.status.is_terminal() => Self::New,
-            StoreWrite::Probe => Self::New,
+            StoreWrite::New(_) | StoreWrite::Probe => Self::New,
             StoreWrite::Put(_) | StoreWrite::Delete(_) => Self::Owed,
         }
     }

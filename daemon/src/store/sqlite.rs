@@ -131,7 +131,7 @@ impl Sqlite {
             let mut rows = rows::Writer::new(&transaction)?;
             for write in writes {
                 match write {
-                    StoreWrite::Put(record) => rows.put(record)?,
+                    StoreWrite::New(record) | StoreWrite::Put(record) => rows.put(record)?,
                     StoreWrite::Delete(key) => rows.delete(*key)?,
                     StoreWrite::Probe => {}
                 }

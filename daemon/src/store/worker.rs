@@ -90,10 +90,7 @@ impl Batch {
 
 /// Bytes of a write that its task's result takes.
 pub(super) fn result_bytes(write: &StoreWrite) -> usize {
-    match write {
-        StoreWrite::Put(record) => record.outcome.bytes(),
-        StoreWrite::Delete(_) | StoreWrite::Probe => 0,
-    }
+    write.record().map_or(0, |record| record.outcome.bytes())
 }
 
 impl fmt::Debug for Worker {
@@ -196,7 +193,7 @@ impl Worker {
                     let parts = batch.parted(
                         |write| match write {
                             StoreWrite::Delete(_) => 0,
-                            StoreWrite::Put(_) | StoreWrite::Probe => 1,
+                            StoreWrite::New(_) | StoreWrite::Put(_) | StoreWrite::Probe => 1,
                         },
                         2,
                     );

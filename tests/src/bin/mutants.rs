@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 32] = [
+const SUITES: [Suite; 33] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -55,6 +55,7 @@ const SUITES: [Suite; 32] = [
     Suite::Target("engine_extension"),
     Suite::Target("engine_again"),
     Suite::Target("engine_detach"),
+    Suite::Target("engine_early"),
     Suite::Target("engine_fair"),
     Suite::Target("engine_in_hand"),
     Suite::Target("engine_backpressure"),

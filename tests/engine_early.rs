@@ -1,0 +1,551 @@
+//! Jobs of tools that change nothing begin while their task is being written, and a short one is
+//! written once, with what came of it. Nothing of it is said before that is on disk (DUR-01).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::action::{Note, Why};
+use ceased_core::durable::{StoreWrite, Unstored};
+use ceased_core::event::{Identity, LogLevel};
+use ceased_core::id::ConnId;
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::settings::Settings;
+use ceased_core::tool::{Catalog, Tool};
+use ceased_tests::modern::{able, cancel, request, tasks};
+use ceased_tests::store::Store;
+use ceased_tests::tools;
+use ceased_tests::trace::Input;
+use ceased_tests::world::{NEWEST, World};
+use serde_json::{Value, json};
+
+const ME: Identity = Identity::User(1000);
+
+fn world(limits: Limits) -> (World, Store) {
+    let mut store = Store::default();
+    let tasks = TaskPolicy { durable: true, ..TaskPolicy::default() };
+    let look = Tool { read_only: true, ..tools::optional("look") };
+    let catalog = Catalog::new([look, tools::optional("sleep")]).expect("good tools");
+    let settings = Arc::new(Settings { limits, tasks, catalog, ..Settings::default() });
+    (store.world(&settings), store)
+}
+
+/// A call that is to be a task, and tells of its progress.
+fn create(id: &str) -> String {
+    let meta = json!({"progressToken": "p"});
+    let params = json!({"name": "look", "arguments": {}, "task": {}, "_meta": meta});
+    request(json!(id), "tools/call", params)
+}
+
+/// As [`create`], by a request that speaks for itself.
+fn create_modern(id: &str) -> String {
+    request(json!(id), "tools/call", tasks(json!({"name": "look", "arguments": {}})))
+}
+
+fn handle(message: &Value) -> (String, String) {
+    let task = &message["result"]["task"];
+    let text = |member: &str| task[member].as_str().expect("a task").to_owned();
+    (text("taskId"), text("status"))
+}
+
+/// What the store was handed and has not written.
+fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
+    store.take(w);
+    let kind = |write: &StoreWrite| match write {
+        StoreWrite::New(record) => ("new", record.status.as_str().to_owned()),
+        StoreWrite::Put(record) => ("put", record.status.as_str().to_owned()),
+        StoreWrite::Delete(_) => ("delete", String::new()),
+        StoreWrite::Probe => ("probe", String::new()),
+    };
+    store.waiting.iter().map(|(_, write)| kind(write)).collect()
+}
+
+fn listed(w: &mut World, conn: ConnId) -> usize {
+    w.result(conn, "tasks/list", json!({}))["tasks"].as_array().expect("a list").len()
+}
+
+/// DUR-01, TSK-09: a job that has ended by the next turn is written once; its creator is told of
+/// the beginning, and then of the end.
+#[test]
+fn a_short_task_is_written_once() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    let job = w.last_started();
+    assert!(w.running[&job].task.is_some(), "who changes nothing may know for what it works");
+    assert_eq!(writes(&mut w, &mut store), [], "it has a turn to end");
+    w.done(job, "seen");
+    assert_eq!(writes(&mut w, &mut store), [("new", "completed".to_owned())]);
+    w.silent(c);
+    let other = w.open_as(ME, NEWEST);
+    assert_eq!(listed(&mut w, other), 0, "nobody may know of it");
+    assert_eq!((w.sizes().held, w.counters().tasks_created), (1, 0));
+    w.notes.clear();
+    store.commit(&mut w, 1);
+    assert_eq!(writes(&mut w, &mut store), [], "all of it is written");
+    let (task, status) = handle(&w.next(c));
+    assert_eq!(status, "working");
+    let told = w.next(c);
+    assert_eq!(told["method"], "notifications/tasks/status");
+    assert_eq!(
+        (&told["params"]["status"], &told["params"]["taskId"]),
+        (&json!("completed"), &json!(task))
+    );
+    w.silent(c);
+    assert_eq!(listed(&mut w, other), 1);
+    let result = w.result(other, "tasks/result", json!({"taskId": task}));
+    assert_eq!(result["content"][0]["text"], "seen");
+    let word = |note: &Note| {
+        let began = matches!(note, Note::TaskCreated { job: of, .. } if *of == job);
+        let ended = matches!(note, Note::TaskEnded { .. });
+        began.then_some("created").or(ended.then_some("ended"))
+    };
+    let words: Vec<&str> = w.notes.iter().filter_map(word).collect();
+    assert_eq!(words, ["created", "ended"]);
+    assert_eq!((w.sizes().held, w.counters().tasks_created), (0, 1));
+}
+
+/// EXT-02: the same for who speaks for themselves.
+#[test]
+fn a_short_task_of_the_extension() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.connect(ME);
+    w.send(c, &create_modern("one"));
+    w.done(w.last_started(), "seen");
+    w.silent(c);
+    store.commit_all(&mut w);
+    let handle = w.next(c);
+    assert_eq!(
+        (&handle["result"]["resultType"], &handle["result"]["status"]),
+        (&json!("task"), &json!("working"))
+    );
+    w.silent(c);
+    let task = handle["result"]["taskId"].clone();
+    w.send(c, &request(json!("get"), "tasks/get", tasks(json!({"taskId": task}))));
+    let got = w.next(c);
+    assert_eq!(got["result"]["status"], "completed");
+    assert_eq!(got["result"]["result"]["content"][0]["text"], "seen");
+}
+
+/// DUR-01: a job that takes longer than a turn is written twice, wherever its end falls.
+#[test]
+fn a_longer_task_is_written_twice() {
+    for while_written in [true, false] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        w.feed(Input::Turn);
+        assert_eq!(writes(&mut w, &mut store), [("new", "working".to_owned())]);
+        if !while_written {
+            store.commit(&mut w, 1);
+        }
+        w.done(w.last_started(), "seen");
+        if while_written {
+            w.silent(c);
+            store.commit(&mut w, 1);
+        }
+        assert_eq!(writes(&mut w, &mut store), [("put", "completed".to_owned())]);
+        let (task, status) = handle(&w.next(c));
+        assert_eq!(status, "working");
+        w.silent(c);
+        store.commit_all(&mut w);
+        let said = w.rest(c);
+        assert_eq!(said[0]["params"]["status"], "completed", "{said:?}");
+        assert_eq!(w.status(c, &task).as_deref(), Some("completed"));
+    }
+}
+
+/// DUR-01: nothing changes for a tool that may change something.
+#[test]
+fn other_jobs_wait_for_the_disk() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one").replace("look", "sleep"));
+    assert!(w.started.is_empty());
+    assert_eq!(writes(&mut w, &mut store), [("new", "working".to_owned())]);
+    store.commit_all(&mut w);
+    assert_eq!(w.started.len(), 1);
+}
+
+/// TSK-07, TSK-33: what a job says before its task may be known comes after the handle, in order
+/// and before the end; no more of it is kept than has room.
+#[test]
+fn what_is_said_early_is_told_after_the_handle() {
+    for ends in [false, true] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        let job = w.last_started();
+        w.progress(job, 1.0);
+        w.log(job, LogLevel::Error, json!("a"));
+        w.feed(Input::Turn);
+        w.progress(job, 2.0);
+        if ends {
+            w.done(job, "seen");
+        }
+        w.silent(c);
+        store.commit_all(&mut w);
+        let (task, _) = handle(&w.next(c));
+        let mut said = w.rest(c);
+        for message in &said {
+            let related = &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
+            let about = related.get("taskId").or_else(|| message["params"].get("taskId"));
+            assert_eq!(about, Some(&json!(task)), "{message} (TSK-29)");
+        }
+        if ends {
+            assert_eq!(said.pop().expect("its end")["params"]["status"], "completed");
+        }
+        let word = |message: &Value| match message["method"].as_str() {
+            Some("notifications/progress") => message["params"]["progress"].clone(),
+            _ => message["params"]["data"].clone(),
+        };
+        assert_eq!(said.iter().map(word).collect::<Vec<_>>(), [json!(1), json!("a"), json!(2)]);
+        if !ends {
+            w.progress(job, 3.0);
+            assert_eq!(w.next(c)["params"]["progress"], 3);
+        }
+    }
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    let job = w.last_started();
+    for _ in 0..1000 {
+        w.log(job, LogLevel::Error, json!("x".repeat(1000)));
+    }
+    store.commit_all(&mut w);
+    w.feed(Input::Turn);
+    store.commit_all(&mut w);
+    handle(&w.next(c));
+    let kept = w.rest(c).len();
+    assert!((5..20).contains(&kept), "{kept} messages are kept");
+}
+
+/// TSK-09, TSK-28, TSK-30: what a job asks early it asks once its task is there, of who waits for
+/// the result, and the task begins as working.
+#[test]
+fn what_is_asked_early_is_asked_of_whoever_waits_for_the_result() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_with(ME, NEWEST, json!({"elicitation": {}}));
+    w.send(c, &create("one"));
+    let job = w.last_started();
+    w.asked(job, 1, "elicitation/create");
+    w.feed(Input::Turn);
+    w.silent(c);
+    store.commit_all(&mut w);
+    let (task, status) = handle(&w.next(c));
+    assert_eq!(status, "working");
+    assert_eq!(w.next(c)["params"]["status"], "input_required");
+    w.silent(c);
+    w.send(c, &request(json!("result"), "tasks/result", json!({"taskId": task})));
+    let question = w.next(c);
+    assert_eq!(question["method"], "elicitation/create");
+    w.answer(c, &question["id"], json!({"action": "accept", "content": {}}));
+    assert_eq!(w.next(c)["params"]["status"], "working");
+    w.done(job, "seen");
+    store.commit_all(&mut w);
+    let said = w.rest(c);
+    assert!(
+        said.iter().any(|message| message["id"] == "result" && message.get("result").is_some())
+    );
+}
+
+/// MOD-07: in the extension it is part of the task.
+#[test]
+fn what_is_asked_early_is_part_of_the_task() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.connect(ME);
+    let both = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}});
+    let call = able(&both, json!({"name": "look", "arguments": {}}));
+    w.send(c, &request(json!("one"), "tools/call", call));
+    w.asked(w.last_started(), 1, "elicitation/create");
+    w.feed(Input::Turn);
+    store.commit_all(&mut w);
+    let handle = w.next(c);
+    assert_eq!(handle["result"]["status"], "working");
+    let get = able(&both, json!({"taskId": handle["result"]["taskId"]}));
+    w.send(c, &request(json!("get"), "tasks/get", get));
+    let got = w.next(c);
+    assert_eq!(got["result"]["status"], "input_required");
+    assert_eq!(got["result"]["inputRequests"]["1"]["method"], "elicitation/create");
+}
+
+/// DUR-01: a task that the store does not take is refused; what runs for it is stopped, and what
+/// came of it is nobody's.
+#[test]
+fn what_the_store_does_not_take_was_in_vain() {
+    for why in [Unstored::Full, Unstored::Broken] {
+        for ends in [false, true] {
+            let (mut w, mut store) = world(Limits::default());
+            let c = w.open_as(ME, NEWEST);
+            w.send(c, &create("one"));
+            let job = w.last_started();
+            if ends {
+                w.done(job, "seen");
+            }
+            w.feed(Input::Turn);
+            store.refuse(&mut w, why, why == Unstored::Broken);
+            let refused = w.next(c);
+            assert_eq!(
+                (&refused["id"], &refused["error"]["code"]),
+                (&json!("one"), &json!(-31006))
+            );
+            assert_eq!(refused["error"]["data"], json!({"store": why.as_str()}));
+            w.silent(c);
+            if !ends {
+                assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(Why::Unstored));
+                w.stopped(job);
+            }
+            assert_eq!(listed(&mut w, c), 0);
+            assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
+            w.advance(TaskPolicy::default().store_retry);
+            store.commit_all(&mut w);
+            assert!(store.records.is_empty(), "what became of the write was not known");
+        }
+    }
+}
+
+/// DUR-01: nor is it handed to a store that has failed since it was asked for.
+#[test]
+fn a_store_that_has_failed_meanwhile_is_asked_for_nothing() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    w.feed(Input::Turn);
+    w.send(c, &create("two"));
+    let job = w.last_started();
+    store.refuse(&mut w, Unstored::Broken, false);
+    // The turn after that write had the second to hand over.
+    let refused: Vec<Value> =
+        w.rest(c).iter().map(|message| message["error"]["code"].clone()).collect();
+    assert_eq!(refused, [json!(-31006), json!(-31006)]);
+    assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(Why::Unstored));
+    w.send(c, &create("three"));
+    assert_eq!(w.next(c)["error"]["code"], -31006);
+    assert_eq!(w.last_started(), job, "nothing begins for what is refused at once");
+}
+
+/// MOD-04, CAN-06: a call that is taken back before it has a task gets none, at whichever moment,
+/// and its work is stopped for whoever took it back.
+#[test]
+fn a_call_that_is_taken_back_gets_no_task() {
+    // In the same turn as the call: nothing of it has begun.
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.connect(ME);
+    w.frame(c, &create_modern("one"));
+    w.send(c, &cancel(json!("one")));
+    assert!(w.started.is_empty() && writes(&mut w, &mut store).is_empty());
+    w.silent(c);
+    assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum At {
+        Begun,
+        Ended,
+        Written,
+        WrittenWhole,
+    }
+    for at in [At::Begun, At::Ended, At::Written, At::WrittenWhole] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.connect(ME);
+        w.send(c, &create_modern("one"));
+        let job = w.last_started();
+        match at {
+            At::Begun => {}
+            At::Ended => {
+                let result = ceased_tests::world::result_of(&json!({"content": []}));
+                w.running.remove(&job);
+                w.feed(Input::Done(job, result));
+            }
+            At::Written => w.feed(Input::Turn),
+            At::WrittenWhole => w.done(job, "seen"),
+        }
+        let written = matches!(at, At::Written | At::WrittenWhole);
+        assert_eq!(writes(&mut w, &mut store).len(), usize::from(written));
+        w.notes.clear();
+        w.send(c, &cancel(json!("one")));
+        if matches!(at, At::Begun | At::Written) {
+            assert_eq!(w.steps(job).len(), 1, "it is told to stop");
+            w.stopped(job);
+            let receipt = w.notes.iter().find_map(|note| {
+                if let Note::Ceased(receipt) = note { Some(receipt) } else { None }
+            });
+            let receipt = receipt.expect("it has a receipt (CAN-12)");
+            assert_eq!(receipt.why, Why::Requested);
+            assert_eq!(receipt.cancel.as_ref().map(|cancel| &cancel.by), Some(&ME));
+        }
+        w.silent(c);
+        let deletes =
+            writes(&mut w, &mut store).iter().filter(|(kind, _)| *kind == "delete").count();
+        assert_eq!(deletes, usize::from(written), "what was handed over is taken back");
+        store.commit_all(&mut w);
+        w.silent(c);
+        assert!(store.records.is_empty());
+        assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
+    }
+}
+
+/// CAN-05: in a session the request that creates a task is not cancelled, and answered.
+#[test]
+fn in_a_session_the_handle_comes() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    w.send(c, &cancel(json!("one")));
+    let job = w.last_started();
+    assert_eq!(w.steps(job), []);
+    store.commit_all(&mut w);
+    let (task, _) = handle(&w.next(c));
+    w.send(c, &request(json!("cancel"), "tasks/cancel", json!({"taskId": task})));
+    assert_eq!(w.steps(job).len(), 1);
+    store.commit_all(&mut w);
+    assert_eq!(
+        w.rest(c).last().map(|answer| answer["result"]["status"].clone()),
+        Some(json!("cancelled"))
+    );
+}
+
+/// DUR-01: an operator, or the owner, may stop such a job by its number; its creator is given the
+/// handle of a task, and told that it was cancelled.
+#[test]
+fn a_job_is_stopped_by_its_number() {
+    for written in [false, true] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        let other = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        let job = w.last_started();
+        if written {
+            w.feed(Input::Turn);
+        }
+        w.result(other, "ceased/cancel", json!({"job": job.get()}));
+        assert_eq!(w.steps(job).len(), 1);
+        w.stopped(job);
+        w.silent(c);
+        store.commit_all(&mut w);
+        let (task, status) = handle(&w.next(c));
+        assert_eq!(status, "working");
+        assert_eq!(w.next(c)["params"]["status"], "cancelled");
+        w.silent(c);
+        assert_eq!(w.refusal(c, "tasks/result", json!({"taskId": task})).0, -31001);
+        w.advance(Duration::from_secs(1));
+    }
+}
+
+/// TSK-09: a job that has to wait for its turn waits, and its task is written without it.
+#[test]
+fn what_has_to_wait_is_written_at_once() {
+    let (mut w, mut store) = world(Limits { running_max: 1, ..Limits::default() });
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    let first = w.last_started();
+    w.send(c, &create("two"));
+    let working = ("new", "working".to_owned());
+    assert_eq!(writes(&mut w, &mut store), [working.clone(), working]);
+    store.commit_all(&mut w);
+    assert_eq!(handle(&w.next(c)).1, "working");
+    let second = w.next(c);
+    assert_eq!(second["result"]["task"]["statusMessage"], "queued");
+    w.done(first, "seen");
+    assert_ne!(w.last_started(), first);
+}
+
+/// DUR-01: who has gone before the handle could be sent has a task all the same, in the list.
+#[test]
+fn a_task_of_somebody_who_has_gone() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    w.send(c, &create("one"));
+    let job = w.last_started();
+    w.log(job, LogLevel::Error, json!("said"));
+    w.lose(c);
+    w.done(job, "seen");
+    store.commit_all(&mut w);
+    let other = w.open_as(ME, NEWEST);
+    assert_eq!(listed(&mut w, other), 1);
+}
+
+/// A shutdown before anything was written: the request is answered, and nothing is.
+#[test]
+fn a_shutdown_before_it_is_written() {
+    for ends in [false, true] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        let job = w.last_started();
+        if ends {
+            let result = ceased_tests::world::result_of(&json!({"content": []}));
+            w.running.remove(&job);
+            w.feed(Input::Done(job, result));
+        }
+        w.feed(Input::Drain(w.now().at + Duration::from_secs(1)));
+        assert_eq!(w.next(c)["error"]["code"], -31005);
+        if !ends {
+            w.stopped(job);
+        }
+        assert_eq!(writes(&mut w, &mut store), []);
+        assert_eq!(w.exits, 1);
+    }
+}
+
+/// DUR-01: killed while the job runs, the daemon comes back to what was written: nothing, or a
+/// task that was interrupted.
+#[test]
+fn after_a_kill() {
+    for arrived in [0, 1] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        w.feed(Input::Turn);
+        store.take(&mut w);
+        store.arrive(arrived);
+        let settings = Settings {
+            tasks: TaskPolicy { durable: true, ..TaskPolicy::default() },
+            ..Settings::default()
+        };
+        let mut w = store.world(&Arc::new(settings));
+        let c = w.open_as(ME, NEWEST);
+        store.commit_all(&mut w);
+        let tasks = w.result(c, "tasks/list", json!({}))["tasks"].take();
+        let states: Vec<&Value> =
+            tasks.as_array().expect("a list").iter().map(|task| &task["status"]).collect();
+        assert_eq!(states, vec![&json!("failed"); arrived]);
+    }
+}
+
+/// An idempotency key gives whoever asks again the same task, also before it is on disk.
+#[test]
+fn who_asks_again_is_given_the_same_task() {
+    let (mut w, mut store) = world(Limits::default());
+    let c = w.open_as(ME, NEWEST);
+    let keyed =
+        |id: &str| create(id).replace("\"progressToken\":\"p\"", "\"ceased/idempotencyKey\":\"k\"");
+    w.send(c, &keyed("one"));
+    let job = w.last_started();
+    w.send(c, &keyed("two"));
+    assert_eq!(w.last_started(), job, "it runs once");
+    w.done(job, "seen");
+    w.silent(c);
+    store.commit_all(&mut w);
+    let handles: Vec<_> =
+        w.rest(c).iter().filter(|message| message.get("id").is_some()).map(handle).collect();
+    assert_eq!(handles.len(), 2);
+    assert_eq!(handles[0], handles[1]);
+}
+
+/// The members of a tool that changes nothing say so where the revision has a word for it.
+#[test]
+fn a_list_of_tools_says_what_changes_nothing() {
+    for (revision, says) in
+        [("2024-11-05", false), ("2025-03-26", true), ("2025-06-18", true), (NEWEST, true)]
+    {
+        let (mut w, _) = world(Limits::default());
+        let c = w.open_as(ME, revision);
+        let tools = w.result(c, "tools/list", json!({}))["tools"].take();
+        let hint = json!({"readOnlyHint": true});
+        assert_eq!(tools[0].get("annotations"), says.then_some(&hint), "{revision}");
+        assert_eq!(tools[1].get("annotations"), None, "{revision}");
+    }
+    let (mut w, _) = world(Limits::default());
+    let c = w.connect(ME);
+    w.send(c, &request(json!(1), "tools/list", tasks(json!({}))));
+    assert_eq!(w.next(c)["result"]["tools"][0]["annotations"]["readOnlyHint"], true);
+}
