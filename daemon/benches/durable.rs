@@ -1,6 +1,9 @@
-//! Tasks on a disk: how many lives a second through the daemon's own loop, beside a bare loop over
-//! SQLite that does nothing but the daemon's statements with the daemon's rows in transactions of
+//! Tasks on a disk: how many lives a second through the daemon's own loop, beside bare loops over
+//! SQLite that do nothing but the daemon's statements with the daemon's rows in transactions of
 //! the daemon's sizes; and how long a start takes with many tasks in the store.
+//!
+//! A bare loop *of lives* writes each task twice, when it begins and when it ends. One *of rows*
+//! writes what the daemon has written, which is once where the task is over in a moment.
 //!
 //! `cargo bench -p ceased --bench durable`, or with `-- lives 1 16`, `-- start`, for a part of it;
 //! `-- lives x8 16` has rounds of eight times as many tasks.
@@ -55,8 +58,8 @@ fn main() {
 #[derive(Default)]
 struct Notes {
     batches: Vec<Vec<Noted>>,
-    /// A record of a task that has begun, and one of a task that has ended.
-    samples: [Option<TaskRecord>; 2],
+    /// A record of a task that has ended.
+    ended: Option<TaskRecord>,
 }
 
 /// A store that notes how much it was handed at once.
@@ -77,9 +80,11 @@ impl Store for Noting {
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
         let notes = &mut *self.notes.lock().unwrap();
         let noted = writes.iter().filter_map(|write| {
-            let StoreWrite::Put(record) = write else { return None };
+            let record = write.record()?;
             let ended = record.status.is_terminal();
-            notes.samples[usize::from(ended)].get_or_insert_with(|| record.clone());
+            if ended {
+                notes.ended.get_or_insert_with(|| record.clone());
+            }
             Some((record.key(), ended))
         });
         notes.batches.push(noted.collect());
@@ -103,40 +108,68 @@ impl Store for Noting {
     }
 }
 
+/// What rounds of lives come to.
+struct Round {
+    /// Seconds each took.
+    daemon: f64,
+    of_lives: f64,
+    of_rows: f64,
+    store: f64,
+    server: f64,
+    server_rows: f64,
+    /// Tasks the daemon wrote at once.
+    batch: f64,
+}
+
 /// Rounds of lives with so many outstanding, through the daemon and through the least a server can
-/// be, each beside a bare loop with its transactions, in turns; medians.
+/// be, each beside bare loops with its transactions, in turns; medians.
 fn lives_with(outstanding: usize, times: usize) {
     let lives = times * if outstanding == 1 { 500 } else { 3_000 };
-    let mut rounds: Vec<[f64; 7]> = (0..ROUNDS)
-        .map(|_| {
-            let (daemon, batches, samples) = daemon(outstanding, lives);
-            let (store, bare_beside) = (store(&batches, &samples), bare(&batches, &samples));
-            let (server, committing, its_batches) = bare_server(outstanding, lives, &samples);
-            let bare_beside_server = bare(&its_batches, &samples);
-            let ratio = bare_beside.as_secs_f64() / daemon.as_secs_f64();
-            let server_ratio = bare_beside_server.as_secs_f64() / server.as_secs_f64();
-            let per_batch = lives as f64 * 2.0 / batches.len() as f64;
-            println!(
-                "{outstanding:>3} outstanding: {lives} tasks in {daemon:.3?}, {per_batch:.1} writes \
-                 a batch; the store alone {store:.3?}, bare {bare_beside:.3?}: {ratio:.2}; a bare \
-                 server {server:.3?} ({committing:.3?} of it commits), bare {bare_beside_server:.3?}: {server_ratio:.2}"
-            );
-            let speed = |took: Duration| lives as f64 / took.as_secs_f64();
-            let [daemon, store, bare, server] = [daemon, store, bare_beside, server].map(speed);
-            [daemon, per_batch, store, bare, ratio, server, server_ratio]
-        })
-        .collect();
-    let mut median = |column: usize| {
-        rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
-        rounds[ROUNDS / 2][column]
+    let rounds: Vec<Round> = (0..ROUNDS).map(|_| round(outstanding, lives)).collect();
+    let median = |figure: fn(&Round) -> f64| {
+        let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures[ROUNDS / 2]
     };
-    let [daemon, per_batch, store, bare, ratio, server, server_ratio] =
-        std::array::from_fn(&mut median);
+    let speed = |took: fn(&Round) -> f64| lives as f64 / median(took);
     println!(
-        "{outstanding:>3} outstanding, medians: {daemon:.0} tasks/s, {per_batch:.1} writes a batch; \
-         the store alone {store:.0}/s; bare {bare:.0}/s; {ratio:.2} of it; a bare server \
-         {server:.0}/s, {server_ratio:.2} of what is bare for it"
+        "{outstanding:>3} outstanding: {:.0} tasks/s, {:.0} a transaction\n    \
+         {:.2} of a bare loop of lives ({:.0}/s)\n    \
+         {:.2} of a bare loop of rows ({:.0}/s); the store alone {:.2} ({:.0}/s)\n    \
+         a bare server: {:.0}/s, {:.2} of a bare loop of its rows",
+        speed(|round| round.daemon),
+        median(|round| round.batch),
+        median(|round| round.of_lives / round.daemon),
+        speed(|round| round.of_lives),
+        median(|round| round.of_rows / round.daemon),
+        speed(|round| round.of_rows),
+        median(|round| round.of_rows / round.store),
+        speed(|round| round.store),
+        speed(|round| round.server),
+        median(|round| round.server_rows / round.server),
     );
+}
+
+fn round(outstanding: usize, lives: usize) -> Round {
+    let (daemon, batches, samples) = daemon(outstanding, lives);
+    let batch = batches.iter().map(Vec::len).sum::<usize>() as f64 / batches.len() as f64;
+    let (store, of_rows) = (store(&batches, &samples), bare(&batches, &samples));
+    let of_lives = bare(&twice(lives, batch.round() as usize), &samples);
+    let (server, its_batches) = bare_server(outstanding, lives, &samples);
+    let server_rows = bare(&its_batches, &samples);
+    let [daemon, of_lives, of_rows, store, server, server_rows] =
+        [daemon, of_lives, of_rows, store, server, server_rows].map(|took| took.as_secs_f64());
+    Round { daemon, of_lives, of_rows, store, server, server_rows, batch }
+}
+
+/// So many lives, each in two transactions of this size.
+fn twice(lives: usize, size: usize) -> Vec<Vec<Noted>> {
+    let key = |number| RecordKey { task: TaskId::new(Uuid::new_v4()), position: number as u64 };
+    let keys: Vec<RecordKey> = (0..lives).map(key).collect();
+    let both = |tasks: &[RecordKey]| {
+        [false, true].map(|ended| tasks.iter().map(|key| (*key, ended)).collect())
+    };
+    keys.chunks(size.max(1)).flat_map(both).collect()
 }
 
 fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Samples) {
@@ -146,6 +179,7 @@ fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Sampl
     let store = Noting { store, notes: Arc::clone(&notes) };
     let echo = HandlerTool::new("echo", |_: &Job| Ok(ToolResult::text("hello")))
         .task_support(TaskSupport::Optional)
+        .read_only()
         .build()
         .unwrap();
     let limits = ceased::Limits {
@@ -156,8 +190,14 @@ fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Sampl
     let daemon = Daemon::new().tool(echo).store(store).limits(limits).start().unwrap();
     let took = Client::greet(daemon.connect().unwrap()).live(outstanding, lives);
     daemon.shut_down().unwrap();
-    let Notes { batches, samples } = std::mem::take(&mut *notes.lock().unwrap());
-    (took, batches, samples.map(Option::unwrap))
+    let Notes { batches, ended } = std::mem::take(&mut *notes.lock().unwrap());
+    (took, batches, samples(ended.unwrap()))
+}
+
+/// A record of a task that has begun, and one of a task that has ended like this one.
+fn samples(ended: TaskRecord) -> Samples {
+    let (status, outcome) = (Status::Working, RecordedOutcome::Open);
+    [TaskRecord { status, outcome, ..ended.clone() }, ended]
 }
 
 /// A peer that takes as little time as it can.
@@ -265,17 +305,12 @@ fn bare(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
 }
 
 /// The same lives through the least a server can be, and what that committed.
-fn bare_server(
-    outstanding: usize,
-    lives: usize,
-    samples: &Samples,
-) -> (Duration, Duration, Vec<Vec<Noted>>) {
+fn bare_server(outstanding: usize, lives: usize, samples: &Samples) -> (Duration, Vec<Vec<Noted>>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| sqlite::serve(theirs, samples));
         let took = Client::greet(ours).live(outstanding, lives);
-        let (batches, at_it) = server.join().unwrap();
-        (took, at_it, batches)
+        (took, server.join().unwrap())
     })
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use ceased::TaskId;
 use ceased::store::Sqlite;
@@ -90,24 +89,18 @@ impl Bare {
     }
 }
 
-/// Serves one peer until it hangs up: a task is answered when it is on disk, ends at once, and has
-/// a result when that is on disk, too. What it committed, and how long it was at that.
-pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>, Duration) {
+/// Serves one peer until it hangs up: a task ends at once, and is answered when it is on disk with
+/// its result. What it committed.
+pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> Vec<Vec<Noted>> {
     let bare = Bare::open();
-    let mut carry_out = bare.committing(samples);
-    let mut at_it = Duration::ZERO;
-    let mut commit = |batch: &[Noted]| {
-        let since = Instant::now();
-        carry_out(batch);
-        at_it += since.elapsed();
-    };
+    let mut commit = bare.committing(samples);
     let (mut batches, mut position) = (Vec::new(), 0);
     let (mut room, mut unread, mut out) = (vec![0; 1 << 18], Vec::new(), Vec::new());
     let mut ended = BTreeSet::new();
     loop {
         let read = peer.read(&mut room).unwrap();
         if read == 0 {
-            return (batches, at_it);
+            return batches;
         }
         unread.extend_from_slice(&room[..read]);
         let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -123,25 +116,20 @@ pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> (Vec<Vec<Noted>>
                 let task = Uuid::new_v4();
                 let key = RecordKey { task: TaskId::new(task), position };
                 position += 1;
-                created.push((key, false));
+                created.push((key, true));
                 answer_creation(&mut out, id, task);
             } else {
                 writeln!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{line}}}").unwrap();
             }
         }
         unread.drain(..whole);
-        if created.is_empty() {
-            peer.write_all(&out).unwrap();
-            out.clear();
-            continue;
+        if !created.is_empty() {
+            commit(&created);
+            ended.extend(created.iter().map(|(key, _)| key.task.uuid()));
+            batches.push(created);
         }
-        commit(&created);
         peer.write_all(&out).unwrap();
         out.clear();
-        let done: Vec<Noted> = created.iter().map(|(key, _)| (*key, true)).collect();
-        commit(&done);
-        ended.extend(created.iter().map(|(key, _)| key.task.uuid()));
-        batches.extend([created, done]);
     }
 }
 
