@@ -34,6 +34,9 @@ pub(super) enum HandOver {
     WithItsEnd,
 }
 
+/// Tasks to be handed over that room is kept for.
+const FRESH_KEPT: usize = 256;
+
 /// What a task says that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
 
@@ -135,6 +138,10 @@ impl Engine {
             }
             !due
         });
+        // Room for a burst is given back.
+        if fresh.is_empty() {
+            fresh.shrink_to(FRESH_KEPT);
+        }
         self.journal.fresh = fresh;
     }
 
