@@ -1,52 +1,37 @@
 //! What the engine alone takes for each thing it does, with many others under way: time, and
-//! pieces of the heap.
+//! pieces of the heap. Every number includes what drives the engine.
 //!
-//! `cargo bench -p ceased-core --bench engine`
-//!
-//! A harness of its own: the usual ones depend on the crate that the daemon reads its command line
-//! with, and would switch on features of it that the daemon does not have.
+//! `cargo bench -p ceased-core --bench engine`, with a part of a name behind it for some of them;
+//! the quickest says most, since what else the machine does only ever takes longer.
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
 #![allow(clippy::disallowed_types, reason = "nobody walks the table that is measured")]
 
 mod driver;
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::env;
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use allocation_counter::measure;
+use divan::{AllocProfiler, Bencher, black_box};
 use driver::Driver;
 
 /// Calls in the engine meanwhile.
 const CALLS: [usize; 2] = [1_000, 100_000];
 /// Tasks that live meanwhile.
 const TASKS: [usize; 2] = [1_000, 1_000_000];
-/// Runs of which the quickest counts: what else the machine does only ever takes longer.
-const RUNS: usize = 31;
-/// How often a thing is done in one run.
-const TIMES: usize = 1_000;
-/// What the client of a task hands in, in bytes: its arguments.
-const PAYLOAD: usize = r#"{"text":"t"}"#.len();
+/// How often a thing is done in one run, of which the quickest counts.
+const TIMES: u32 = 1_000;
+/// Runs.
+const RUNS: u32 = 31;
+/// How far the next task that is asked for is from the last: so each of all has its turn, and
+/// hardly anything of it is in the cache by then.
+const STEP: usize = 7_919;
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
 
 fn main() {
-    // `cargo test` runs it too; there is nothing to time then.
-    if !env::args().any(|argument| argument == "--bench") {
-        return;
-    }
-    println!("{:26} {:>9} {:>12} {:>12}", "", "beside", "ns each", "allocations");
-    for crowd in CALLS {
-        let mut calls = with_calls(crowd);
-        show("ping", crowd, || _ = black_box(calls.ping()));
-        show("call and answer", crowd, || _ = black_box(calls.call()));
-        show("call and cancel", crowd, || _ = black_box(calls.cancelled_call()));
-    }
-    for crowd in TASKS {
-        look_up(crowd);
-        tasks_beside(crowd);
-        expire(crowd);
-    }
+    divan::main();
 }
 
 fn with_calls(count: usize) -> Driver {
@@ -58,138 +43,167 @@ fn with_calls(count: usize) -> Driver {
     driver
 }
 
-/// What is done with tasks while so many live, what one takes, and how all of them expire.
-fn tasks_beside(crowd: usize) {
-    let more = (RUNS + 2) * TIMES;
-    let mut driver = Driver::with_room(crowd + more);
-    let held = measure(|| (0..crowd).for_each(|_| driver.start_task())).bytes_current;
-    let each = held / i64::try_from(crowd).expect("so many fit") - PAYLOAD as i64;
-    println!("{:26} {crowd:>9} {each:>12} bytes", "a live task");
-    // So many that are asked for again and again, all over the table; and all of them in turn, of
-    // which hardly anything is in the cache when its turn comes.
-    // Some are read at once by the host, as from a peer that asks before it is answered.
-    for (name, asked, at_once) in [
-        ("tasks/get of 1,000", 1_000, 1),
-        ("tasks/get of all", crowd, 1),
-        ("tasks/get of all, by 16", crowd, 16),
-        ("tasks/get of all, by 128", crowd, 128),
-    ] {
-        let mut turn = 0;
-        let mut quickest = Duration::MAX;
-        for _ in 0..RUNS {
-            // What the peer writes is not fetched from a list of a million ids while time is taken.
-            let ids: Vec<_> = (0..TIMES)
-                .map(|_| {
-                    turn = (turn + 7_919) % asked;
-                    driver.tasks[turn * (crowd / asked)]
-                })
-                .collect();
-            let pieces: Vec<_> = ids
-                .chunks(at_once)
-                .map(|ids| (ids, ids.iter().map(|id| Driver::get_request(*id)).collect::<String>()))
-                .collect();
-            let start = Instant::now();
-            for (ids, bytes) in &pieces {
-                driver.foresee(bytes);
-                ids.iter().for_each(|id| _ = black_box(driver.get_named_task(*id)));
-            }
-            quickest = quickest.min(start.elapsed());
-        }
-        let each = quickest.as_nanos() / TIMES as u128;
-        let takes = measure(|| _ = black_box(driver.get_task(turn))).count_total;
-        println!("{name:26} {crowd:>9} {each:>12} {takes:>12}");
-    }
-    show("tasks/list, page 1", crowd, || _ = black_box(driver.list_tasks()));
-    if crowd > 1_000 * 100 {
-        let cursor = driver.cursor_after(999);
-        show("tasks/list, page 1,000", crowd, || _ = black_box(driver.list_tasks_after(&cursor)));
-    }
-    cancel(&mut driver, crowd);
-    // Those that were created first have run for longest.
-    (0..TIMES.min(crowd)).for_each(|_| driver.finish_job());
+fn with_tasks(count: usize) -> Driver {
+    let mut driver = Driver::with_room(count);
+    (0..count).for_each(|_| driver.start_task());
     driver.said();
-    let mut which = 0;
-    show("tasks/result", crowd, || {
-        which = (which + 1) % TIMES.min(crowd);
-        _ = black_box(driver.task_result(which));
-    });
+    driver
 }
 
-/// Cancels tasks that were created before, newest first: the others stay as many.
-fn cancel(driver: &mut Driver, crowd: usize) {
-    let mut quickest = Duration::MAX;
-    for _ in 0..RUNS {
-        (0..TIMES).for_each(|_| driver.start_task());
-        let start = Instant::now();
-        (0..TIMES).for_each(|at| _ = black_box(driver.cancel_task(driver.tasks.len() - 1 - at)));
-        quickest = quickest.min(start.elapsed());
-        (0..TIMES).for_each(|_| driver.stop_last());
-    }
-    let each = quickest.as_nanos() / TIMES as u128;
-    println!("{:26} {crowd:>9} {each:>12}", "tasks/cancel");
+#[divan::bench(args = CALLS, sample_size = TIMES, sample_count = RUNS)]
+fn ping(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_calls(beside);
+    bencher.bench_local(|| driver.ping());
+}
+
+#[divan::bench(args = CALLS, sample_size = TIMES, sample_count = RUNS)]
+fn call_and_answer(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_calls(beside);
+    bencher.bench_local(|| driver.call());
+}
+
+#[divan::bench(args = CALLS, sample_size = TIMES, sample_count = RUNS)]
+fn call_and_cancel(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_calls(beside);
+    bencher.bench_local(|| driver.cancelled_call());
+}
+
+/// `tasks/get` of so many, again and again.
+fn get(bencher: Bencher<'_, '_>, beside: usize, asked: usize) {
+    let driver = RefCell::new(with_tasks(beside));
+    let turn = Cell::new(0);
+    bencher
+        .with_inputs(|| {
+            // What the peer writes is not fetched from a list of a million ids while time is taken.
+            turn.set((turn.get() + STEP) % asked);
+            driver.borrow().tasks[turn.get() * (beside / asked)]
+        })
+        .bench_local_values(|id| driver.borrow_mut().get_named_task(id));
+}
+
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn get_of_1000(bencher: Bencher<'_, '_>, beside: usize) {
+    get(bencher, beside, 1_000);
+}
+
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn get_of_all(bencher: Bencher<'_, '_>, beside: usize) {
+    get(bencher, beside, beside);
+}
+
+/// `tasks/get` of so many that the host has read at once, as from a peer that asks before it is
+/// answered; the time is of all of them.
+fn get_at_once(bencher: Bencher<'_, '_>, beside: usize, at_once: usize) {
+    let driver = RefCell::new(with_tasks(beside));
+    let turn = Cell::new(0);
+    bencher
+        .with_inputs(|| {
+            let next = || {
+                turn.set((turn.get() + STEP) % beside);
+                driver.borrow().tasks[turn.get()]
+            };
+            let ids: Vec<[u8; 36]> = std::iter::repeat_with(next).take(at_once).collect();
+            let bytes: String = ids.iter().map(|id| Driver::get_request(*id)).collect();
+            (ids, bytes)
+        })
+        .bench_local_refs(|(ids, bytes)| {
+            let mut driver = driver.borrow_mut();
+            driver.foresee(bytes);
+            ids.iter().map(|id| driver.get_named_task(*id)).sum::<usize>()
+        });
+}
+
+#[divan::bench(args = TASKS, sample_size = TIMES / 16, sample_count = RUNS)]
+fn get_of_all_16_at_once(bencher: Bencher<'_, '_>, beside: usize) {
+    get_at_once(bencher, beside, 16);
+}
+
+#[divan::bench(args = TASKS, sample_size = TIMES / 128, sample_count = RUNS)]
+fn get_of_all_128_at_once(bencher: Bencher<'_, '_>, beside: usize) {
+    get_at_once(bencher, beside, 128);
 }
 
 /// What it takes at least to find one of so many: a hash table that says where a record of 128
 /// bytes is, and a number out of that record; each of all in turn.
-fn look_up(crowd: usize) {
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn look_up_alone(bencher: Bencher<'_, '_>, beside: usize) {
     let key = |which: usize| {
         let number = (which as u64 + 1).wrapping_mul(6_364_136_223_846_793_005);
         u128::from(number) << 64 | u128::from(number.rotate_left(29))
     };
-    let places: HashMap<u128, usize> = (0..crowd).map(|which| (key(which), which)).collect();
-    let mut records = vec![[1_u64; 16]; crowd];
-    let (mut turn, mut quickest) = (0, Duration::MAX);
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        for _ in 0..TIMES {
-            turn = (turn + 7_919) % crowd;
-            // The next is looked up when this one is known, as by who waits for an answer.
-            let record = &mut records[places[&black_box(key(turn))]];
-            record[3] += 1;
-            turn += black_box(record[8] as usize) - 1;
-        }
-        quickest = quickest.min(start.elapsed());
-    }
-    let each = quickest.as_nanos() / TIMES as u128;
-    println!("{:26} {crowd:>9} {each:>12}", "a look-up alone, of all");
+    let places: HashMap<u128, usize> = (0..beside).map(|which| (key(which), which)).collect();
+    let mut records = vec![[1_u64; 16]; beside];
+    let mut turn = 0;
+    bencher.bench_local(|| {
+        turn = (turn + STEP) % beside;
+        // The next is looked up when this one is known, as by who waits for an answer.
+        let record = &mut records[places[&black_box(key(turn))]];
+        record[3] += 1;
+        turn += black_box(record[8] as usize) - 1;
+    });
 }
 
-fn show(name: &str, crowd: usize, mut thing: impl FnMut()) {
-    let mut quickest = Duration::MAX;
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        (0..TIMES).for_each(|_| thing());
-        quickest = quickest.min(start.elapsed());
-    }
-    let each = quickest.as_nanos() / TIMES as u128;
-    println!("{name:26} {crowd:>9} {each:>12} {:>12}", measure(&mut thing).count_total);
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn list_page_1(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_tasks(beside);
+    bencher.bench_local(|| driver.list_tasks());
 }
 
-/// Ticks when everything expires at once: the middle one and the slowest. The engine does the same
-/// in every run, so a tick took what it took in the quickest: the rest was the machine's.
-fn expire(crowd: usize) {
-    let mut quickest: Vec<Duration> = Vec::new();
-    for _ in 0..5 {
-        let mut driver = Driver::with_room(crowd);
-        (0..crowd).for_each(|_| driver.start_task());
+#[divan::bench(args = [TASKS[1]], sample_size = TIMES, sample_count = RUNS)]
+fn list_page_1000(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_tasks(beside);
+    let cursor = driver.cursor_after(999);
+    bencher.bench_local(|| driver.list_tasks_after(&cursor));
+}
+
+/// Tasks that were created just now are cancelled: the others stay as many.
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn cancel(bencher: Bencher<'_, '_>, beside: usize) {
+    let driver = RefCell::new(with_tasks(beside));
+    let stopping = Cell::new(0);
+    bencher
+        .with_inputs(|| {
+            let mut driver = driver.borrow_mut();
+            (0..stopping.take()).for_each(|_| driver.stop_last());
+            driver.start_task();
+            driver.tasks.len() - 1
+        })
+        .bench_local_values(|which| {
+            stopping.set(stopping.get() + 1);
+            driver.borrow_mut().cancel_task(which)
+        });
+}
+
+#[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
+fn result(bencher: Bencher<'_, '_>, beside: usize) {
+    let mut driver = with_tasks(beside);
+    // Those that were created first have run for longest.
+    let ended = beside.min(1_000);
+    (0..ended).for_each(|_| driver.finish_job());
+    driver.said();
+    let mut which = 0;
+    bencher.bench_local(|| {
+        which = (which + 1) % ended;
+        driver.task_result(which)
+    });
+}
+
+/// The ticks of everything expiring at once, of which the slowest counts.
+#[divan::bench(args = TASKS, sample_size = 1, sample_count = 7_500)]
+fn tick_of_expiry(bencher: Bencher<'_, '_>, beside: usize) {
+    let expiring = || {
+        let mut driver = with_tasks(beside);
         driver.wait(Duration::from_secs(601));
-        for at in 0.. {
-            if !driver.is_due() {
-                break;
-            }
-            let start = Instant::now();
-            driver.tick();
-            let took = start.elapsed();
+        driver
+    };
+    let driver = RefCell::new(expiring());
+    bencher
+        .with_inputs(|| {
+            let mut driver = driver.borrow_mut();
             driver.said();
-            match quickest.get_mut(at) {
-                Some(quickest) => *quickest = took.min(*quickest),
-                None => quickest.push(took),
+            if !driver.is_due() {
+                *driver = expiring();
             }
-        }
-    }
-    quickest.sort_unstable();
-    let nanos = |at: usize| quickest.get(at).map_or(0, Duration::as_nanos);
-    let (middle, slowest) = (nanos(quickest.len() / 2), nanos(quickest.len().saturating_sub(1)));
-    println!("{:26} {crowd:>9} {middle:>12} of {} ticks", "tick of expiry", quickest.len());
-    println!("{:26} {crowd:>9} {slowest:>12}", "the slowest tick");
+        })
+        .bench_local_values(|()| driver.borrow_mut().tick());
 }

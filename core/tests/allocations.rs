@@ -50,6 +50,18 @@ fn a_cancel_takes_nothing() {
     }
 }
 
+/// Heap of a task that lives and of its job, without its arguments, in bytes.
+const TASK_BYTES_MAX: u64 = 512;
+
+#[test]
+fn a_live_task_takes_little() {
+    let (tasks, arguments) = (1_000, r#"{"text":"t"}"#.len() as u64);
+    let mut driver = Driver::with_room(tasks as usize);
+    let taken = measure(|| (0..tasks).for_each(|_| driver.start_task())).bytes_current;
+    let each = u64::try_from(taken).expect("they take some") / tasks - arguments;
+    assert!(each <= TASK_BYTES_MAX, "{each} bytes for each");
+}
+
 /// Heap of an idle connection, in bytes: 152 for what it is, the rest for its share of a table that
 /// may be half empty.
 const IDLE_BYTES_MAX: u64 = 192;

@@ -1,69 +1,40 @@
 //! What moving bytes takes: frames cut out of what was read, and answers written, through a socket
 //! of this machine as the daemon uses it.
 //!
-//! `cargo bench -p ceased-transports --bench link`
-//!
-//! A harness of its own, as the engine's benchmark has, and for the same reason.
+//! `cargo bench -p ceased-transports --bench link`; the quickest says most, since what else the
+//! machine does only ever takes longer.
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
+#![allow(clippy::unwrap_used, reason = "a benchmark")]
 
-use std::hint::black_box;
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::thread::{self, JoinHandle};
 
 use ceased_core::frame::{Frame, Outbox};
 use ceased_core::limits::FrameLimits;
-use ceased_transports::{Link, SCRATCH_BYTES, Sent, Socket};
+use ceased_transports::{Link, Readiness, SCRATCH_BYTES, Sent, Socket};
+use divan::Bencher;
+use divan::counter::BytesCount;
 use mio::{Poll, Token};
 
-/// Runs of which the quickest counts: what else the machine does only ever takes longer.
-const RUNS: usize = 51;
+/// Frames that are there at once.
+const COUNTS: [usize; 3] = [1, 16, 128];
 /// Bytes of a small message, such as a call and its answer.
 const SMALL: usize = 128;
 /// Bytes of a large one.
 const LARGE: usize = 1 << 20;
 
-fn main() -> io::Result<()> {
-    // `cargo test` runs it too; there is nothing to time then.
-    if !std::env::args().any(|argument| argument == "--bench") {
-        return Ok(());
-    }
-    println!("{:36} {:>12} {:>12}", "", "ns each", "MB/s");
-    for count in [1, 16, 128] {
-        let name = format!("receive {count} frames of {SMALL} bytes");
-        show(&name, count, SMALL, || receive(count, SMALL))?;
-    }
-    show("receive a frame of 1 MiB", 1, LARGE, || receive(1, LARGE))?;
-    for count in [1, 16, 128] {
-        let name = format!("send {count} frames of {SMALL} bytes");
-        show(&name, count, SMALL, || send(count, SMALL))?;
-    }
-    show("send a frame of 1 MiB", 1, LARGE, || send(1, LARGE))
+fn main() {
+    divan::main();
 }
 
-/// Prints what one of `count` frames of `bytes` takes.
-fn show(
-    name: &str,
-    count: usize,
-    bytes: usize,
-    run: impl Fn() -> io::Result<Duration>,
-) -> io::Result<()> {
-    let mut least = Duration::MAX;
-    for _ in 0..RUNS {
-        least = least.min(run()?);
-    }
-    let nanos = least.as_nanos() as f64 / count as f64;
-    println!("{name:36} {nanos:>12.0} {:>12.0}", bytes as f64 * 1000.0 / nanos);
-    Ok(())
-}
-
-fn pair() -> io::Result<(Poll, Link, UnixStream)> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let mut link = Link::new(Box::new(Socket::from_unix(ours)?), FrameLimits::default());
-    let poll = Poll::new()?;
-    link.register(poll.registry(), Token(0))?;
-    Ok((poll, link, theirs))
+fn pair() -> (Poll, Link, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let transport = Socket::from_unix(ours).unwrap();
+    let mut link = Link::new(Box::new(transport), FrameLimits::default());
+    let poll = Poll::new().unwrap();
+    link.register(poll.registry(), Token(0)).unwrap();
+    (poll, link, theirs)
 }
 
 /// A message of so many bytes, with its line end.
@@ -74,56 +45,120 @@ fn line(bytes: usize) -> Vec<u8> {
     line
 }
 
-/// The time it takes to read frames that have arrived, or arrive meanwhile.
-fn receive(count: usize, bytes: usize) -> io::Result<Duration> {
-    let (_poll, mut link, mut theirs) = pair()?;
-    let text = line(bytes).repeat(count);
-    let writer = std::thread::spawn(move || theirs.write_all(&text).map(|()| theirs));
-    // Small ones are all there before the clock starts.
-    let theirs = if count * bytes < SCRATCH_BYTES { Some(writer.join()) } else { None };
-    let mut scratch = vec![0; SCRATCH_BYTES];
-    let (mut frames, mut size) = (0, 0);
-    let began = Instant::now();
-    while frames < count {
-        link.note(ceased_transports::Readiness { readable: true, ..Default::default() });
-        let flow = link.receive(&mut scratch, usize::MAX, &mut |frame: Frame<'_>| {
-            if let Frame::Line(line) = frame {
-                frames += 1;
-                size += line.len();
-            }
-        });
-        let _ = black_box(flow.map_err(|lost| io::Error::other(lost.to_string()))?);
-    }
-    let took = began.elapsed();
-    assert_eq!(size, count * (bytes - 1));
-    drop(theirs);
-    Ok(took)
+/// A link, and a peer that writes to it.
+struct Incoming {
+    link: Link,
+    peer: Option<JoinHandle<UnixStream>>,
+    scratch: Vec<u8>,
+    _poll: Poll,
+    _written: Option<UnixStream>,
 }
 
-/// The time it takes to write frames and hand them to the system.
-fn send(count: usize, bytes: usize) -> io::Result<Duration> {
-    let (poll, mut link, mut theirs) = pair()?;
-    let text = line(bytes);
-    let text = text.trim_ascii_end();
-    let all = count * bytes;
-    let reader = std::thread::spawn(move || {
-        let mut left = vec![0; all];
-        theirs.read_exact(&mut left).map(|()| theirs)
-    });
-    let mut outbox = Outbox::new();
-    let began = Instant::now();
-    for _ in 0..count {
-        outbox.line(text);
+impl Incoming {
+    fn new(count: usize, bytes: usize) -> Self {
+        let (poll, link, mut theirs) = pair();
+        let text = line(bytes).repeat(count);
+        let peer = thread::spawn(move || {
+            theirs.write_all(&text).unwrap();
+            theirs
+        });
+        // Small ones are all there before the clock starts.
+        let (peer, written) = match count * bytes < SCRATCH_BYTES {
+            true => (None, Some(peer.join().unwrap())),
+            false => (Some(peer), None),
+        };
+        Self { link, peer, scratch: vec![0; SCRATCH_BYTES], _poll: poll, _written: written }
     }
-    loop {
-        link.note(ceased_transports::Readiness { writable: true, ..Default::default() });
-        match link.send(&mut outbox, poll.registry()) {
-            Sent::Everything => break,
-            Sent::Blocked => std::thread::yield_now(),
-            Sent::Lost => return Err(io::ErrorKind::BrokenPipe.into()),
+
+    /// Reads frames that have arrived, or arrive meanwhile.
+    fn receive(&mut self, count: usize) {
+        let mut frames = 0;
+        while frames < count {
+            self.link.note(Readiness { readable: true, ..Default::default() });
+            let flow = self.link.receive(&mut self.scratch, usize::MAX, &mut |frame: Frame<'_>| {
+                frames += usize::from(matches!(frame, Frame::Line(_)));
+            });
+            assert!(flow.is_ok(), "the link is lost");
         }
     }
-    let took = began.elapsed();
-    let whole = reader.join().map_err(|_| io::Error::other("the reader panicked"))?;
-    whole.map(|_| took)
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.peer.take().map(JoinHandle::join);
+    }
+}
+
+#[divan::bench(args = COUNTS, sample_size = 1, sample_count = 500)]
+fn receive(bencher: Bencher<'_, '_>, count: usize) {
+    bencher
+        .counter(BytesCount::new(count * SMALL))
+        .with_inputs(|| Incoming::new(count, SMALL))
+        .bench_local_refs(|incoming| incoming.receive(count));
+}
+
+#[divan::bench(sample_size = 1)]
+fn receive_one_mib(bencher: Bencher<'_, '_>) {
+    bencher
+        .counter(BytesCount::new(LARGE))
+        .with_inputs(|| Incoming::new(1, LARGE))
+        .bench_local_refs(|incoming| incoming.receive(1));
+}
+
+/// A link, and a peer that reads all that is written to it.
+struct Outgoing {
+    link: Link,
+    outbox: Outbox,
+    text: Vec<u8>,
+    peer: Option<JoinHandle<()>>,
+    poll: Poll,
+}
+
+impl Outgoing {
+    fn new(count: usize, bytes: usize) -> Self {
+        let (poll, link, mut theirs) = pair();
+        let text = line(bytes).trim_ascii_end().to_vec();
+        let peer = thread::spawn(move || {
+            let mut all = vec![0; count * bytes];
+            theirs.read_exact(&mut all).unwrap();
+        });
+        Self { link, outbox: Outbox::new(), text, peer: Some(peer), poll }
+    }
+
+    /// Writes frames and hands them to the system.
+    fn send(&mut self, count: usize) {
+        for _ in 0..count {
+            self.outbox.line(&self.text);
+        }
+        loop {
+            self.link.note(Readiness { writable: true, ..Default::default() });
+            match self.link.send(&mut self.outbox, self.poll.registry()) {
+                Sent::Everything => break,
+                Sent::Blocked => thread::yield_now(),
+                Sent::Lost => panic!("the link is lost"),
+            }
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.peer.take().map(JoinHandle::join);
+    }
+}
+
+#[divan::bench(args = COUNTS, sample_size = 1, sample_count = 500)]
+fn send(bencher: Bencher<'_, '_>, count: usize) {
+    bencher
+        .counter(BytesCount::new(count * SMALL))
+        .with_inputs(|| Outgoing::new(count, SMALL))
+        .bench_local_refs(|outgoing| outgoing.send(count));
+}
+
+#[divan::bench(sample_size = 1)]
+fn send_one_mib(bencher: Bencher<'_, '_>) {
+    bencher
+        .counter(BytesCount::new(LARGE))
+        .with_inputs(|| Outgoing::new(1, LARGE))
+        .bench_local_refs(|outgoing| outgoing.send(1));
 }
