@@ -1,6 +1,11 @@
 //! Jobs of tools that change nothing begin while their task is being written, and a short one is
 //! written once, with what came of it. Nothing of it is said before that is on disk (DUR-01).
 
+#[path = "engine_early/taken_back.rs"]
+mod taken_back;
+#[path = "engine_early/words.rs"]
+mod words;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +16,7 @@ use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, Tool};
-use ceased_tests::modern::{able, cancel, request, tasks};
+use ceased_tests::modern::{request, tasks};
 use ceased_tests::store::Store;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -166,108 +171,6 @@ fn other_jobs_wait_for_the_disk() {
     assert_eq!(w.started.len(), 1);
 }
 
-/// TSK-07, TSK-33: what a job says before its task may be known comes after the handle, in order
-/// and before the end; no more of it is kept than has room.
-#[test]
-fn what_is_said_early_is_told_after_the_handle() {
-    for ends in [false, true] {
-        let (mut w, mut store) = world(Limits::default());
-        let c = w.open_as(ME, NEWEST);
-        w.send(c, &create("one"));
-        let job = w.last_started();
-        w.progress(job, 1.0);
-        w.log(job, LogLevel::Error, json!("a"));
-        w.feed(Input::Turn);
-        w.progress(job, 2.0);
-        if ends {
-            w.done(job, "seen");
-        }
-        w.silent(c);
-        store.commit_all(&mut w);
-        let (task, _) = handle(&w.next(c));
-        let mut said = w.rest(c);
-        for message in &said {
-            let related = &message["params"]["_meta"]["io.modelcontextprotocol/related-task"];
-            let about = related.get("taskId").or_else(|| message["params"].get("taskId"));
-            assert_eq!(about, Some(&json!(task)), "{message} (TSK-29)");
-        }
-        if ends {
-            assert_eq!(said.pop().expect("its end")["params"]["status"], "completed");
-        }
-        let word = |message: &Value| match message["method"].as_str() {
-            Some("notifications/progress") => message["params"]["progress"].clone(),
-            _ => message["params"]["data"].clone(),
-        };
-        assert_eq!(said.iter().map(word).collect::<Vec<_>>(), [json!(1), json!("a"), json!(2)]);
-        if !ends {
-            w.progress(job, 3.0);
-            assert_eq!(w.next(c)["params"]["progress"], 3);
-        }
-    }
-    let (mut w, mut store) = world(Limits::default());
-    let c = w.open_as(ME, NEWEST);
-    w.send(c, &create("one"));
-    let job = w.last_started();
-    for _ in 0..1000 {
-        w.log(job, LogLevel::Error, json!("x".repeat(1000)));
-    }
-    store.commit_all(&mut w);
-    w.feed(Input::Turn);
-    store.commit_all(&mut w);
-    handle(&w.next(c));
-    let kept = w.rest(c).len();
-    assert!((5..20).contains(&kept), "{kept} messages are kept");
-}
-
-/// TSK-09, TSK-28, TSK-30: what a job asks early it asks once its task is there, of who waits for
-/// the result, and the task begins as working.
-#[test]
-fn what_is_asked_early_is_asked_of_whoever_waits_for_the_result() {
-    let (mut w, mut store) = world(Limits::default());
-    let c = w.open_with(ME, NEWEST, json!({"elicitation": {}}));
-    w.send(c, &create("one"));
-    let job = w.last_started();
-    w.asked(job, 1, "elicitation/create");
-    w.feed(Input::Turn);
-    w.silent(c);
-    store.commit_all(&mut w);
-    let (task, status) = handle(&w.next(c));
-    assert_eq!(status, "working");
-    assert_eq!(w.next(c)["params"]["status"], "input_required");
-    w.silent(c);
-    w.send(c, &request(json!("result"), "tasks/result", json!({"taskId": task})));
-    let question = w.next(c);
-    assert_eq!(question["method"], "elicitation/create");
-    w.answer(c, &question["id"], json!({"action": "accept", "content": {}}));
-    assert_eq!(w.next(c)["params"]["status"], "working");
-    w.done(job, "seen");
-    store.commit_all(&mut w);
-    let said = w.rest(c);
-    assert!(
-        said.iter().any(|message| message["id"] == "result" && message.get("result").is_some())
-    );
-}
-
-/// MOD-07: in the extension it is part of the task.
-#[test]
-fn what_is_asked_early_is_part_of_the_task() {
-    let (mut w, mut store) = world(Limits::default());
-    let c = w.connect(ME);
-    let both = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}});
-    let call = able(&both, json!({"name": "look", "arguments": {}}));
-    w.send(c, &request(json!("one"), "tools/call", call));
-    w.asked(w.last_started(), 1, "elicitation/create");
-    w.feed(Input::Turn);
-    store.commit_all(&mut w);
-    let handle = w.next(c);
-    assert_eq!(handle["result"]["status"], "working");
-    let get = able(&both, json!({"taskId": handle["result"]["taskId"]}));
-    w.send(c, &request(json!("get"), "tasks/get", get));
-    let got = w.next(c);
-    assert_eq!(got["result"]["status"], "input_required");
-    assert_eq!(got["result"]["inputRequests"]["1"]["method"], "elicitation/create");
-}
-
 /// DUR-01: a task that the store does not take is refused; what runs for it is stopped, and what
 /// came of it is nobody's.
 #[test]
@@ -321,113 +224,6 @@ fn a_store_that_has_failed_meanwhile_is_asked_for_nothing() {
     w.send(c, &create("three"));
     assert_eq!(w.next(c)["error"]["code"], -31006);
     assert_eq!(w.last_started(), job, "nothing begins for what is refused at once");
-}
-
-/// MOD-04, CAN-06: a call that is taken back before it has a task gets none, at whichever moment,
-/// and its work is stopped for whoever took it back.
-#[test]
-fn a_call_that_is_taken_back_gets_no_task() {
-    // In the same turn as the call: nothing of it has begun.
-    let (mut w, mut store) = world(Limits::default());
-    let c = w.connect(ME);
-    w.frame(c, &create_modern("one"));
-    w.send(c, &cancel(json!("one")));
-    assert!(w.started.is_empty() && writes(&mut w, &mut store).is_empty());
-    w.silent(c);
-    assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
-
-    #[derive(Clone, Copy, PartialEq)]
-    enum At {
-        Begun,
-        Ended,
-        Written,
-        WrittenWhole,
-    }
-    for at in [At::Begun, At::Ended, At::Written, At::WrittenWhole] {
-        let (mut w, mut store) = world(Limits::default());
-        let c = w.connect(ME);
-        w.send(c, &create_modern("one"));
-        let job = w.last_started();
-        match at {
-            At::Begun => {}
-            At::Ended => {
-                let result = ceased_tests::world::result_of(&json!({"content": []}));
-                w.running.remove(&job);
-                w.feed(Input::Done(job, result));
-            }
-            At::Written => w.feed(Input::Turn),
-            At::WrittenWhole => w.done(job, "seen"),
-        }
-        let written = matches!(at, At::Written | At::WrittenWhole);
-        assert_eq!(writes(&mut w, &mut store).len(), usize::from(written));
-        w.notes.clear();
-        w.send(c, &cancel(json!("one")));
-        if matches!(at, At::Begun | At::Written) {
-            assert_eq!(w.steps(job).len(), 1, "it is told to stop");
-            w.stopped(job);
-            let receipt = w.notes.iter().find_map(|note| {
-                if let Note::Ceased(receipt) = note { Some(receipt) } else { None }
-            });
-            let receipt = receipt.expect("it has a receipt (CAN-12)");
-            assert_eq!(receipt.why, Why::Requested);
-            assert_eq!(receipt.cancel.as_ref().map(|cancel| &cancel.by), Some(&ME));
-        }
-        w.silent(c);
-        let deletes =
-            writes(&mut w, &mut store).iter().filter(|(kind, _)| *kind == "delete").count();
-        assert_eq!(deletes, usize::from(written), "what was handed over is taken back");
-        store.commit_all(&mut w);
-        w.silent(c);
-        assert!(store.records.is_empty());
-        assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
-    }
-}
-
-/// CAN-05: in a session the request that creates a task is not cancelled, and answered.
-#[test]
-fn in_a_session_the_handle_comes() {
-    let (mut w, mut store) = world(Limits::default());
-    let c = w.open_as(ME, NEWEST);
-    w.send(c, &create("one"));
-    w.send(c, &cancel(json!("one")));
-    let job = w.last_started();
-    assert_eq!(w.steps(job), []);
-    store.commit_all(&mut w);
-    let (task, _) = handle(&w.next(c));
-    w.send(c, &request(json!("cancel"), "tasks/cancel", json!({"taskId": task})));
-    assert_eq!(w.steps(job).len(), 1);
-    store.commit_all(&mut w);
-    assert_eq!(
-        w.rest(c).last().map(|answer| answer["result"]["status"].clone()),
-        Some(json!("cancelled"))
-    );
-}
-
-/// DUR-01: an operator, or the owner, may stop such a job by its number; its creator is given the
-/// handle of a task, and told that it was cancelled.
-#[test]
-fn a_job_is_stopped_by_its_number() {
-    for written in [false, true] {
-        let (mut w, mut store) = world(Limits::default());
-        let c = w.open_as(ME, NEWEST);
-        let other = w.open_as(ME, NEWEST);
-        w.send(c, &create("one"));
-        let job = w.last_started();
-        if written {
-            w.feed(Input::Turn);
-        }
-        w.result(other, "ceased/cancel", json!({"job": job.get()}));
-        assert_eq!(w.steps(job).len(), 1);
-        w.stopped(job);
-        w.silent(c);
-        store.commit_all(&mut w);
-        let (task, status) = handle(&w.next(c));
-        assert_eq!(status, "working");
-        assert_eq!(w.next(c)["params"]["status"], "cancelled");
-        w.silent(c);
-        assert_eq!(w.refusal(c, "tasks/result", json!({"taskId": task})).0, -31001);
-        w.advance(Duration::from_secs(1));
-    }
 }
 
 /// TSK-09: a job that has to wait for its turn waits, and its task is written without it.

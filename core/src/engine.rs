@@ -13,6 +13,7 @@ mod call_params;
 mod cancel;
 mod check;
 mod control;
+mod creation;
 mod extension;
 mod in_hand;
 mod inputs;

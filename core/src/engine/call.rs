@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::Engine;
 use super::call_params::{CallParams, ServiceParams, progress_token};
+use super::creation::HandOver;
 use super::modern::missing_tasks;
 use super::park::Retry;
 use super::retry::{Known, Request, read_key};
-use super::store::HandOver;
 use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;

@@ -16,7 +16,7 @@ use core::mem;
 use core::time::Duration;
 
 use super::Engine;
-use super::store::HandOver;
+use super::creation::HandOver;
 use crate::action::Why;
 use crate::call::Answer;
 use crate::claim::Terms;

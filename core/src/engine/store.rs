@@ -3,39 +3,22 @@
 //!
 //! A task's record is written when it is created and when it has ended. Neither is told to
 //! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
-//!
-//! The job of a tool that changes nothing begins while its task is being written, and what it has
-//! come to by the next turn is written with the task: a short one takes one write instead of two.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use super::Engine;
-use super::tasks::task_cancelled;
-use crate::action::{Action, Cancel, Note, Why};
+use super::creation::not_created;
+use crate::action::{Action, Note, Why};
 use crate::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
-use crate::id::{JobId, TaskId};
-use crate::job::{Job, JobState};
+use crate::id::TaskId;
+use crate::job::JobState;
 use crate::journal::{Disk, Phase, Told, Trouble, Written};
 use crate::message::{ErrorObject, code};
-use crate::status::Status;
-use crate::task::{Aside, Change, Task};
+use crate::task::{Change, Task};
 use crate::timer::Timer;
-
-/// When the store is handed a new task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HandOver {
-    /// At once.
-    Now,
-    /// When its job has had a turn to end, or has to wait.
-    WithItsEnd,
-}
-
-/// Tasks to be handed over that room is kept for.
-const FRESH_KEPT: usize = 256;
 
 /// What a task says that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
@@ -53,7 +36,7 @@ impl Engine {
         Some(self.send_to_store(key))
     }
 
-    fn send_to_store(&mut self, key: RecordKey) -> Seq {
+    pub(super) fn send_to_store(&mut self, key: RecordKey) -> Seq {
         let write = match self.tasks.get(key.task) {
             Some(task) if task.is_being_created() => StoreWrite::New(self.record(key.task, task)),
             Some(task) => StoreWrite::Put(self.record(key.task, task)),
@@ -84,65 +67,6 @@ impl Engine {
             expires: self.now.wall + (due - self.now.at),
             outcome: task.outcome().clone(),
         }
-    }
-
-    /// A task is being created. It is once the store has it; without a store, now.
-    pub(super) fn store_creation(&mut self, id: TaskId, hand_over: HandOver) {
-        if !self.journal.is_on() {
-            return self.bring_to_life(id);
-        }
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        task.aside.disk = Disk::Fresh;
-        match hand_over {
-            HandOver::Now => self.hand_over_creation(id),
-            HandOver::WithItsEnd => self.journal.fresh.push(id),
-        }
-    }
-
-    /// Hands the store a task that it has nothing of yet, as it is now.
-    fn hand_over_creation(&mut self, id: TaskId) {
-        let fresh = |task: &&Task| matches!(task.aside.disk, Disk::Fresh);
-        let Some(task) = self.tasks.get(id).filter(fresh) else { return };
-        let (key, ended) = (task.record_key(), task.status.is_terminal());
-        if let Some(error) = self.no_creation() {
-            return self.abandon_creation(id, &error, Why::Unstored);
-        }
-        let seq = self.send_to_store(key);
-        if let Some(task) = self.tasks.get_mut(id) {
-            let written = if ended { Written::Whole } else { Written::Begun };
-            task.aside.disk = Disk::Creating(seq, written);
-        }
-    }
-
-    /// Hands over the tasks whose jobs have been begun, or of which nothing is left: they had a
-    /// turn to end.
-    pub(super) fn hand_over_begun(&mut self) {
-        self.hand_over_fresh(|state| !matches!(state, Some(JobState::Queued(_))));
-    }
-
-    /// Hands over the tasks whose jobs have to wait.
-    pub(super) fn hand_over_waiting(&mut self) {
-        self.hand_over_fresh(|state| matches!(state, Some(JobState::Queued(_))));
-    }
-
-    fn hand_over_fresh(&mut self, is_due: fn(Option<&JobState>) -> bool) {
-        if self.journal.fresh.is_empty() {
-            return;
-        }
-        let mut fresh = core::mem::take(&mut self.journal.fresh);
-        fresh.retain(|id| {
-            let job = self.tasks.get(*id).and_then(|task| task.job);
-            let due = is_due(job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state));
-            if due {
-                self.hand_over_creation(*id);
-            }
-            !due
-        });
-        // Room for a burst is given back.
-        if fresh.is_empty() {
-            fresh.shrink_to(FRESH_KEPT);
-        }
-        self.journal.fresh = fresh;
     }
 
     /// A task has ended. Whoever waits for that is told once the store has it; without a store,
@@ -203,7 +127,7 @@ impl Engine {
         match task.map(|task| (task.aside.disk.awaits(seq), task)) {
             Some((true, task)) if task.is_being_created() => {
                 // What became of the write is not known: the record is deleted to be sure.
-                self.abandon_creation(id, &store_error(why, NOT_CREATED), Why::Unstored);
+                self.abandon_creation(id, &not_created(why), Why::Unstored);
             }
             Some((true, task)) => {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).unstored();
@@ -293,126 +217,6 @@ impl Engine {
             self.timers.disarm(timer, Timer::Store);
             self.try_store();
         }
-    }
-
-    // --------------------------------------------------------------------- creation
-
-    /// A task exists: its request is answered, and its job may run, if it does not run already or
-    /// has ended.
-    fn bring_to_life(&mut self, id: TaskId) {
-        let crowded = self.running + self.queue.len() >= self.settings.limits.running_max;
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        self.counters.tasks_created += 1;
-        let whole = task.aside.disk.whole();
-        task.aside.settle();
-        let due = task.created_at + task.ttl();
-        self.timers.arm(&mut task.timer, Timer::Task(id), due);
-        let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
-        let state = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state);
-        let held = matches!(state, Some(JobState::Held(_)));
-        // TSK-09: it begins as working even where it has to wait its turn.
-        task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
-        self.note_creation(id);
-        let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
-        self.release_job(job);
-        if awaited {
-            self.tell_waiters(id);
-        }
-    }
-
-    /// A task exists whose job was begun before: its creator is told of its beginning, of what the
-    /// job said meanwhile, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
-    /// write that had all of it.
-    fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        let before = Told { status: Status::Working, queued: false, updated: task.created };
-        match whole {
-            Some(seq) => task.aside.disk = Disk::Ending(seq, before),
-            None if task.status.is_terminal() => self.store_end(id, before),
-            None => {}
-        }
-        self.tell_waiters(id);
-        self.tell_said(id);
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        if whole.is_some() {
-            task.aside.settle();
-            self.publish_end(id);
-        } else if let Some(job) = task.job
-            && self.jobs.get(&job).is_some_and(Job::needs_input)
-            && self.change_task(id, Change::InputNeeded)
-        {
-            // TSK-28: what it asked before there was a task, it asks now.
-            self.offer_inputs(id);
-        }
-    }
-
-    /// Sends its creator what the job of a task said before that might be known.
-    fn tell_said(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        let (said, creator) = (task.aside.take_said(), task.creator);
-        for message in said {
-            if let Some(creator) = creator {
-                self.send(creator, |json| {
-                    json.bytes(&message);
-                });
-            }
-        }
-    }
-
-    /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
-    /// what could not become one.
-    fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: Why) {
-        let Some(task) = self.tasks.remove(id) else { return };
-        let key = task.0.record_key();
-        let (Task { job, mut aside, status, .. }, _) = task;
-        let Aside { waiters, disk, .. } = aside.take();
-        self.leave_task(id);
-        if let Some(job) = job {
-            self.abandon_job(job, why);
-        }
-        // Who asked again waits for word of the cancel, which now nothing can contradict.
-        let cancelled = task_cancelled();
-        let error = if status == Status::Cancelled { &cancelled } else { error };
-        self.fail_waiters(waiters, error);
-        if !matches!(disk, Disk::Fresh) {
-            self.store_removal(key);
-        }
-    }
-
-    /// Whoever was to be given a task wants it no more: it does not come to be, unless somebody else
-    /// is to be given it.
-    pub(super) fn abandon_unknown(&mut self, id: TaskId, cancel: Cancel) {
-        let unknown = |task: &&Task| task.is_being_created() && task.aside.waiters.is_empty();
-        let Some(task) = self.tasks.get(id).filter(unknown) else { return };
-        if let Some(job) = task.job.and_then(|job| self.jobs.get_mut(&job)) {
-            job.note_cancel(cancel);
-        }
-        self.abandon_creation(id, &task_cancelled(), Why::Requested);
-    }
-
-    fn abandon_job(&mut self, id: JobId, why: Why) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.task = None;
-        if matches!(job.state, JobState::Held(_)) {
-            self.counters.jobs_never_started += 1;
-            self.remove_job(id);
-        } else {
-            self.disown(id, why);
-        }
-    }
-
-    /// The daemon shuts down: what is being created does not come to be.
-    pub(super) fn abandon_creations(&mut self, error: &ErrorObject) {
-        let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
-        let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.abandon_creation(id, error, Why::Shutdown);
-        }
-    }
-
-    /// Why no task can be created at the moment, if so.
-    pub(super) fn no_creation(&self) -> Option<ErrorObject> {
-        self.journal.trouble().map(|why| store_error(why, NOT_CREATED))
     }
 
     // --------------------------------------------------------------------- results
@@ -505,13 +309,11 @@ impl Engine {
     }
 }
 
-const NOT_CREATED: &str = "no task was created: free or repair it, then try again; \
-                           calls that are no task go on";
 const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
 const NOT_READ: &str = "what came of the task could not be read: ask again";
 
 /// What a request is answered that needs the store while that takes or gives nothing.
-fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
+pub(super) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
     let store = match why {
         Unstored::Full => "the task store is full",
         Unstored::Broken => "the task store fails",
