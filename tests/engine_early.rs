@@ -159,6 +159,29 @@ fn a_longer_task_is_written_twice() {
     }
 }
 
+/// DUR-01: a large result is not part of a creation, for which there is no room in reserve: on a
+/// disk that is nearly full the task is accepted, and so are those that are written with it.
+#[test]
+fn a_large_result_is_written_after_its_task() {
+    for (bytes, kind) in [(4_000, "completed"), (5_000, "working")] {
+        let (mut w, mut store) = world(Limits::default());
+        let c = w.open_as(ME, NEWEST);
+        w.send(c, &create("one"));
+        w.done(w.last_started(), &"x".repeat(bytes));
+        assert_eq!(writes(&mut w, &mut store), [("new", kind.to_owned())]);
+        let record = store.waiting[0].1.record().expect("a record");
+        assert_eq!(record.outcome.is_open(), kind == "working");
+        assert!(record.updated >= record.created && record.status_message.is_none());
+        store.commit(&mut w, 1);
+        let (task, status) = handle(&w.next(c));
+        assert_eq!(status, "working");
+        store.commit_all(&mut w);
+        assert_eq!(w.next(c)["params"]["status"], "completed");
+        let result = w.result(c, "tasks/result", json!({"taskId": task}));
+        assert_eq!(result["content"][0]["text"].as_str().map(str::len), Some(bytes));
+    }
+}
+
 /// DUR-01: nothing changes for a tool that may change something.
 #[test]
 fn other_jobs_wait_for_the_disk() {

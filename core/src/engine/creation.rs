@@ -10,7 +10,7 @@ use super::Engine;
 use super::store::store_error;
 use super::tasks::task_cancelled;
 use crate::action::{Cancel, Why};
-use crate::durable::{Seq, Unstored};
+use crate::durable::{Seq, StoreWrite, Unstored};
 use crate::id::{JobId, TaskId};
 use crate::job::{Job, JobState};
 use crate::journal::{Disk, Told, Written};
@@ -28,6 +28,9 @@ pub(super) enum HandOver {
     WithItsEnd,
 }
 
+/// Bytes of a result that is written with its task. What is larger follows it, as the end of a task
+/// that was accepted, for which a store keeps room in reserve; for a creation it keeps none.
+const WHOLE_BYTES_MAX: usize = 4096;
 /// Tasks to be handed over that room is kept for.
 const FRESH_KEPT: usize = 256;
 
@@ -56,13 +59,14 @@ impl Engine {
     fn hand_over_creation(&mut self, id: TaskId) {
         let fresh = |task: &&Task| matches!(task.aside.disk, Disk::Fresh);
         let Some(task) = self.tasks.get(id).filter(fresh) else { return };
-        let (key, ended) = (task.record_key(), task.status.is_terminal());
         if let Some(error) = self.no_creation() {
             return self.abandon_creation(id, &error, Why::Unstored);
         }
-        let seq = self.send_to_store(key);
+        let whole = task.status.is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
+        let written = if whole { Written::Whole } else { Written::Begun };
+        let (key, record) = (task.record_key(), self.record(id, task, written));
+        let seq = self.order_write(StoreWrite::New(record), Some(key));
         if let Some(task) = self.tasks.get_mut(id) {
-            let written = if ended { Written::Whole } else { Written::Begun };
             task.aside.disk = Disk::Creating(seq, written);
         }
     }

@@ -17,6 +17,7 @@ use crate::id::TaskId;
 use crate::job::JobState;
 use crate::journal::{Disk, Phase, Told, Trouble, Written};
 use crate::message::{ErrorObject, code};
+use crate::status::Status;
 use crate::task::{Change, Task};
 use crate::timer::Timer;
 
@@ -36,36 +37,43 @@ impl Engine {
         Some(self.send_to_store(key))
     }
 
-    pub(super) fn send_to_store(&mut self, key: RecordKey) -> Seq {
+    fn send_to_store(&mut self, key: RecordKey) -> Seq {
         let write = match self.tasks.get(key.task) {
-            Some(task) if task.is_being_created() => StoreWrite::New(self.record(key.task, task)),
-            Some(task) => StoreWrite::Put(self.record(key.task, task)),
+            Some(task) => StoreWrite::Put(self.record(key.task, task, Written::Whole)),
             None => StoreWrite::Delete(key),
         };
         self.order_write(write, Some(key))
     }
 
-    fn order_write(&mut self, write: StoreWrite, key: Option<RecordKey>) -> Seq {
+    pub(super) fn order_write(&mut self, write: StoreWrite, key: Option<RecordKey>) -> Seq {
         let seq = self.journal.number(key);
         self.out.push(Action::Store { seq, write: Box::new(write) });
         seq
     }
 
-    fn record(&self, id: TaskId, task: &Task) -> TaskRecord {
+    /// The record of a task: as it is, or as it began.
+    pub(super) fn record(&self, id: TaskId, task: &Task, written: Written) -> TaskRecord {
         // A task that is being created has no timer yet.
         let due = task.timer.map_or(task.created_at + task.ttl(), |armed| self.timers.due(armed));
+        let (status, updated, status_message, outcome) = match written {
+            Written::Begun => (Status::Working, task.created, None, RecordedOutcome::Open),
+            Written::Whole => {
+                let message = task.message().map(Into::into);
+                (task.status, task.updated, message, task.outcome().clone())
+            }
+        };
         TaskRecord {
             id,
             owner: self.tasks.owner(task).clone(),
             position: task.position,
             tool: task.tool.clone(),
-            status: task.status,
-            status_message: task.message().map(Into::into),
+            status,
+            status_message,
             created: task.created,
-            updated: task.updated,
+            updated,
             ttl: task.ttl(),
             expires: self.now.wall + (due - self.now.at),
-            outcome: task.outcome().clone(),
+            outcome,
         }
     }
 
