@@ -2,57 +2,12 @@
 //! not due yet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
+use ceased_tests::ledger::{Rule, names, rules as ledger, test_code};
 use ceased_tests::workspace;
-use serde::Deserialize;
 
 /// Rules no test names yet, and why. A rule that is named must leave this table.
 const NOT_DUE: [(&str, &str); 1] = [("MOD-06", "the stateless revision: later")];
-
-#[derive(Deserialize)]
-struct Ledger {
-    rule: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rule {
-    id: String,
-    source: String,
-    level: String,
-    party: String,
-    rule: String,
-    observe: String,
-}
-
-fn ledger() -> Vec<Rule> {
-    let path = workspace::root().join("tests/rules.toml");
-    let text = fs::read_to_string(&path).expect("the ledger is beside the tests");
-    toml::from_str::<Ledger>(&text).expect("the ledger is as it should be").rule
-}
-
-/// The part of a file that is test code: all of it below `tests/`, what follows `#[cfg(test)]`
-/// elsewhere. This file is none: it names rules because nobody tests them.
-fn test_code(file: &workspace::SourceFile) -> &str {
-    if file.path == "tests/ledger.rs" {
-        ""
-    } else if file.path.starts_with("tests/") {
-        &file.text
-    } else {
-        file.text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests)
-    }
-}
-
-/// Whether `text` names `id`, and not merely a longer one.
-fn names(text: &str, id: &str) -> bool {
-    text.match_indices(id).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + id.len()..].chars().next();
-        let part = |character: Option<char>| character.is_some_and(|c| c.is_ascii_alphanumeric());
-        !part(before) && !part(after)
-    })
-}
 
 fn named() -> BTreeSet<String> {
     let files = workspace::rust_files();

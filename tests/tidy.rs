@@ -1,5 +1,6 @@
 //! Tidiness of the whole workspace, as far as a program can see it.
 
+use ceased_tests::prose;
 use ceased_tests::workspace::{self, SourceFile};
 
 /// Files that are one idea and longer than the rest.
@@ -145,4 +146,29 @@ fn no_test_file_is_forgotten() {
         }
     }
     complain(&found);
+}
+
+/// Comments that begin a sentence with who, nobody, "What is" and the like, by folder: at most so
+/// many. A lower count lowers the number here; no change raises one.
+const SUBJECTLESS: [(&str, usize); 5] =
+    [("core", 134), ("daemon", 166), ("examples", 2), ("tests", 131), ("transports", 21)];
+
+#[test]
+fn sentences_of_comments_have_a_subject() {
+    let files = workspace::rust_files();
+    let mut complaints = Vec::new();
+    for (folder, max) in SUBJECTLESS {
+        let mut found = Vec::new();
+        for file in files.iter().filter(|file| file.path.starts_with(&format!("{folder}/"))) {
+            for (line, text) in prose::in_comments(&file.text) {
+                found.push(format!("{}:{line}: {text}", file.path));
+            }
+        }
+        println!("{folder}: {} sentences without a subject, {max} allowed", found.len());
+        if found.len() > max {
+            complaints.push(format!("{folder}: {} of {max}", found.len()));
+            complaints.extend(found);
+        }
+    }
+    complain(&complaints);
 }

@@ -7,9 +7,11 @@ pub mod daemon;
 pub mod disk;
 pub mod durable_walk;
 pub mod fuzz;
+pub mod ledger;
 pub mod model;
 pub mod modern;
 pub mod mutants;
+pub mod prose;
 pub mod rng;
 pub mod schema;
 pub mod sim;
@@ -21,3 +23,8 @@ pub mod trace;
 pub mod wal;
 pub mod workspace;
 pub mod world;
+
+/// Rust code of the README, compiled and run.
+#[cfg(all(doctest, feature = "daemon"))]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
