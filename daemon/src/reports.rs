@@ -114,8 +114,8 @@ impl Reports {
         Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
-    /// A mailbox for what handlers say on the loop's own thread, which looks after each of them:
-    /// nothing may wait for it.
+    /// A mailbox without a loop that sleeps, for tests.
+    #[cfg(test)]
     pub(crate) fn aside() -> (Self, Inbound) {
         Self::pair(None, usize::MAX)
     }
