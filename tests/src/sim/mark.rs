@@ -132,7 +132,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 124] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
