@@ -41,7 +41,7 @@ pub(crate) enum Ending {
 }
 
 /// One peer. There may be very many that say nothing, so what only those have that do is in boxes
-/// of its own, which [`Connection::trim`] gives back.
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
     pub(crate) outbox: Rare<Outbox>,
-    /// Requests that wait for an answer, by the peer's id, but for calls in hand.
+    /// Requests that wait for an answer, by the peer's id.
     pub(crate) requests: Table<RequestId, Pending>,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: Rare<BTreeSet<JobId>>,
@@ -166,7 +166,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Repeat(_) | Work::Task(..) | Work::Survey(_) => None,
+            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
         })
     }
 
@@ -184,14 +184,6 @@ impl Connection {
     pub(crate) fn remote_mut(&mut self, id: CallId) -> Option<&mut RemoteTask> {
         self.aside.some()?.remote_tasks.get_mut(&id)
     }
-
-    /// Gives back the room it has for what may come next, as far as there is nothing in it.
-    pub(crate) fn trim(&mut self) {
-        self.outbox.tidy();
-        self.requests.tidy();
-        self.held_progress.tidy();
-        self.aside.tidy();
-    }
 }
 
 /// A request that waits for an answer.
@@ -206,8 +198,6 @@ pub(crate) struct Pending {
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
-    /// The job of another request that asked for the same.
-    Repeat(JobId),
     /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
     Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).
@@ -231,15 +221,13 @@ pub(crate) enum Form {
     Cancelled,
     /// That it had ended before this request could cancel it (TSK-23, EXT-04).
     TooLate,
-    /// That the call, which became it meanwhile, was cancelled.
-    Repeat,
 }
 
 impl Form {
     /// The method of the request, for a log.
     pub(crate) const fn method(self) -> &'static str {
         match self {
-            Self::Handle | Self::Repeat => "tools/call",
+            Self::Handle => "tools/call",
             Self::Outcome => "tasks/result",
             Self::State | Self::Detailed(_) => "tasks/get",
             Self::Cancelled | Self::TooLate => "tasks/cancel",

@@ -8,7 +8,6 @@ mod act;
 mod doors;
 mod frames;
 mod gate;
-mod inline;
 mod lead;
 mod links;
 mod ready;
@@ -20,7 +19,7 @@ mod strangers;
 mod trail;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -151,18 +150,13 @@ pub struct Server {
     ahead_bytes: usize,
     /// Connections to be sent what waits for them, and why.
     unsent: Vec<(ConnId, Sending)>,
-    /// Connections that keep their buffers, in the order they came in here.
-    warm: VecDeque<ConnId>,
     runs: runs::Runs,
-    inline: inline::Inline,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
-    /// A handler ran on this thread: there may be room for another job.
-    ran_here: bool,
     /// Where reports are heard from, empty in between.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
@@ -200,7 +194,6 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    warm: bool,
     /// Hardly any has one.
     backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
@@ -262,15 +255,12 @@ impl Server {
             ready: ready::Ready::default(),
             ahead_bytes: 0,
             unsent: Vec::new(),
-            warm: VecDeque::new(),
             runs: runs::Runs::default(),
-            inline: inline::Inline::new(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
-            ran_here: false,
             heard: Vec::new(),
             signals: None,
             signalled: false,
@@ -345,11 +335,6 @@ impl Server {
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
-        while std::mem::take(&mut self.ran_here) {
-            // They made room. No more can have come meanwhile, so this ends.
-            self.engine.handle(now, Event::Turn, &mut self.actions);
-            self.act(now);
-        }
         self.send(now, events);
         self.trail.audit.hand_over();
         self.look_how_full(now);

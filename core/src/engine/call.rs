@@ -10,15 +10,14 @@ use serde::Deserialize;
 use super::Engine;
 use super::call_params::{CallParams, ServiceParams, progress_token};
 use super::creation::HandOver;
+use super::idempotency::{Known, Request, Wish, read_key};
 use super::modern::missing_tasks;
 use super::park::Retry;
-use super::retry::{Known, Request, read_key};
 use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
-use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::{Json, Raw};
 use crate::message::{ErrorObject, code};
@@ -26,13 +25,13 @@ use crate::params::{self, Given, Params};
 use crate::tool::{TaskSupport, Tool};
 
 /// A call that may go ahead.
-pub(super) struct Admitted<'a> {
-    pub(super) tool: Arc<Tool>,
-    pub(super) arguments: Json,
+struct Admitted<'a> {
+    tool: Arc<Tool>,
+    arguments: Json,
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
-    pub(super) progress_token: Option<Raw<'a>>,
-    pub(super) terms: Terms,
+    progress_token: Option<Raw<'a>>,
+    terms: Terms,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -136,7 +135,7 @@ impl Engine {
     /// As [`Engine::accept`], unless the same was asked for before.
     #[inline(never)]
     fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
-        let mut request = Request {
+        let request = Request {
             key,
             wish: Wish {
                 tool: admitted.tool.name.clone(),
@@ -144,17 +143,14 @@ impl Engine {
                 as_task: admitted.task.is_some(),
                 claims: matches!(admitted.terms, Terms::Claim(_)),
             },
-            waiter: Waiter {
-                terms: admitted.terms,
-                token: admitted.progress_token.map(|token| token.get().into()),
-            },
+            terms: admitted.terms,
+            token: admitted.progress_token.map(|token| token.get().into()),
         };
-        match self.look_for_first(reply, &mut request) {
+        match self.look_for_first(reply, &request) {
             Known::Dealt => {}
             Known::New(reply) => {
                 let job = JobId::new(self.next_job);
                 self.accept(reply, admitted);
-                self.put_down();
                 // It is not there when it was refused.
                 self.remember(job, request);
             }
@@ -239,10 +235,6 @@ impl Engine {
     fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
         if self.is_full(reply.conn) {
             return self.refuse_inflight(reply);
-        }
-        // It takes up no worker that others wait for.
-        if admitted.tool.inline {
-            return self.run_at_once(reply, owner, admitted);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         let job = JobId::new(self.next_job);
@@ -354,7 +346,7 @@ impl Engine {
         tool.read_only && self.journal.is_on()
     }
 
-    pub(super) const fn next_job(&mut self) -> JobId {
+    const fn next_job(&mut self) -> JobId {
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         id

@@ -1,6 +1,6 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, in_hand, park, retry, store};
+use super::{Engine, disconnect, idempotency, park, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
@@ -16,10 +16,10 @@ pub(super) fn check(engine: &Engine) {
     engine.tasks.check();
     requests(engine);
     jobs(engine);
-    in_hand::check(engine);
     calls(engine);
     park::check(engine);
-    retry::check(engine);
+    disconnect::check(engine);
+    idempotency::check(engine);
     store::check(engine);
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
@@ -30,9 +30,8 @@ pub(super) fn check(engine: &Engine) {
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
             let creating = entry.is_being_created();
-            // Who asks a second time may wait for a handle later, too; or for word that what it
-            // asked for was cancelled, which is of the call.
-            let of_call = matches!(form, Form::Handle | Form::Repeat);
+            // A repeat of the call with its key waits for the handle, too.
+            let of_call = matches!(form, Form::Handle);
             assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
@@ -73,7 +72,6 @@ fn requests(engine: &Engine) {
                         "a job speaks as its request"
                     );
                 }
-                Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.aside.waiters.contains(&(*conn, id.clone())));
@@ -114,11 +112,8 @@ fn requests(engine: &Engine) {
 }
 
 fn jobs(engine: &Engine) {
-    // Inline calls take up no worker.
-    let (mut running, mut workers) = (engine.in_hand.len(), 0);
+    let mut running = 0;
     for (id, job) in &engine.jobs {
-        let runs = !matches!(job.state, JobState::Held(_) | JobState::Queued(_));
-        workers += usize::from(runs && !job.tool.inline);
         match job.state {
             JobState::Held(_) => {
                 assert_eq!(job.purpose, Purpose::Task, "{id} is held for nothing");
@@ -151,7 +146,7 @@ fn jobs(engine: &Engine) {
         }
     }
     assert_eq!(running, engine.running, "running jobs are counted");
-    assert!(workers <= engine.loosest.running, "too many jobs run");
+    assert!(running <= engine.loosest.running, "too many jobs run");
     let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
     assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
     engine.queue.check();
@@ -256,7 +251,8 @@ fn timers(engine: &Engine) {
             .filter(|call| call.timer.is_some())
             .count()
         + park::armed(engine)
-        + retry::armed(engine)
+        + disconnect::armed(engine)
+        + idempotency::armed(engine)
         + usize::from(store::is_armed(engine))
         + engine
             .connections

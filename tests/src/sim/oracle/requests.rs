@@ -374,13 +374,8 @@ impl Oracle {
         job.whose = For::Request(asked.id.clone());
         job.nonce = self.name_run(number);
         let nonce = job.nonce;
-        let at_once = tool.inline;
         self.jobs.push(job);
         self.wait_for(asked, What::Job(nonce));
-        if at_once {
-            self.mark(Mark::StartedAtOnce);
-            self.start(nonce);
-        }
     }
 
     /// Refuses what would be one request too many (TSK-36).
@@ -426,12 +421,6 @@ impl Oracle {
                 let queued = self.jobs.iter().any(|other| other.nonce == job && !other.runs());
                 self.mark(if queued { Mark::CancelledInQueue } else { Mark::CancelledRunning });
                 self.disown(job, "Requested");
-            }
-            // The job goes on for those who asked before.
-            What::Repeat(job) => {
-                self.mark(Mark::JoinCancelled);
-                self.stop_waiting(job, conn, &id);
-                self.put_questions(job, None);
             }
             // CAN-15
             What::Task(task) => {
