@@ -5,10 +5,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use serde::Deserialize;
-
 use super::Engine;
-use super::call_params::{CallParams, ServiceParams, progress_token};
+use super::call_params::{CallParams, progress_token};
 use super::creation::HandOver;
 use super::modern::missing_tasks;
 use super::park::Retry;
@@ -20,10 +18,11 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
 use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Purpose};
-use crate::json::{Json, Raw};
+use crate::json::{Found, Json, Raw};
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Params};
+use crate::params::{self, Params};
 use crate::tool::{TaskSupport, Tool};
+use crate::whole::Whole;
 
 /// A call that may go ahead.
 pub(super) struct Admitted<'a> {
@@ -54,14 +53,13 @@ impl Engine {
             Ok(params) => params,
             Err(error) => return self.fail(reply, &error),
         };
-        if let (Some(claim), Some(state)) = (claim, params.request_state.0) {
-            let (responses, progress_token) =
-                (params.input_responses.0, progress_token(params.meta.as_ref()));
+        if let (Some(claim), Some(state)) = (claim, params.request_state) {
+            let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
             return self.retry_call(reply, &params.name, claim, &retry);
         }
         let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
-            let key = params.meta.as_ref().map_or(Ok(None), |m| read_key(m.idempotency_key))?;
+            let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key))?;
             Ok((admitted, key))
         });
         match admitted {
@@ -177,7 +175,7 @@ impl Engine {
         let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
             TaskRules::None => None,
-            TaskRules::Core => as_requested(tool, params.task.0)?,
+            TaskRules::Core => as_requested(tool, params.task)?,
             TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
         };
         let arguments = params.arguments.map_or("{}", Raw::get);
@@ -191,7 +189,7 @@ impl Engine {
             tool: Arc::clone(tool),
             arguments: params.arguments.map_or_else(Json::empty_object, Raw::to_json),
             task,
-            progress_token: progress_token(params.meta.as_ref()),
+            progress_token: progress_token(params.meta),
             terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
         })
     }
@@ -204,13 +202,14 @@ impl Engine {
         params: Option<&Params<'a>>,
         tasks: bool,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let read: ServiceParams<'a> = params::read_or_default(params)?;
+        let read = params::members(params)?;
+        read.once(params::ALL)?;
         let Some(service) = self.settings.services.get(method) else {
             // It was declared, and a reload took it away.
             let message = alloc::format!("there is no method {method:?}");
             return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
         };
-        let task = match (tasks, service.task_support, read.task.0) {
+        let task = match (tasks, service.task_support, read.task) {
             // TSK-03
             (false, ..) | (true, TaskSupport::Forbidden, _) => None,
             (true, TaskSupport::Optional, None) => None,
@@ -219,7 +218,8 @@ impl Engine {
             }
             (true, TaskSupport::Required, None) => {
                 // TSK-06
-                let message = alloc::format!("{method:?} runs as a task only: params.task is due");
+                let message =
+                    alloc::format!("{method:?} runs as a task only: params.task is required");
                 return Err(ErrorObject::new(code::INVALID_REQUEST, message));
             }
         };
@@ -387,32 +387,19 @@ fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, Error
 
 /// Reads the `task` member (TSK-11).
 fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
-    #[derive(Deserialize)]
-    struct TaskParams<'a> {
-        #[serde(borrow, default)]
-        ttl: Given<'a>,
+    let odd = |what: &str| ErrorObject::invalid_params(alloc::format!("params.task{what}"));
+    let Found { members: [ttl], twice } =
+        task.members(["ttl"]).ok_or_else(|| odd(" must be an object"))?;
+    if twice.is_some() {
+        return Err(odd(".ttl is there twice"));
     }
-    if let Some(ttl) = plain_ttl(task.get()) {
-        return Ok(RequestedTtl::Millis(ttl));
-    }
-    let params: TaskParams<'_> = params::read(Some(&Params::of(task)))
-        .map_err(|error| ErrorObject::invalid_params(alloc::format!("task: {}", error.message)))?;
-    let Some(ttl) = params.ttl.0 else { return Ok(RequestedTtl::Default) };
-    let digits = ttl.get();
-    let positive = digits.bytes().all(|b| b.is_ascii_digit()) && digits != "0";
-    if !positive {
-        let message = "task.ttl must be a positive integer of milliseconds";
-        return Err(ErrorObject::invalid_params(message));
-    }
+    let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
     // What does not fit is larger than every maximum and is shortened to it anyway.
-    Ok(RequestedTtl::Millis(digits.parse().unwrap_or(u64::MAX)))
-}
-
-/// A ttl as nearly everybody writes it; `None` where it has to be read.
-fn plain_ttl(task: &str) -> Option<u64> {
-    let digits = task.strip_prefix("{\"ttl\":")?.strip_suffix('}')?;
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|millis| plain && *millis > 0)
+    let millis = Whole::read(ttl.get()).and_then(|ttl| ttl.to_u64_saturating());
+    millis
+        .filter(|millis| *millis > 0)
+        .map(RequestedTtl::Millis)
+        .ok_or_else(|| odd(".ttl must be a positive integer of milliseconds"))
 }
 
 #[cfg(test)]
@@ -432,10 +419,17 @@ mod tests {
         for odd in [r#"{ "ttl" : 7 }"#, r#"{"ttl":7,"x":1}"#, r#"{"\u0074tl":7}"#] {
             assert_eq!(read(odd), Some(RequestedTtl::Millis(7)), "{odd}");
         }
-        for bad in ["0", "-1", "1.5", "1e3", "\"1\"", "null", "true", "{}", "[]"] {
+        assert_eq!(read(r#"{"ttl":null}"#), Some(RequestedTtl::Default));
+        for whole in ["60000.0", "6e4", "600000e-1"] {
+            let asked = alloc::format!("{{\"ttl\":{whole}}}");
+            assert_eq!(read(&asked), Some(RequestedTtl::Millis(60_000)), "{whole}");
+        }
+        assert_eq!(read(r#"{"ttl":1e99}"#), Some(RequestedTtl::Millis(u64::MAX)));
+        for bad in ["0", "0.0", "-1", "-1e99", "1.5", "1e-3", "\"1\"", "true", "{}", "[]"] {
             assert_eq!(read(&alloc::format!("{{\"ttl\":{bad}}}")), None, "{bad}");
         }
-        for bad in ["null", "[]", "7", "\"\"", "true"] {
+        assert_eq!(read(r#"{"ttl":1,"ttl":1}"#), None);
+        for bad in ["[]", "7", "\"\"", "true"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

@@ -57,7 +57,7 @@ struct Call {
 fn counted(id: &RequestId) -> Option<u32> {
     match id {
         RequestId::Number(number) => u32::try_from(*number).ok(),
-        RequestId::Text(_) | RequestId::Null => None,
+        RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null => None,
     }
 }
 

@@ -26,8 +26,8 @@ use crate::event::Identity;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::idempotency::{KEY_BYTES_MAX, Keyed, KeyedId, Progress, Waiter, Wish};
 use crate::job::{JobState, Purpose};
+use crate::json::Raw;
 use crate::message::ErrorObject;
-use crate::params::Given;
 use crate::timer::Timer;
 use crate::tool::OnDisconnect;
 
@@ -50,8 +50,8 @@ pub(super) enum Known {
 ///
 /// # Errors
 /// When it cannot be one.
-pub(super) fn read_key(given: Given<'_>) -> Result<Option<Box<str>>, ErrorObject> {
-    let Some(raw) = given.0 else { return Ok(None) };
+pub(super) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, ErrorObject> {
+    let Some(raw) = given else { return Ok(None) };
     let key = raw.string().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
     let wrong = || {
         let message = alloc::format!(
