@@ -1,6 +1,6 @@
 //! JSON values as text that was checked before.
 
-use alloc::borrow::{Cow, ToOwned};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
@@ -34,9 +34,12 @@ impl Json {
         Self(text.into())
     }
 
-    /// An object without members.
-    pub(crate) fn empty_object() -> Self {
-        Self("{}".into())
+    /// A text that was read before, or that a serializer wrote.
+    pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Self(text.into()),
+            Cow::Owned(text) => Self::written(text),
+        }
     }
 }
 
@@ -132,11 +135,6 @@ impl<'a> Raw<'a> {
     /// The same value, unless it is `null`.
     pub(crate) fn non_null(self) -> Option<Self> {
         (self.0 != "null").then_some(self)
-    }
-
-    /// A copy of its own.
-    pub(crate) fn to_json(self) -> Json {
-        Json(self.0.to_owned().into())
     }
 }
 

@@ -8,7 +8,8 @@ use core::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::json::{Found, Json, Raw};
+use crate::id::RequestId;
+use crate::json::{Found, Raw};
 use crate::message::ErrorObject;
 use crate::scan;
 
@@ -79,6 +80,8 @@ const NAMES: [&str; 9] = [
     "inputResponses",
 ];
 const META: u16 = 1 << 3;
+/// The bit of `requestId`.
+pub(crate) const REQUEST_ID: u16 = 1 << 5;
 /// The bit of `taskId`.
 pub(crate) const TASK_ID: u16 = 1 << 4;
 
@@ -223,21 +226,24 @@ impl<'a> Params<'a> {
         RawValue::from_string(self.text.to_owned()).expect("params are JSON")
     }
 
-    /// The same, not read again.
-    pub(crate) fn to_json(self) -> Json {
-        Raw::checked(self.text).to_json()
-    }
-
-    /// A member of theirs as it is there, `null` included; of one that is there twice the last.
-    pub(crate) fn member(self, name: &str) -> Option<Raw<'a>> {
-        let mut found = None;
+    /// The request that a member of theirs names, `None` when that names none or, being there
+    /// twice, two different ones. `null` names a request where no member names another.
+    pub(crate) fn request_named(self, member: &str, null_ids: bool) -> Option<RequestId> {
+        let (mut named, mut is_null, mut is_odd) = (None, false, false);
         scan::object(self.text.as_bytes(), scan::DEPTH_MAX, |key, value| {
-            if scan::named(key, |key| (key == name.as_bytes()).then_some(())).is_some() {
-                found = Some(Raw::checked(self.text.get(value)?));
+            if scan::named(key, |key| (key == member.as_bytes()).then_some(())).is_none() {
+                return Some(());
+            }
+            let token = self.text.get(value)?;
+            match RequestId::parse(token) {
+                Some(id) if named.as_ref().is_none_or(|named| *named == id) => named = Some(id),
+                None if token == "null" => is_null = true,
+                Some(_) | None => is_odd = true,
             }
             Some(())
         })?;
-        found
+        let named = named.or((is_null && null_ids).then_some(RequestId::Null));
+        named.filter(|_| !is_odd)
     }
 
     /// Any members of theirs; `None` when they are no object.

@@ -10,7 +10,6 @@ use crate::durable::TaskOutcome;
 use crate::event::Outcome;
 use crate::id::{CallId, ConnId, JobId, RequestId};
 use crate::job::{Job, JobState, Purpose};
-use crate::json::Raw;
 use crate::message::{ErrorObject, code};
 use crate::params::Params;
 use crate::timer::Timer;
@@ -219,13 +218,9 @@ fn named_request(
 ) -> Option<(RequestId, &'static str)> {
     let params = params?;
     let (method, _) = dialect.cancel_heard.iter().find(|(heard, _)| *heard == method)?;
-    let named = dialect.cancel_heard.iter().filter(|(heard, _)| heard == method);
-    let mut named = named.filter_map(|(_, member)| params.member(member)).peekable();
+    let members = dialect.cancel_heard.iter().filter(|(heard, _)| heard == method);
     // A writer may put both members into one cancel, `null` where it has nothing to say.
-    let or_null = named.peek().copied();
-    let request = match named.find_map(Raw::non_null).or(or_null)?.get() {
-        "null" => dialect.null_ids.then_some(RequestId::Null),
-        token => RequestId::parse(token),
-    };
-    Some((request?, method))
+    let named =
+        |null_ids| members.clone().find_map(|(_, member)| params.request_named(member, null_ids));
+    Some((named(false).or_else(|| named(dialect.null_ids))?, method))
 }

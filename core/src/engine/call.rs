@@ -1,7 +1,9 @@
 //! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
 //! services of a client.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -86,17 +88,17 @@ impl Engine {
     /// A request of an ACP peer: its params are the arguments.
     pub(super) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&Params<'_>>) {
         let arguments = params.map_or("{}", Params::get);
-        let checked = match &service.check {
-            _ if !arguments.starts_with('{') => Err("params must be an object".into()),
-            Some(check) => check.check(arguments),
-            None => Ok(()),
+        let checked = match arguments.starts_with('{') {
+            true => checked(&service, arguments),
+            false => Err("params must be an object".into()),
         };
-        if let Err(message) = checked {
-            return self.fail(reply, &ErrorObject::invalid_params(message));
-        }
+        let arguments = match checked {
+            Ok(arguments) => arguments,
+            Err(message) => return self.fail(reply, &ErrorObject::invalid_params(message)),
+        };
         let admitted = Admitted {
             tool: service,
-            arguments: params.map_or_else(Json::empty_object, |params| params.to_json()),
+            arguments,
             task: None,
             progress_token: None,
             terms: Terms::Session(reply.dialect),
@@ -182,12 +184,10 @@ impl Engine {
         if !arguments.starts_with('{') {
             return Err(ErrorObject::invalid_params("params.arguments must be an object"));
         }
-        if let Some(check) = &tool.check {
-            check.check(arguments).map_err(ErrorObject::invalid_params)?;
-        }
+        let arguments = checked(tool, arguments).map_err(ErrorObject::invalid_params)?;
         Ok(Admitted {
             tool: Arc::clone(tool),
-            arguments: params.arguments.map_or_else(Json::empty_object, Raw::to_json),
+            arguments,
             task,
             progress_token: progress_token(params.meta),
             terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
@@ -223,10 +223,8 @@ impl Engine {
                 return Err(ErrorObject::new(code::INVALID_REQUEST, message));
             }
         };
-        let arguments = params.map_or_else(Json::empty_object, |params| params.to_json());
-        if let Some(check) = &service.check {
-            check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
-        }
+        let arguments = checked(service, params.map_or("{}", Params::get))
+            .map_err(ErrorObject::invalid_params)?;
         Ok(Admitted {
             tool: Arc::clone(service),
             arguments,
@@ -358,6 +356,14 @@ impl Engine {
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         id
+    }
+}
+
+/// The arguments that a tool is given, once its check has passed.
+fn checked(tool: &Tool, arguments: &str) -> Result<Json, String> {
+    match &tool.check {
+        Some(check) => check.check(arguments).map(Json::from_checked),
+        None => Ok(Json::from_checked(Cow::Borrowed(arguments))),
     }
 }
 

@@ -187,7 +187,10 @@ impl Engine {
     /// other member is nothing to a cancel.
     fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
         let members = params::any_members(params);
-        let request = RequestId::parse(members.request_id?.get())?;
+        let request = match members.once(params::REQUEST_ID) {
+            Ok(()) => RequestId::parse(members.request_id?.get())?,
+            Err(_) => params?.request_named("requestId", false)?,
+        };
         let reason = members.reason.and_then(Raw::cleaned_string);
         Some(Cancellation { request, reason: reason.map(|reason| self.clean(&reason).into()) })
     }

@@ -25,6 +25,7 @@ pub enum Mark {
     CancelNotHeeded,
     CancelOfEnded,
     CancelRefused,
+    CancelRespelled,
     CancelledInQueue,
     CancelledRunning,
     CancelledWait,
@@ -133,7 +134,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 126] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -155,6 +156,7 @@ impl Mark {
         Self::CancelNotHeeded,
         Self::CancelOfEnded,
         Self::CancelRefused,
+        Self::CancelRespelled,
         Self::CancelledInQueue,
         Self::CancelledRunning,
         Self::CancelledWait,

@@ -379,7 +379,7 @@ impl Oracle {
             orphan: None,
             stage: Stage::Queued,
             timer: None,
-            token: meta.get("progressToken").map(Value::to_string),
+            token: token_of(meta),
             last: None,
             held: None,
         };
@@ -440,6 +440,9 @@ impl Oracle {
         };
         let asked = self.take_pending(conn, &id).expect("it waits");
         self.settle_silently(conn, asked.batch);
+        if params.and_then(|text| slow::member(text, "requestId")) != Some(asked.token) {
+            self.mark(Mark::CancelRespelled);
+        }
         match what {
             What::Job(job) => {
                 let queued = self.jobs.iter().any(|other| other.nonce == job && !other.runs());
@@ -465,6 +468,12 @@ impl Oracle {
         }
         self.close_if_finished(conn);
     }
+}
+
+/// The token for progress in a `_meta`, if it can be one.
+pub(super) fn token_of(meta: &Value) -> Option<String> {
+    let token = meta.get("progressToken")?.to_string();
+    slow::read_id(&token).map(|_| token)
 }
 
 /// The ttl a requestor wants, none for whatever is usual; nothing when it cannot be read (TSK-11).
