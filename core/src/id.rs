@@ -107,10 +107,14 @@ impl RequestId {
             return (scan::string(bytes, 0)? == bytes.len()).then(|| Self::text(token));
         }
         // So few digits are in range and, without a leading zero, a number's usual spelling.
-        let usual = (1..=18).contains(&bytes.len()) && (bytes[0] != b'0' || bytes.len() == 1);
-        if usual && bytes.iter().all(u8::is_ascii_digit) {
-            let digit = |number, byte: &u8| number * 10 + i64::from(byte - b'0');
-            return Some(Self::Number(bytes.iter().fold(0, digit)));
+        if (1..=18).contains(&bytes.len()) && (bytes[0] != b'0' || bytes.len() == 1) {
+            let digit = |number: i64, byte: &u8| {
+                let digit = byte.wrapping_sub(b'0');
+                (digit < 10).then(|| number * 10 + i64::from(digit))
+            };
+            if let Some(number) = bytes.iter().try_fold(0, digit) {
+                return Some(Self::Number(number));
+            }
         }
         let whole = Whole::read(token)?;
         let number = whole.to_i64().map(Self::Number);

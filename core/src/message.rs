@@ -229,7 +229,25 @@ enum Member {
     Error,
 }
 
+/// The one version there is, as a value.
+const VERSION: &[u8] = b"\"2.0\"";
+
 impl Member {
+    /// The member that a text begins with in its usual spelling, and how long its name is with the
+    /// colon: one comparison instead of a search for the end of the name.
+    #[inline]
+    fn usual(text: &[u8]) -> Option<(Self, usize)> {
+        Some(match text {
+            [b'"', b'j', b's', b'o', b'n', b'r', b'p', b'c', b'"', b':', b'"', ..] => {
+                (Self::Jsonrpc, 10)
+            }
+            [b'"', b'i', b'd', b'"', b':', b'"' | b'0'..=b'9', ..] => (Self::Id, 5),
+            [b'"', b'm', b'e', b't', b'h', b'o', b'd', b'"', b':', b'"', ..] => (Self::Method, 9),
+            [b'"', b'p', b'a', b'r', b'a', b'm', b's', b'"', b':', b'{', ..] => (Self::Params, 9),
+            _ => return None,
+        })
+    }
+
     #[inline]
     const fn named(name: &[u8]) -> Option<Self> {
         Some(match name {
@@ -265,28 +283,59 @@ impl<'a> Envelope<'a> {
         seen: &'a mut Members<'a>,
     ) -> Option<Message<'a>> {
         let (bytes, mut envelope) = (text.as_bytes(), Self::default());
-        let end = scan::object_at(bytes, start, depth_max, |name, at, depth_max| {
-            let Some(member) = scan::named(name, Member::named) else {
-                return scan::value(bytes, at, depth_max);
+        let inner = depth_max.checked_sub(1)?;
+        let mut at = scan::space(bytes, scan::expect(bytes, start, b'{')?);
+        let mut ends = bytes.get(at) == Some(&b'}');
+        while !ends {
+            let (member, value) = match Member::usual(bytes.get(at..)?) {
+                Some((member, length)) => (Some(member), at + length),
+                None => {
+                    let (name, value) = scan::key(bytes, at)?;
+                    (scan::named(name, Member::named), value)
+                }
             };
-            let slot = envelope.slot(member);
-            let is_again = slot.is_some();
-            let end = match member {
-                Member::Params if !is_again => seen.read(text, at, depth_max)?,
-                Member::Jsonrpc
-                | Member::Id
-                | Member::Method
-                | Member::Params
-                | Member::Result
-                | Member::Error => scan::value(bytes, at, depth_max)?,
+            let end = envelope.member(member, text, value, inner, seen)?;
+            at = scan::space(bytes, end);
+            ends = match bytes.get(at)? {
+                b',' => false,
+                b'}' => true,
+                _ => return None,
             };
-            *slot = Some(Raw::checked(text.get(at..end)?));
-            if is_again {
-                envelope.twice = Some(member);
+            if !ends {
+                at = scan::space(bytes, at + 1);
             }
-            Some(end)
-        })?;
-        (scan::space(bytes, end) == bytes.len()).then(|| envelope.classify(seen))
+        }
+        (scan::space(bytes, at + 1) == bytes.len()).then(|| envelope.classify(seen))
+    }
+
+    /// Takes the value of a member, and returns where it ends.
+    #[inline]
+    fn member(
+        &mut self,
+        member: Option<Member>,
+        text: &'a str,
+        at: usize,
+        depth_max: usize,
+        seen: &mut Members<'a>,
+    ) -> Option<usize> {
+        let bytes = text.as_bytes();
+        let Some(member) = member else { return scan::value(bytes, at, depth_max) };
+        let slot = self.slot(member);
+        let is_again = slot.is_some();
+        let end = match member {
+            Member::Params if !is_again => seen.read(text, at, depth_max)?,
+            Member::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
+            Member::Id => scan::token(bytes, at, depth_max)?,
+            Member::Method if bytes.get(at) == Some(&b'"') => scan::string(bytes, at)?,
+            Member::Jsonrpc | Member::Method | Member::Params | Member::Result | Member::Error => {
+                scan::value(bytes, at, depth_max)?
+            }
+        };
+        *slot = Some(Raw::checked(text.get(at..end)?));
+        if is_again {
+            self.twice = Some(member);
+        }
+        Some(end)
     }
 
     const fn slot(&mut self, member: Member) -> &mut Option<Raw<'a>> {
@@ -314,7 +363,7 @@ impl<'a> Envelope<'a> {
                 format!("the member {:?} stands there twice", member.name()),
             );
         }
-        if self.jsonrpc.map(Raw::get) != Some("\"2.0\"") {
+        if self.jsonrpc.is_none_or(|version| version.get().as_bytes() != VERSION) {
             return invalid(echo, "the member \"jsonrpc\" must be \"2.0\"");
         }
         let params = self.params.filter(|params| !is_nothing(*params));

@@ -182,7 +182,7 @@ impl<'a> Members<'a> {
     /// # Errors
     /// `-32602` with the first name.
     pub(crate) fn once(&self, members: u16) -> Result<(), ErrorObject> {
-        let meta = self.meta.map_or(0, |meta| meta.seen.twice);
+        let meta = self.meta.as_ref().map_or(0, |meta| meta.seen.twice);
         let twice = self.seen.twice & members;
         if twice == 0 && (meta == 0 || members & META == 0) {
             return Ok(());

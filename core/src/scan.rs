@@ -47,10 +47,7 @@ pub(crate) fn object_at<'a>(
         return Some(at + 1);
     }
     loop {
-        let key = at;
-        at = string(text, key)?;
-        let name = text.get(key + 1..at - 1)?;
-        let value = space(text, expect(text, space(text, at), b':')?);
+        let (name, value) = key(text, at)?;
         at = space(text, member(name, value, inner)?);
         match text.get(at)? {
             b',' => at = space(text, at + 1),
@@ -186,7 +183,7 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
                 // Each bracket is followed by its closing one, but for one in between.
                 if text.get(at) != Some(&(bracket + 2)) {
                     if *bracket == b'{' {
-                        at = key(text, at)?;
+                        at = key(text, at)?.1;
                     }
                     continue;
                 }
@@ -212,7 +209,7 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
                 (b',', brace) => {
                     at = space(text, at + 1);
                     if brace == 1 {
-                        at = key(text, at)?;
+                        at = key(text, at)?.1;
                     }
                     break;
                 }
@@ -222,10 +219,25 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
     }
 }
 
-/// A key, its colon, and the white space around that.
-fn key(text: &[u8], at: usize) -> Option<usize> {
+/// A name as it is written between its quotes, and where its value begins.
+#[inline]
+pub(crate) fn key(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = string(text, at)?;
-    Some(space(text, expect(text, space(text, end), b':')?))
+    let name = text.get(at + 1..end - 1)?;
+    Some((name, space(text, expect(text, space(text, end), b':')?)))
+}
+
+/// A value that is most often a short whole number.
+#[inline]
+pub(crate) fn token(text: &[u8], at: usize, depth_max: usize) -> Option<usize> {
+    let mut end = at;
+    while text.get(end).is_some_and(u8::is_ascii_digit) {
+        end += 1;
+    }
+    let is_whole = end > at
+        && matches!(text.get(end), Some(b',' | b'}'))
+        && (end == at + 1 || text.get(at) != Some(&b'0'));
+    if is_whole { Some(end) } else { value(text, at, depth_max) }
 }
 
 /// White space, if there is any.
@@ -238,7 +250,7 @@ pub(crate) fn space(text: &[u8], mut at: usize) -> usize {
 }
 
 #[inline]
-fn expect(text: &[u8], at: usize, byte: u8) -> Option<usize> {
+pub(crate) fn expect(text: &[u8], at: usize, byte: u8) -> Option<usize> {
     (*text.get(at)? == byte).then_some(at + 1)
 }
 

@@ -45,7 +45,8 @@ impl Engine {
             let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
             return Err(ErrorObject::invalid_params(message));
         };
-        let reason = members.meta.and_then(|meta| meta.reason).and_then(Raw::cleaned_string);
+        let reason =
+            members.meta.as_ref().and_then(|meta| meta.reason).and_then(Raw::cleaned_string);
         Ok((id, reason.map(|reason| self.clean(&reason).into())))
     }
 
