@@ -129,25 +129,19 @@ fn ids_that_are_none() {
         w.strict = false;
         let c = w.open_as(Identity::User(1), revision);
         let job = w.call(c, json!(1), "echo");
-        for id in [
-            "null",
-            "true",
-            "false",
-            "1.0",
-            "1.5",
-            "1e0",
-            "[]",
-            "[1]",
-            "{}",
-            r#"{"id":1}"#,
-            "9223372036854775808",
-            "18446744073709551616",
-            r#""\ud800""#,
-        ] {
+        for id in ["null", "true", "false", "[]", "[1]", "{}", r#"{"id":1}"#] {
             w.send(c, &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
             let answer = w.next(c);
             assert_eq!(answer["error"]["code"], -32600, "{id}");
             assert_eq!(answer.get("id"), unreadable(revision).as_ref(), "{id}");
+            w.silent(c);
+        }
+        // A number that is no id is told to whoever sent it.
+        for id in ["1.5", "-0.1e0", "1e-1", "1e99999999999999999999"] {
+            w.send(c, &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
+            let answer = w.raw(c);
+            let start = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32600,"#);
+            assert!(answer.starts_with(&start), "{answer}");
             w.silent(c);
         }
         w.done(job, "ok");

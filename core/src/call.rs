@@ -4,13 +4,11 @@ use alloc::boxed::Box;
 use core::fmt;
 use core::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::dialect::Dialect;
 use crate::id::{AskId, CallId, ConnId, JobId};
-use crate::json::Raw;
+use crate::json::{Found, Raw};
 use crate::role::TaskCapabilities;
 use crate::time::Instant;
 use crate::timer::Armed;
@@ -201,55 +199,21 @@ impl PeerCapabilities {
     /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared, and what
     /// the revision does not have is not asked, whatever was declared.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
-        let declared = raw.and_then(Self::of).unwrap_or_else(|| Self::read_any(raw, dialect));
-        Self { elicitation: declared.elicitation && dialect.elicitation, ..declared }
-    }
-
-    /// The same of whatever form.
-    fn read_any(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
-        #[derive(Deserialize, Default)]
-        struct Declared<'a> {
-            #[serde(borrow, default)]
-            tasks: Option<&'a RawValue>,
-            #[serde(default)]
-            elicitation: Option<Elicitation>,
-            #[serde(default)]
-            sampling: Option<IgnoredAny>,
-            #[serde(default)]
-            roots: Option<IgnoredAny>,
-        }
-        #[derive(Deserialize)]
-        struct Elicitation {
-            #[serde(default)]
-            form: Option<IgnoredAny>,
-            #[serde(default)]
-            url: Option<IgnoredAny>,
-        }
-        let declared: Declared<'_> =
-            raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Self {
-            // An empty declaration means forms, as it did before there was anything else.
-            elicitation: declared.elicitation.is_some_and(|e| e.form.is_some() || e.url.is_none()),
-            sampling: declared.sampling.is_some(),
-            roots: declared.roots.is_some(),
-            tasks: TaskCapabilities::read(declared.tasks, dialect),
-        }
-    }
-
-    /// The same of plain ones without tasks.
-    fn of(raw: Raw<'_>) -> Option<Self> {
-        let [tasks, elicitation, sampling, roots] =
-            raw.members(["tasks", "elicitation", "sampling", "roots"])?;
-        let declared = |member: Option<Raw<'_>>| member.and_then(Raw::non_null).is_some();
-        let elicitation = match elicitation.and_then(Raw::non_null) {
-            None => false,
-            Some(elicitation) => {
-                let [form, url] = elicitation.members(["form", "url"])?;
-                declared(form) || !declared(url)
-            }
+        let found = raw.and_then(|raw| raw.members(["tasks", "elicitation", "sampling", "roots"]));
+        let Some(Found { members: [tasks, elicitation, sampling, roots], .. }) = found else {
+            return Self::default();
         };
-        let (sampling, roots) = (declared(sampling), declared(roots));
-        tasks.is_none().then(|| Self { elicitation, sampling, roots, ..Self::default() })
+        let forms = elicitation.and_then(|elicitation| elicitation.members(["form", "url"]));
+        // An empty declaration means forms, as it did before there was anything else.
+        let forms =
+            forms.is_some_and(|Found { members: [form, url], .. }| form.is_some() || url.is_none());
+        let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks.get()).ok());
+        Self {
+            elicitation: forms && dialect.elicitation,
+            sampling: sampling.is_some(),
+            roots: roots.is_some(),
+            tasks: TaskCapabilities::read(tasks, dialect),
+        }
     }
 
     /// Whether a request of this method may be sent.
@@ -267,30 +231,35 @@ impl PeerCapabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::MCP_2026_07_28;
-    use crate::scan::tests::mutants;
+    use crate::dialect::{MCP_2025_03_26, MCP_2025_11_25};
 
-    /// TSK-02, MOD-07: plain capabilities are read as all others are.
+    /// TSK-02, MOD-07: what cannot be read was not declared, and takes nothing else with it.
     #[test]
-    fn both_readers_agree() {
-        let mut plain = 0;
-        for declared in [
-            r#"{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{"listChanged":true}}"#,
-            r#"{"elicitation":{"url":{}},"tasks":{"list":{}},"roots":null,"extensions":{}}"#,
-            r#"{"elicitation":null,"sampling":true,"roots":{},"roots":null}"#,
+    fn capabilities_are_read_one_by_one() {
+        for (declared, [elicitation, sampling, roots, tasks]) in [
+            (r#"{"elicitation":{"form":{},"url":{}},"sampling":{}}"#, [true, true, false, false]),
+            (r#"{"elicitation":{},"roots":{"listChanged":true}}"#, [true, false, true, false]),
+            (r#"{"elicitation":{"url":{}},"sampling":null}"#, [false; 4]),
+            (r#"{"elicitation":true,"sampling":true,"roots":7}"#, [false, true, true, false]),
+            (r#"{ "s\u0061mpling" : {} , "\ud800" : 1 }"#, [false, true, false, false]),
+            (r#"{"tasks":{"list":{}},"roots":{}}"#, [false, false, true, true]),
+            (r#"{"tasks":7,"roots":{}}"#, [false, false, true, false]),
+            ("null", [false; 4]),
+            ("[]", [false; 4]),
         ] {
-            mutants(declared, 10_000, |text| {
-                if serde_json::from_str::<&RawValue>(text).is_err() {
-                    return;
-                }
-                let raw = Raw::checked(text.trim());
-                if let Some(read) = PeerCapabilities::of(raw) {
-                    plain += 1;
-                    let any = PeerCapabilities::read_any(Some(raw), &MCP_2026_07_28);
-                    assert_eq!(read, any, "{text}");
-                }
-            });
+            let read = PeerCapabilities::read(Some(Raw::checked(declared)), &MCP_2025_11_25);
+            let is = [
+                read.elicitation,
+                read.sampling,
+                read.roots,
+                read.tasks.answers("tasks/get") == Some(true),
+            ];
+            assert_eq!(is, [elicitation, sampling, roots, tasks], "{declared}");
         }
-        assert!(plain > 500, "{plain}");
+        let before = Raw::checked(r#"{"elicitation":{},"tasks":{}}"#);
+        assert_eq!(
+            PeerCapabilities::read(Some(before), &MCP_2025_03_26),
+            PeerCapabilities::default()
+        );
     }
 }

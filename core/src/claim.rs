@@ -6,19 +6,13 @@
 use alloc::format;
 use alloc::string::String;
 
-use memchr::memmem::Finder;
-use serde::Deserialize;
-
 use crate::call::PeerCapabilities;
 use crate::dialect::{self, Dialect};
 use crate::event::LogLevel;
-use crate::json::Raw;
+use crate::json::{Found, Raw};
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Meta, Params};
+use crate::params::{self, Meta, Params};
 use crate::write::Writer;
-
-/// What every key of a claim begins with. Some writers escape the slash that follows.
-const PREFIX: &[u8] = b"io.modelcontextprotocol";
 
 /// What a request says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,98 +54,53 @@ impl Terms {
     }
 }
 
-#[derive(Deserialize)]
-struct ClaimParams<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<Raw<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Capabilities<'a> {
-    #[serde(borrow, default)]
-    extensions: Option<Raw<'a>>,
-}
-
-impl<'a> Capabilities<'a> {
-    fn read(capabilities: Raw<'a>) -> Result<Self, ErrorObject> {
-        match capabilities.members(["extensions"]) {
-            Some([extensions]) => Ok(Self { extensions: extensions.and_then(Raw::non_null) }),
-            None => params::read(Some(&Params::of(capabilities))),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct Extensions<'a> {
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/tasks")]
-    tasks: Given<'a>,
-}
-
-impl<'a> Extensions<'a> {
-    fn read(extensions: Raw<'a>) -> Result<Self, ErrorObject> {
-        match extensions.members(["io.modelcontextprotocol/tasks"]) {
-            Some([tasks]) => Ok(Self { tasks: Given(tasks) }),
-            None => params::read(Some(&Params::of(extensions))),
-        }
-    }
-}
-
-/// Finds out whether a request makes a claim, at the cost of one search where the members of its
-/// params are not known and it makes none.
-#[derive(Debug)]
-pub(crate) struct Claims {
-    prefix: Finder<'static>,
-    /// A letter of it may be written so.
-    escape: Finder<'static>,
-}
-
-impl Claims {
-    pub(crate) fn new() -> Self {
-        Self { prefix: Finder::new(PREFIX), escape: Finder::new(br"\u00") }
-    }
-
-    /// The claim of a request with these params; `None` when it makes none and belongs to a
-    /// session, an error when what it claims cannot be served.
-    pub(crate) fn read(&self, params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
-        let params = params?;
-        let meta = match params.known() {
-            Some(known) => known.meta?,
-            None => {
-                let text = params.get().as_bytes();
-                self.prefix.find(text).or_else(|| self.escape.find(text))?;
-                let ClaimParams { meta } = params::read(Some(params)).ok()?;
-                params::read(meta.map(Params::of).as_ref()).ok()?
-            }
-        };
-        let claims = meta.version.0.is_some() || meta.capabilities.0.is_some();
-        claims.then(|| read(&meta))
-    }
+/// The claim of a request with these params; `None` when it makes none and belongs to a session, an
+/// error when what it claims cannot be served.
+pub(crate) fn of(params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
+    let meta = params::any_members(params).meta.as_ref()?;
+    let claims = meta.version.is_some() || meta.capabilities.is_some();
+    claims.then(|| read(meta))
 }
 
 fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
-    let Some(version) = meta.version.0.and_then(Raw::string) else {
+    let Some(version) = meta.version.and_then(Raw::string) else {
         return Err(missing("protocolVersion", "a string"));
     };
     let dialect = Dialect::claimed(&version).ok_or_else(|| unsupported(&version))?;
-    let Some(capabilities) = meta.capabilities.0.filter(|raw| raw.get().starts_with('{')) else {
+    let Some(capabilities) = meta.capabilities.filter(|raw| raw.is_object()) else {
         return Err(missing("clientCapabilities", "an object"));
     };
-    let Capabilities { extensions } = Capabilities::read(capabilities)?;
-    let tasks = match extensions {
+    let tasks = match member("", capabilities, "extensions")? {
         None => None,
-        Some(extensions) => Extensions::read(extensions)?.tasks.0,
+        Some(extensions) => member(".extensions", extensions, "io.modelcontextprotocol/tasks")?,
     };
-    let log_level = match meta.log_level.0 {
+    let log_level = match meta.log_level {
         None => None,
         Some(level) => Some(read_level(level)?),
     };
-    let tasks = tasks.is_some_and(|raw| raw.get().starts_with('{'));
+    let tasks = tasks.is_some_and(Raw::is_object);
     Ok(Claim {
         dialect,
         log_level,
         tasks,
         peer: PeerCapabilities::read(Some(capabilities), dialect),
     })
+}
+
+/// A member of the client's capabilities, or of the object at a path in them.
+fn member<'a>(
+    path: &str,
+    object: Raw<'a>,
+    name: &'static str,
+) -> Result<Option<Raw<'a>>, ErrorObject> {
+    let odd = match object.members([name]) {
+        Some(Found { members: [member], twice: None }) => return Ok(member),
+        Some(Found { twice: Some(_), .. }) => format!("may have one member {name:?}"),
+        None => "must be an object".into(),
+    };
+    let message =
+        format!("params._meta[\"io.modelcontextprotocol/clientCapabilities\"]{path} {odd}");
+    Err(ErrorObject::invalid_params(message))
 }
 
 fn read_level(level: Raw<'_>) -> Result<LogLevel, ErrorObject> {
@@ -191,13 +140,13 @@ pub(crate) fn write_supported(json: &mut Writer<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn raw(json: &str) -> Raw<'_> {
-        Raw::checked(json)
-    }
+    use crate::params::Members;
 
     fn claim(json: &str) -> Option<Result<Claim, i64>> {
-        Some(Claims::new().read(Some(&Params::of(raw(json))))?.map_err(|error| error.code))
+        let mut members = Members::default();
+        members.read(json, 0, 64).expect("it is JSON");
+        let params = Params::seen(Raw::checked(json), &members);
+        Some(of(Some(&params))?.map_err(|error| error.code))
     }
 
     const VERSION: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
@@ -234,6 +183,8 @@ mod tests {
             "{}",
             "[]",
             r#"{"_meta":{}}"#,
+            r#"{"_meta":7}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":null}}"#,
             r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"x"}}}"#,
             r#"{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
         ] {

@@ -284,9 +284,8 @@ impl Reply {
         batch: Option<BatchId>,
         dialect: &'static Dialect,
     ) -> Self {
-        // A token without a backslash has one spelling, but for the two zeros.
-        let free = wire.token == "-0" || wire.token.contains('\\');
-        Self { conn, id: wire.id, token: free.then(|| wire.token.into()), batch, dialect }
+        let token = wire.odd_token().map(Into::into);
+        Self { conn, id: wire.id, token, batch, dialect }
     }
 }
 

@@ -268,6 +268,14 @@ pub static ALL: [&Dialect; 5] =
     [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25, &MCP_2026_07_28];
 
 impl Dialect {
+    /// Whether a method is one of a notification, so that a message with it and `"id": null` is
+    /// one. Where `null` is the id of requests as well, only the cancel is.
+    #[must_use]
+    pub fn is_notification(&self, method: &str) -> bool {
+        self.cancel_heard.iter().any(|(heard, _)| *heard == method)
+            || !self.null_ids && method.starts_with("notifications/")
+    }
+
     /// The dialect a connection speaks before it has chosen one: plain JSON-RPC errors, no tasks.
     pub const UNSETTLED: &'static Self = &MCP_2024_11_05;
 

@@ -42,12 +42,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use serde_json::value::RawValue;
-
 use self::idempotency::KeyedCalls;
 pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};
-use crate::claim::Claims;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
@@ -74,7 +71,6 @@ pub struct Engine {
     /// Who we are, as JSON (MOD-02).
     us: Arc<[u8]>,
     mint: Box<dyn Mint>,
-    claims: Claims,
     now: Now,
     out: Vec<Action>,
     /// What the hashes of its tables depend on.
@@ -158,7 +154,6 @@ impl Engine {
             settings,
             us,
             mint,
-            claims: Claims::new(),
             now: Now::default(),
             out: Vec::new(),
             seed,
@@ -298,7 +293,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
+    fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
@@ -318,7 +313,7 @@ impl Engine {
             // Its own answers may have been too much for the peer.
             let Some(dialect) = self.dialect_read(conn) else { return };
             let mut seen = Members::default();
-            let message = Message::parse_one(message.get(), &mut seen);
+            let message = Message::parse_one(message, &mut seen);
             self.on_message(conn, dialect, message, Some(batch));
         }
     }
@@ -331,6 +326,12 @@ impl Engine {
         batch: Option<BatchId>,
     ) {
         match message {
+            // Some writers put an id into every message, `null` where there is none.
+            Message::Request { id, ref method, ref params }
+                if id.id == RequestId::Null && dialect.is_notification(method) =>
+            {
+                self.on_notification(conn, method, params.as_ref());
+            }
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
                 self.counters.invalid += 1;
                 let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);

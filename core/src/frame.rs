@@ -25,6 +25,9 @@ pub enum Frame<'a> {
     Alien(&'a [u8]),
 }
 
+/// The byte order mark, which some writers put before their first message.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Bytes of one peer, cut into frames. Holds only the start of a frame whose end has not come.
 #[derive(Debug)]
 pub struct Inbox {
@@ -35,8 +38,8 @@ pub struct Inbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing but white space so far.
-    Fresh,
+    /// Nothing but white space so far, and of a byte order mark this many bytes.
+    Fresh { mark: u8 },
     /// Cutting lines.
     Lines,
     /// Inside a line that is too long, up to its end.
@@ -49,7 +52,11 @@ impl Inbox {
     /// An empty inbox that takes frames of up to `limits.frame_bytes_max` bytes.
     #[must_use]
     pub const fn new(limits: FrameLimits) -> Self {
-        Self { partial: Vec::new(), frame_bytes_max: limits.frame_bytes_max, stage: Stage::Fresh }
+        Self {
+            partial: Vec::new(),
+            frame_bytes_max: limits.frame_bytes_max,
+            stage: Stage::Fresh { mark: 0 },
+        }
     }
 
     /// Takes frames of another length from now on.
@@ -71,13 +78,10 @@ impl Inbox {
 
     /// Takes the next piece of the stream and hands every frame it completes to `sink`, in order.
     pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
-        if self.stage == Stage::Fresh {
-            let Some(start) = piece.iter().position(|b| !b" \t\r\n".contains(b)) else { return };
-            piece = piece.get(start..).unwrap_or_default();
-            if matches!(piece.first(), Some(b'{' | b'[')) {
-                self.stage = Stage::Lines;
-            } else {
-                self.stage = Stage::Alien;
+        if let Stage::Fresh { mark } = self.stage {
+            let Some(rest) = self.begin(piece, mark) else { return };
+            piece = rest;
+            if self.stage == Stage::Alien {
                 let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
                 sink(Frame::Alien(line));
             }
@@ -91,6 +95,29 @@ impl Inbox {
             start = end + 1;
         }
         self.rest(piece.get(start..).unwrap_or_default(), sink);
+    }
+
+    /// Skips white space and one byte order mark, of which `mark` bytes have come, before the first
+    /// message. `None` while there is nothing else.
+    fn begin<'a>(&mut self, piece: &'a [u8], mark: u8) -> Option<&'a [u8]> {
+        let mut next = usize::from(mark);
+        for (at, byte) in piece.iter().enumerate() {
+            let within = (1..MARK.len()).contains(&next);
+            match byte {
+                byte if MARK.get(next) == Some(byte) => next += 1,
+                b' ' | b'\t' | b'\r' | b'\n' if !within => {}
+                b'{' | b'[' if !within => {
+                    self.stage = Stage::Lines;
+                    return piece.get(at..);
+                }
+                _ => {
+                    self.stage = Stage::Alien;
+                    return piece.get(at..);
+                }
+            }
+        }
+        self.stage = Stage::Fresh { mark: u8::try_from(next).unwrap_or_default() };
+        None
     }
 
     /// The peer has stopped sending: hands out a last line that lacks its end.
@@ -395,7 +422,32 @@ mod tests {
     #[test]
     fn a_browser_is_recognised_by_its_first_byte() {
         assert_eq!(cut(&[b"P", b"OST / HTTP/1.1\r\n\r\n{}\n"], 99), ["<alien>"]);
-        assert_eq!(cut(&[b"\xef\xbb\xbf{}\n"], 99), ["<alien>"]);
+    }
+
+    /// RPC-01: a byte order mark is skipped, once, before the first message and nowhere else.
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        let whole: &[u8] = b" \n\xef\xbb\xbf \n{}\n[]\n";
+        for at in 0..whole.len() {
+            let (start, rest) = whole.split_at(at);
+            assert_eq!(cut(&[start, rest], 99), ["{}", "[]"], "cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(cut(&bytes, 99), ["{}", "[]"]);
+        for alien in [
+            &b"\xef\xbb\xbf\xef\xbb\xbf{}\n"[..],
+            b"\xef\xbb{}\n",
+            b"\xef \xbb\xbf{}\n",
+            b"\xef\xbb\xbfGET / HTTP/1.1\r\n",
+            b"\xbb\xbf{}\n",
+            b"\xff\xfe{\0}\0\n\0",
+        ] {
+            assert_eq!(cut(&[alien], 99), ["<alien>"], "{alien:?}");
+        }
+        let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 9 });
+        inbox.feed(b"\xef\xbb\xbf", &mut |frame| panic!("{frame:?}"));
+        assert!(!inbox.is_partial());
+        inbox.finish(&mut |frame| panic!("{frame:?}"));
     }
 
     #[test]

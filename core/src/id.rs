@@ -1,11 +1,16 @@
 //! Identifiers: one type for each thing that has an id, so that none can stand for another.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
+
+use crate::scan::{self, Piece};
+use crate::text::write_characters;
+use crate::whole::Whole;
 
 /// Declares an id that is a number: of what is counted, or of what the host gives numbers to.
 macro_rules! numbered {
@@ -79,39 +84,66 @@ numbered! {
     AskId, "q"
 }
 
-/// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01).
+/// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01), while `1`, `1.0` and
+/// `1e0` are one, since they are one number.
 ///
 /// Prints strings quoted, so that the two look different in a log as well.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestId {
-    /// An integer. Fractions, exponents and integers beyond 64 bits are refused, not rounded.
+    /// An integer of 64 bits, however it is spelled.
     Number(i64),
     /// A string, with escapes resolved.
     Text(Box<str>),
     /// `null`, where a dialect takes it for an id.
     Null,
+    /// An id that no other variant can hold, as the one JSON text that stands for all its
+    /// spellings: an integer beyond 64 bits, or a string in which a surrogate stands alone.
+    Canonical(Box<str>),
 }
 
 impl RequestId {
-    /// Reads one JSON token as an id; `None` for anything but an integer or a string (RPC-02).
-    /// Whoever takes `null` for an id asks for it.
+    /// Reads one JSON token as an id; `None` for anything but an integer or a string (RPC-02). A
+    /// fraction is no id, and neither is an integer whose exponent is beyond 64 bits. A caller for
+    /// whom `null` is an id compares with that first.
     #[must_use]
     pub fn parse(token: &str) -> Option<Self> {
-        if token.starts_with('"') {
-            let text: Cow<'_, str> = serde_json::from_str::<Text<'_>>(token).ok()?.0;
-            return Some(Self::Text(text.into()));
+        let bytes = token.as_bytes();
+        if bytes.first() == Some(&b'"') {
+            return (scan::string(bytes, 0)? == bytes.len()).then(|| Self::text(token));
         }
-        let digits = token.strip_prefix('-').unwrap_or(token);
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
+        // So few digits are in range and, without a leading zero, a number's usual spelling.
+        if (1..=18).contains(&bytes.len()) && (bytes[0] != b'0' || bytes.len() == 1) {
+            let digit = |number: i64, byte: &u8| {
+                let digit = byte.wrapping_sub(b'0');
+                (digit < 10).then(|| number * 10 + i64::from(digit))
+            };
+            if let Some(number) = bytes.iter().try_fold(0, digit) {
+                return Some(Self::Number(number));
+            }
         }
-        token.parse().ok().map(Self::Number)
+        let whole = Whole::read(token)?;
+        let number = whole.to_i64().map(Self::Number);
+        Some(number.unwrap_or_else(|| Self::Canonical(whole.canonical().into())))
+    }
+
+    /// The id that a string is, which was checked.
+    fn text(token: &str) -> Self {
+        let inner = token.get(1..token.len() - 1).unwrap_or_default();
+        if let Some(text) = scan::unescaped(inner) {
+            return Self::Text(text.into());
+        }
+        let mut canonical = String::from("\"");
+        scan::pieces(inner, |piece| match piece {
+            Piece::Plain(plain) => write_characters(&mut canonical, plain),
+            Piece::Char(character) => {
+                write_characters(&mut canonical, character.encode_utf8(&mut [0; 4]));
+            }
+            Piece::Lone(unit) => canonical.push_str(&format!("\\u{unit:04x}")),
+        });
+        canonical.push('"');
+        Self::Canonical(canonical.into())
     }
 }
-
-/// `Cow<str>` alone would always be deserialised as owned; this borrows where it can.
-#[derive(serde::Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl fmt::Display for RequestId {
     /// With a precision, so many characters of a string at most.
@@ -123,6 +155,12 @@ impl fmt::Display for RequestId {
                 let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
                 let cut = if end < text.len() { "…" } else { "" };
                 write!(f, "{:?}{cut}", text.get(..end).unwrap_or_default())
+            }
+            Self::Canonical(token) => {
+                let most = f.precision().unwrap_or(usize::MAX);
+                let end = token.char_indices().nth(most).map_or(token.len(), |(at, _)| at);
+                let cut = if end < token.len() { "…" } else { "" };
+                write!(f, "{}{cut}", token.get(..end).unwrap_or_default())
             }
             Self::Null => f.write_str("null"),
         }
@@ -231,10 +269,41 @@ mod tests {
         assert_eq!(RequestId::parse(r#""7""#), Some(RequestId::Text("7".into())));
         assert_eq!(RequestId::parse(r#""""#), Some(RequestId::Text("".into())));
         assert_eq!(RequestId::parse(r#""\u0041\n""#), Some(RequestId::Text("A\n".into())));
-        for bad in
-            ["1.0", "1e0", "9223372036854775808", "null", "true", "[1]", "{}", r#""\ud800""#, "+1"]
-        {
+        for bad in ["1.5", "1e-1", "1e99999999999999999999", "null", "true", "[1]", "{}", "+1"] {
             assert_eq!(RequestId::parse(bad), None, "{bad}");
+        }
+        for bad in ["", "\"", "\"a", "\"a\" ", "\"\\x\"", "01", "-", "1.", "1 "] {
+            assert_eq!(RequestId::parse(bad), None, "{bad}");
+        }
+    }
+
+    /// CAN-01, RPC-01: equal numbers are one id, in whatever spelling, and unequal ones are not.
+    #[test]
+    fn spellings_of_an_id_are_equal() {
+        let read = |token: &str| RequestId::parse(token).expect(token);
+        for (spellings, id) in [
+            (&["41", "41.0", "4.1e1", "410E-1"][..], RequestId::Number(41)),
+            (&["0", "-0", "0.0", "-0e7"], RequestId::Number(0)),
+            (
+                &["18446744073709551616", "18446744073709551616.0", "1844674407370955161.6e1"],
+                RequestId::Canonical("18446744073709551616".into()),
+            ),
+            (&["1e400", "10e399"], RequestId::Canonical("1e400".into())),
+            (&["\"i1\"", r#""\u0069\u0031""#], RequestId::Text("i1".into())),
+            (
+                &[r#""a\\\ud800\"""#, r#""\u0061\u005c\uD800\u0022""#],
+                RequestId::Canonical(r#""a\\\ud800\"""#.into()),
+            ),
+        ] {
+            for spelling in spellings {
+                assert_eq!(read(spelling), id, "{spelling}");
+            }
+        }
+        let apart = ["1", "\"1\"", "9223372036854775807", "9223372036854775808", "1e19", "1e20"];
+        let halves = [r#""\ud800""#, r#""\ud801""#, r#""\\ud800""#, "\"\u{fffd}\""];
+        let all: alloc::vec::Vec<RequestId> = apart.into_iter().chain(halves).map(read).collect();
+        for (at, id) in all.iter().enumerate() {
+            assert!(all[..at].iter().all(|other| other != id), "{id}");
         }
     }
 

@@ -1,11 +1,10 @@
 //! JSON values as text that was checked before.
 
-use alloc::borrow::{Cow, ToOwned};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
 
-use memchr::memchr;
 use serde::de::IgnoredAny;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -35,9 +34,12 @@ impl Json {
         Self(text.into())
     }
 
-    /// An object without members.
-    pub(crate) fn empty_object() -> Self {
-        Self("{}".into())
+    /// A text that was read before, or that a serializer wrote.
+    pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Self(text.into()),
+            Cow::Owned(text) => Self::written(text),
+        }
     }
 }
 
@@ -82,43 +84,67 @@ impl<'a> Raw<'a> {
         self.0
     }
 
-    /// The string it is; `None` for anything but a string.
+    /// The string it is; `None` for anything else, a string with half a surrogate pair included.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
-        let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        // It was checked: without a backslash it has no escapes.
-        if memchr(b'\\', inner.as_bytes()).is_none() {
-            return Some(Cow::Borrowed(inner));
-        }
-        serde_json::from_str::<String>(self.0).ok().map(Cow::Owned)
+        scan::unescaped(self.quoted()?)
     }
 
-    /// The members of an object that have these names, in one pass. `None` when it is no object, or
-    /// not as plain as nearly everybody writes one: a name has an escape, or one of these is there
-    /// twice. What is in it is for a general reader to say then.
-    pub(crate) fn members<const N: usize>(self, names: [&str; N]) -> Option<[Option<Self>; N]> {
-        let mut found = [None; N];
-        let end = scan::object(self.0.as_bytes(), usize::MAX, |name, value| {
-            if memchr(b'\\', name).is_some() {
-                return None;
+    /// The string it is, with U+FFFD for each half of a surrogate pair; `None` for anything else.
+    pub(crate) fn cleaned_string(self) -> Option<Cow<'a, str>> {
+        let replace = |text: &mut String, _| text.push(char::REPLACEMENT_CHARACTER);
+        Some(scan::unescaped_with(self.quoted()?, replace))
+    }
+
+    /// What stands between the quotes of a string.
+    fn quoted(self) -> Option<&'a str> {
+        self.0.strip_prefix('"')?.strip_suffix('"')
+    }
+
+    /// Whether it is an object.
+    pub(crate) fn is_object(self) -> bool {
+        self.0.starts_with('{')
+    }
+
+    /// The boolean it is.
+    pub(crate) fn flag(self) -> Option<bool> {
+        match self.0 {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The members of an object that have these names, in one pass. `None` when it is no object.
+    pub(crate) fn members<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
+        let mut found = Found { members: [None; N], twice: None };
+        let mut seen = [false; N];
+        scan::object(self.0.as_bytes(), scan::DEPTH_MAX, |name, value| {
+            let wanted = |name: &[u8]| names.iter().position(|wanted| wanted.as_bytes() == name);
+            let Some(slot) = scan::named(name, wanted) else { return Some(()) };
+            if core::mem::replace(&mut seen[slot], true) {
+                found.twice = Some(names[slot]);
             }
-            let Some(slot) = names.iter().position(|wanted| wanted.as_bytes() == name) else {
-                return Some(());
-            };
-            let was_there = found[slot].replace(Self(self.0.get(value)?)).is_some();
-            (!was_there).then_some(())
+            if let Some(value) = Self(self.0.get(value)?).non_null() {
+                found.members[slot] = Some(value);
+            }
+            Some(())
         })?;
-        (end == self.0.len()).then_some(found)
+        Some(found)
     }
 
     /// The same value, unless it is `null`.
     pub(crate) fn non_null(self) -> Option<Self> {
         (self.0 != "null").then_some(self)
     }
+}
 
-    /// A copy of its own.
-    pub(crate) fn to_json(self) -> Json {
-        Json(self.0.to_owned().into())
-    }
+/// Members of an object; one that is `null` is as if it were not there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'a, const N: usize> {
+    /// In the order of the names. Of one that is there twice the last counts.
+    pub(crate) members: [Option<Raw<'a>>; N],
+    /// A name that is there twice.
+    pub(crate) twice: Option<&'static str>,
 }
 
 impl<'a> From<&'a RawValue> for Raw<'a> {
@@ -146,24 +172,46 @@ mod tests {
         let objects = [
             r#"{"a":1,"b/c":{"a":[2,{}]},"d":null,"ä":"x","e":"y"}"#,
             r#"{ "d" : "a" , "" : {} , "a" : true , "\u0061b" : -1.5e3 }"#,
+            r#"{"a":1,"\u0061":2,"":null,"":{},"ä":7,"\u00e4":[]}"#,
         ];
-        let (mut plain, mut odd) = (0, 0);
+        let (mut read, mut twice) = (0, 0);
         for object in objects {
             mutants(object, 20_000, |text| {
                 let Ok(value) = serde_json::from_str::<&RawValue>(text) else { return };
-                let Some(members) = Raw::from(value).members(NAMES) else { return odd += 1 };
-                plain += 1;
-                let all: BTreeMap<String, &RawValue> =
-                    serde_json::from_str(value.get()).expect("it is an object");
+                let found = Raw::from(value).members(NAMES);
+                let all = serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get());
+                let Ok(all) = all else {
+                    // No object, or a name that is no Unicode text.
+                    return assert!(found.is_none() || text.contains(r"\u"), "{text}");
+                };
+                let Found { members, twice: again } = found.expect("it is an object");
+                read += 1;
+                twice += usize::from(again.is_some());
                 for (name, member) in NAMES.iter().zip(members) {
                     let expected = all.get(*name).map(|value| value.get());
-                    assert_eq!(member.map(Raw::get), expected, "{name} of {text}");
+                    let expected = expected.filter(|value| *value != "null");
+                    if again.is_none() {
+                        assert_eq!(member.map(Raw::get), expected, "{name} of {text}");
+                    }
                 }
             });
         }
-        assert!(plain > 500 && odd > 500, "{plain} {odd}");
-        assert!(Raw::checked(r#"{"a":1,"a":1}"#).members(NAMES).is_none());
-        assert!(Raw::checked(r#"{"\u0061":1}"#).members(NAMES).is_none());
+        assert!(read > 500 && twice > 50, "{read} {twice}");
+        let found =
+            Raw::checked(r#"{"a":1,"\u0061":2,"a":null}"#).members(NAMES).expect("an object");
+        assert_eq!((found.members[0].map(Raw::get), found.twice), (Some("2"), Some("a")));
         assert!(Raw::checked("[]").members(NAMES).is_none());
+    }
+
+    /// CAN-14: a text that was cut in the middle of a character is read without that.
+    #[test]
+    fn strings_with_half_a_pair_are_cleaned() {
+        let read = |text: &'static str| Raw::checked(text);
+        assert_eq!(read(r#""a\ud83e""#).string(), None);
+        assert_eq!(read(r#""a\ud83e""#).cleaned_string().as_deref(), Some("a\u{fffd}"));
+        assert_eq!(read(r#""\ud83e\udd80""#).string().as_deref(), Some("\u{1f980}"));
+        for other in ["null", "7", "[\"a\"]", "{}"] {
+            assert_eq!(read(other).cleaned_string(), None);
+        }
     }
 }

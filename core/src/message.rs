@@ -1,21 +1,21 @@
-//! JSON-RPC envelopes: what one frame says, before anyone asks what it means.
+//! JSON-RPC envelopes: the kind of message that one frame holds, before its method is looked at.
 //!
-//! Parsing is total: every byte string is one of the variants of [`Message`]. The envelope is read
-//! by a visitor of our own, because a derived struct takes an array for an object, loses a `null`
-//! result and cannot refuse duplicate keys.
+//! Parsing is total: every byte string is one of the variants of [`Message`]. One pass of the
+//! [scanner](crate::scan) reads every form of an envelope and of its params; serde_json only words
+//! the error for a text that is no JSON.
 
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::fmt;
 
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::id::RequestId;
 use crate::json::Raw;
 pub use crate::params::{Members, Params};
+use crate::scan;
 
 /// JSON-RPC and protocol error codes this engine sends.
 pub mod code {
@@ -97,6 +97,22 @@ pub struct WireId<'a> {
     pub token: &'a str,
 }
 
+impl<'a> WireId<'a> {
+    /// Its token, where that is not the only way to write the id.
+    pub(crate) fn odd_token(&self) -> Option<&'a str> {
+        let is_odd = match self.id {
+            // A point and the letters of an exponent are no digits, and one zero has a sign.
+            RequestId::Number(_) => {
+                self.token == "-0" || self.token.bytes().any(|byte| byte > b'9' || byte == b'.')
+            }
+            RequestId::Text(_) => self.token.contains('\\'),
+            RequestId::Canonical(_) => true,
+            RequestId::Null => false,
+        };
+        is_odd.then_some(self.token)
+    }
+}
+
 /// What one frame says.
 #[derive(Debug)]
 pub enum Message<'a> {
@@ -123,8 +139,8 @@ pub enum Message<'a> {
         /// The `result` member, or the `error` member.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// Several messages in one frame; only revision 2025-03-26 has them.
-    Batch(Vec<&'a RawValue>),
+    /// Several messages in one frame, as JSON text each; only revision 2025-03-26 has them.
+    Batch(Vec<&'a str>),
     /// None of these.
     Invalid {
         /// The id, where it could be read.
@@ -142,41 +158,20 @@ impl<'a> Message<'a> {
         let Ok(text) = core::str::from_utf8(frame) else {
             return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
         };
-        if let Some(message) = crate::plain::message(text, depth_max, seen) {
-            return message;
-        }
-        if deeper_than(frame, depth_max) {
-            let message =
-                format!("limit reached: json_depth = {depth_max}: the message nests deeper");
-            return Self::invalid(None, code::PARSE_ERROR, message);
-        }
-        if frame.first() == Some(&b'[') {
-            return match serde_json::from_str(text) {
-                Ok(messages) => Self::Batch(messages),
-                Err(error) => Self::invalid(None, code::PARSE_ERROR, error.to_string()),
-            };
-        }
-        Self::parse_any(text)
+        let depth_max = depth_max.min(scan::DEPTH_MAX);
+        let start = scan::space(frame, 0);
+        let message = match frame.get(start) {
+            Some(b'[') => batch(text, start, depth_max),
+            _ => Envelope::read(text, start, depth_max, seen),
+        };
+        message.unwrap_or_else(|| unreadable(text, depth_max))
     }
 
     /// Reads one message of a batch that was read with [`Message::parse`].
     #[must_use]
     pub fn parse_one(text: &'a str, seen: &'a mut Members<'a>) -> Self {
-        crate::plain::message(text, usize::MAX, seen).unwrap_or_else(|| Self::parse_any(text))
-    }
-
-    /// Reads one message of whatever form.
-    pub(crate) fn parse_any(text: &'a str) -> Self {
-        let mut reader = serde_json::Deserializer::from_str(text);
-        let envelope = reader.deserialize_map(EnvelopeVisitor);
-        match envelope.and_then(|envelope| reader.end().map(|()| envelope)) {
-            Ok(envelope) => envelope.classify(),
-            // The reader stops at the first thing that is no object; the rest may be no JSON.
-            Err(error) if error.is_data() && serde_json::from_str::<IgnoredAny>(text).is_ok() => {
-                Self::invalid(None, code::INVALID_REQUEST, "a message is a JSON object")
-            }
-            Err(error) => Self::invalid(None, code::PARSE_ERROR, error.to_string()),
-        }
+        Envelope::read(text, 0, scan::DEPTH_MAX, seen)
+            .unwrap_or_else(|| unreadable(text, scan::DEPTH_MAX))
     }
 
     fn invalid(id: Option<WireId<'a>>, code: i64, message: impl Into<Cow<'static, str>>) -> Self {
@@ -184,110 +179,317 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What is wrong with an id that is none.
-pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or a 64-bit integer";
+/// Reads the messages of an array that ends with the text.
+fn batch(text: &str, start: usize, depth_max: usize) -> Option<Message<'_>> {
+    let (bytes, mut messages) = (text.as_bytes(), Vec::new());
+    let end = scan::array_at(bytes, start, depth_max, |at, depth_max| {
+        let end = scan::value(bytes, at, depth_max)?;
+        messages.push(text.get(at..end)?);
+        Some(end)
+    })?;
+    (scan::space(bytes, end) == bytes.len()).then_some(Message::Batch(messages))
+}
 
-/// The members of an envelope, as raw JSON.
+/// The error for a text that is no message: it nests too deep, is no JSON, or is no object.
+#[cold]
+fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
+    if deeper_than(text.as_bytes(), depth_max) {
+        let message = format!("limit reached: json_depth = {depth_max}: the message nests deeper");
+        return Message::invalid(None, code::PARSE_ERROR, message);
+    }
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
+        Ok(IgnoredAny) => {
+            Message::invalid(None, code::INVALID_REQUEST, "a message is a JSON object")
+        }
+    }
+}
+
+/// Why an id is refused.
+pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or an integer";
+
+/// The members of an envelope.
 #[derive(Default)]
 struct Envelope<'a> {
-    jsonrpc: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
-    method: Option<&'a RawValue>,
-    params: Option<&'a RawValue>,
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
-    /// A member that stood there twice.
-    duplicate: Option<&'static str>,
+    jsonrpc: Option<Raw<'a>>,
+    id: Option<Raw<'a>>,
+    method: Option<Raw<'a>>,
+    params: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    /// A member that is there twice.
+    twice: Option<Member>,
+}
+
+/// A member of an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Jsonrpc,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+}
+
+/// The one version there is, as a value.
+const VERSION: &[u8] = b"\"2.0\"";
+
+impl Member {
+    /// The member that a text begins with in its usual spelling, and how long its name is with the
+    /// colon: one comparison instead of a search for the end of the name.
+    #[inline]
+    fn usual(text: &[u8]) -> Option<(Self, usize)> {
+        Some(match text {
+            [b'"', b'j', b's', b'o', b'n', b'r', b'p', b'c', b'"', b':', b'"', ..] => {
+                (Self::Jsonrpc, 10)
+            }
+            [b'"', b'i', b'd', b'"', b':', b'"' | b'0'..=b'9', ..] => (Self::Id, 5),
+            [b'"', b'm', b'e', b't', b'h', b'o', b'd', b'"', b':', b'"', ..] => (Self::Method, 9),
+            [b'"', b'p', b'a', b'r', b'a', b'm', b's', b'"', b':', b'{', ..] => (Self::Params, 9),
+            _ => return None,
+        })
+    }
+
+    #[inline]
+    const fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"jsonrpc" => Self::Jsonrpc,
+            b"id" => Self::Id,
+            b"method" => Self::Method,
+            b"params" => Self::Params,
+            b"result" => Self::Result,
+            b"error" => Self::Error,
+            _ => return None,
+        })
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Jsonrpc => "jsonrpc",
+            Self::Id => "id",
+            Self::Method => "method",
+            Self::Params => "params",
+            Self::Result => "result",
+            Self::Error => "error",
+        }
+    }
 }
 
 impl<'a> Envelope<'a> {
-    fn classify(self) -> Message<'a> {
-        let id = self
-            .id
-            .and_then(|raw| RequestId::parse(raw.get()).map(|id| WireId { id, token: raw.get() }));
-        let invalid =
-            |id, message: &'static str| Message::invalid(id, code::INVALID_REQUEST, message);
-        if let Some(name) = self.duplicate {
+    /// Reads the message at a place of a text, which ends with the text, and into `seen` the
+    /// members of its params.
+    fn read(
+        text: &'a str,
+        start: usize,
+        depth_max: usize,
+        seen: &'a mut Members<'a>,
+    ) -> Option<Message<'a>> {
+        let (bytes, mut envelope) = (text.as_bytes(), Self::default());
+        let inner = depth_max.checked_sub(1)?;
+        let mut at = scan::space(bytes, scan::expect(bytes, start, b'{')?);
+        let mut ends = bytes.get(at) == Some(&b'}');
+        while !ends {
+            let (member, value) = match Member::usual(bytes.get(at..)?) {
+                Some((member, length)) => (Some(member), at + length),
+                None => {
+                    let (name, value) = scan::key(bytes, at)?;
+                    (scan::named(name, Member::named), value)
+                }
+            };
+            let end = envelope.member(member, text, value, inner, seen)?;
+            at = scan::space(bytes, end);
+            ends = match bytes.get(at)? {
+                b',' => false,
+                b'}' => true,
+                _ => return None,
+            };
+            if !ends {
+                at = scan::space(bytes, at + 1);
+            }
+        }
+        (scan::space(bytes, at + 1) == bytes.len()).then(|| envelope.classify(seen))
+    }
+
+    /// Takes the value of a member, and returns where it ends.
+    #[inline]
+    fn member(
+        &mut self,
+        member: Option<Member>,
+        text: &'a str,
+        at: usize,
+        depth_max: usize,
+        seen: &mut Members<'a>,
+    ) -> Option<usize> {
+        let bytes = text.as_bytes();
+        let Some(member) = member else { return scan::value(bytes, at, depth_max) };
+        let slot = self.slot(member);
+        let is_again = slot.is_some();
+        let end = match member {
+            Member::Params if !is_again => seen.read(text, at, depth_max)?,
+            Member::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
+            Member::Id => scan::token(bytes, at, depth_max)?,
+            Member::Method if bytes.get(at) == Some(&b'"') => scan::string(bytes, at)?,
+            Member::Jsonrpc | Member::Method | Member::Params | Member::Result | Member::Error => {
+                scan::value(bytes, at, depth_max)?
+            }
+        };
+        *slot = Some(Raw::checked(text.get(at..end)?));
+        if is_again {
+            self.twice = Some(member);
+        }
+        Some(end)
+    }
+
+    const fn slot(&mut self, member: Member) -> &mut Option<Raw<'a>> {
+        match member {
+            Member::Jsonrpc => &mut self.jsonrpc,
+            Member::Id => &mut self.id,
+            Member::Method => &mut self.method,
+            Member::Params => &mut self.params,
+            Member::Result => &mut self.result,
+            Member::Error => &mut self.error,
+        }
+    }
+
+    fn classify(self, members: &'a Members<'a>) -> Message<'a> {
+        let id = self.id.map(Id::read);
+        let echo = id.as_ref().and_then(Id::echo);
+        let invalid = |id: Option<&WireId<'a>>, message: &'static str| {
+            Message::invalid(id.cloned(), code::INVALID_REQUEST, message)
+        };
+        if let Some(member) = self.twice {
             return Message::invalid(
                 // With two ids there is none to echo.
-                id.filter(|_| name != "id"),
+                echo.filter(|_| member != Member::Id).cloned(),
                 code::INVALID_REQUEST,
-                format!("the member {name:?} stands there twice"),
+                format!("the member {:?} stands there twice", member.name()),
             );
         }
-        if self.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-            return invalid(id, "the member \"jsonrpc\" must be \"2.0\"");
+        if self.jsonrpc.is_none_or(|version| version.get().as_bytes() != VERSION) {
+            return invalid(echo, "the member \"jsonrpc\" must be \"2.0\"");
         }
-        match (self.method, self.result, self.error) {
-            (Some(method), None, None) => {
-                let Some(method) = Raw::from(method).string() else {
-                    return invalid(id, "the member \"method\" must be a string");
+        let params = self.params.filter(|params| !is_nothing(*params));
+        let params = params.map(|params| Params::seen(params, members));
+        match self.kind() {
+            Kind::Call(method) => {
+                let Some(method) = method.string() else {
+                    return invalid(echo, "the member \"method\" must be a string");
                 };
-                let params = self.params.map(|params| Params::of(params.into()));
                 let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
-                match (self.id, id) {
+                match id {
                     // A notification is never answered, so its reader judges odd params (CAN-14).
-                    (None, _) => Message::Notification { method, params },
-                    (Some(_), id) if odd => {
-                        invalid(id, "the member \"params\" must be an object or an array")
+                    None => Message::Notification { method, params },
+                    Some(_) if odd => {
+                        invalid(echo, "the member \"params\" must be an object or an array")
                     }
-                    (Some(_), Some(id)) => Message::Request { id, method, params },
+                    Some(Id::Is(id)) => Message::Request { id, method, params },
                     // Whether that is an id is the dialect's to say.
-                    (Some(raw), None) if raw.get() == "null" => {
+                    Some(Id::Null) => {
                         let id = WireId { id: RequestId::Null, token: "null" };
                         Message::Request { id, method, params }
                     }
-                    (Some(_), None) => invalid(None, BAD_ID),
+                    Some(Id::Refused(_)) => invalid(echo, BAD_ID),
                 }
             }
-            (None, Some(result), None) => {
-                Message::Response { id: id.map(|id| id.id), outcome: Ok(result) }
+            Kind::Response(outcome) => {
+                let id = match id {
+                    Some(Id::Is(id)) => Some(id.id),
+                    Some(Id::Null | Id::Refused(_)) | None => None,
+                };
+                match outcome {
+                    Ok(result) => {
+                        raw_value(result, |result| Message::Response { id, outcome: Ok(result) })
+                    }
+                    Err(error) => {
+                        raw_value(error, |error| Message::Response { id, outcome: Err(error) })
+                    }
+                }
             }
-            (None, None, Some(error)) => {
-                Message::Response { id: id.map(|id| id.id), outcome: Err(error) }
+            Kind::None => {
+                invalid(echo, "a message has exactly one of \"method\", \"result\" and \"error\"")
             }
-            (Some(_), _, _) | (None, Some(_), Some(_)) | (None, None, None) => {
-                invalid(id, "a message has exactly one of \"method\", \"result\" and \"error\"")
-            }
+        }
+    }
+
+    /// Which kind of message it is. Some writers put every member into every message, `null` where
+    /// it does not belong; only a response's result may be `null` itself.
+    fn kind(&self) -> Kind<'a> {
+        let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
+        match (given(self.method), given(self.result), given(self.error)) {
+            (Some(method), None, None) => Kind::Call(method),
+            (None, Some(result), None) => Kind::Response(Ok(result)),
+            (None, None, Some(error)) => Kind::Response(Err(error)),
+            (None, None, None) => match (self.result, self.error) {
+                (Some(null), _) => Kind::Response(Ok(null)),
+                (None, Some(null)) => Kind::Response(Err(null)),
+                (None, None) => Kind::None,
+            },
+            (Some(_), _, _) | (None, Some(_), Some(_)) => Kind::None,
         }
     }
 }
 
-struct EnvelopeVisitor;
+/// Which kind of message an envelope holds.
+enum Kind<'a> {
+    /// A request or a notification: its method.
+    Call(Raw<'a>),
+    /// A response: its result or its error.
+    Response(Result<Raw<'a>, Raw<'a>>),
+    /// None of these, or several.
+    None,
+}
 
-impl<'de> Visitor<'de> for EnvelopeVisitor {
-    type Value = Envelope<'de>;
+/// The member `id` of an envelope.
+enum Id<'a> {
+    Is(WireId<'a>),
+    Null,
+    /// No id; with its token where that is a number, so that its sender learns which request was
+    /// refused.
+    Refused(Option<WireId<'a>>),
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON-RPC message")
+impl<'a> Id<'a> {
+    fn read(raw: Raw<'a>) -> Self {
+        let token = raw.get();
+        if let Some(id) = RequestId::parse(token) {
+            return Self::Is(WireId { id, token });
+        }
+        match token.as_bytes().first() {
+            Some(b'n') => Self::Null,
+            Some(b'-' | b'0'..=b'9') => {
+                Self::Refused(Some(WireId { id: RequestId::Canonical(token.into()), token }))
+            }
+            Some(_) | None => Self::Refused(None),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
-        let mut envelope = Envelope::default();
-        while let Some(Key(key)) = map.next_key()? {
-            let (slot, name) = match key.as_ref() {
-                "jsonrpc" => (&mut envelope.jsonrpc, "jsonrpc"),
-                "id" => (&mut envelope.id, "id"),
-                "method" => (&mut envelope.method, "method"),
-                "params" => (&mut envelope.params, "params"),
-                "result" => (&mut envelope.result, "result"),
-                "error" => (&mut envelope.error, "error"),
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            if slot.replace(map.next_value()?).is_some() {
-                envelope.duplicate = Some(name);
-            }
+    /// What an error for the message is answered to.
+    const fn echo(&self) -> Option<&WireId<'a>> {
+        match self {
+            Self::Is(id) | Self::Refused(Some(id)) => Some(id),
+            Self::Null | Self::Refused(None) => None,
         }
-        Ok(envelope)
     }
 }
 
-/// A member's name, borrowed where it has no escapes.
-#[derive(serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+/// Whether params are `null` or an empty array, which is as if they were not there.
+fn is_nothing(params: Raw<'_>) -> bool {
+    let text = params.get();
+    match text.as_bytes().first() {
+        Some(b'[') => scan::space(text.as_bytes(), 1) == text.len() - 1,
+        Some(b'n') => true,
+        Some(_) | None => false,
+    }
+}
+
+/// A message with a value that the scanner has read.
+fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>) -> Message<'a> {
+    match serde_json::from_str(raw.get()) {
+        Ok(value) => message(value),
+        Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
+    }
+}
 
 /// True when the frame nests deeper than `depth_max`.
 ///
@@ -356,9 +558,31 @@ mod tests {
                 r#"{"method":"m","params":{"a":1},"id":"\u0041","jsonrpc":"2.0"}"#,
                 r#"request "\u0041" m {"a":1}"#,
             ),
-            (r#"{"jsonrpc":"2.0","method":"m\/n","params":[]}"#, "notification m/n []"),
+            (r#"{"jsonrpc":"2.0","method":"m\/n","params":[1]}"#, "notification m/n [1]"),
+            (r#" { "id" : 1 , "jsonrpc" : "2.0" , "m\u0065thod" : "m" } "#, "request 1 m -"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":[ ]}"#, "notification m -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[]}"#, "request 1 m -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":null}"#, "request 1 m -"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","result":null,"error":null}"#,
+                "request 1 m -",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"method":null,"result":{},"error":null}"#, "response 1 {}"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#, "response 1 null"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}"#,
+                r#"response 1 error {"code":1}"#,
+            ),
+            (r#"{"jsonrpc":"2.0","id":41.0,"method":"m"}"#, "request 41.0 m -"),
+            (r#"{"jsonrpc":"2.0","id":4.1e1,"result":{}}"#, "response 41 {}"),
+            (
+                r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}"#,
+                "request 18446744073709551616 m -",
+            ),
+            (r#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#, r#"request "\ud800" m -"#),
+            (r#"{"jsonrpc":"2.0","id":1,"\ud800":2,"method":"m"}"#, "request 1 m -"),
             (r#"{"jsonrpc":"2.0","method":"m","params":7}"#, "notification m 7"),
-            (r#"{"jsonrpc":"2.0","method":"m","params":null}"#, "notification m null"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":null}"#, "notification m -"),
             (
                 r#"{"jsonrpc":"2.0","id":9007199254740993,"result":null}"#,
                 "response 9007199254740993 null",
@@ -369,7 +593,7 @@ mod tests {
             (r#"["2.0",1,"m",{},null,null]"#, "batch 6"),
             (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, "request null m -"),
             (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "invalid - -32600"),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid 1.5 -32600"),
             (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#, "invalid - -32600"),

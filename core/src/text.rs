@@ -89,6 +89,12 @@ const HEX: [[u8; 2]; 256] = {
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut impl Out, text: &str) {
     out.push_piece("\"");
+    write_characters(out, text);
+    out.push_piece("\"");
+}
+
+/// Appends `text` as part of a JSON string.
+pub(crate) fn write_characters(out: &mut impl Out, text: &str) {
     let mut rest = text;
     loop {
         // What ends a run is ASCII, so it ends between two characters.
@@ -113,7 +119,6 @@ pub fn write_string(out: &mut impl Out, text: &str) {
         }
         rest = special.get(1..).unwrap_or_default();
     }
-    out.push_piece("\"");
 }
 
 #[cfg(test)]

@@ -141,11 +141,12 @@ impl Ladder {
 ///
 /// Called by the engine before anything starts. Must depend on its arguments alone (DET-01).
 pub trait ArgumentCheck: Send + Sync {
-    /// `arguments` is the JSON text of an object.
+    /// Returns the arguments that the tool is given, for arguments that are the JSON text of an
+    /// object: the same, or without members that are as if they were left out.
     ///
     /// # Errors
     /// One sentence that names the path of the offence.
-    fn check(&self, arguments: &str) -> Result<(), String>;
+    fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String>;
 }
 
 /// One tool, as a peer sees it and as the engine runs it.

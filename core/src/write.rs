@@ -85,6 +85,7 @@ impl<'a> Writer<'a> {
             (Some(token), _) => self.raw(token),
             (None, RequestId::Number(number)) => self.number(*number),
             (None, RequestId::Text(text)) => self.string(text),
+            (None, RequestId::Canonical(token)) => self.raw(token),
             (None, RequestId::Null) => self.raw("null"),
         }
     }

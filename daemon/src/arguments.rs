@@ -11,7 +11,7 @@ mod strict;
 mod template;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -116,27 +116,69 @@ impl Arguments {
     /// The first three offences, each with the path to it: `arguments/n: 7 is not of type "string"`.
     /// At most 512 characters, whatever was sent.
     pub fn check(&self, arguments: Option<&str>) -> Result<(), String> {
-        let arguments = arguments.unwrap_or("{}");
-        match &self.validator {
-            Validating::Plainly { plain, .. } if plain.holds(arguments) => Ok(()),
-            Validating::Plainly { .. } | Validating::Wholly(_) => self.check_whole(arguments),
-        }
+        self.accept(arguments.unwrap_or("{}")).map(drop)
     }
 
-    /// As [`Arguments::check`], by everything the schema may ask for.
-    fn check_whole(&self, arguments: &str) -> Result<(), String> {
-        let value = strict::value(arguments).map_err(|why| capped(&why))?;
+    /// As [`Arguments::check`], and returns the arguments without those that are left out: an
+    /// optional one that is `null` where its schema does not allow that is as if it were not there.
+    ///
+    /// # Errors
+    /// As [`Arguments::check`].
+    pub fn accept<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
+        match &self.validator {
+            Validating::Plainly { plain, .. } if plain.holds(arguments) => {
+                return Ok(Cow::Borrowed(arguments));
+            }
+            Validating::Plainly { .. } | Validating::Wholly(_) => {}
+        }
+        let mut value = strict::value(arguments).map_err(|why| capped(&why))?;
+        let refusal = match self.check_whole(&value) {
+            Ok(()) => return Ok(Cow::Borrowed(arguments)),
+            Err(refusal) => refusal,
+        };
+        let left_out = self.take_left_out(&mut value)?;
+        if left_out.is_empty() {
+            return Err(refusal);
+        }
+        self.check_whole(&value)?;
+        let mut members = strict::members(arguments)?;
+        members.retain(|name, _| !left_out.contains(name.as_ref()));
+        serde_json::to_string(&members).map(Cow::Owned).map_err(|why| format!("arguments: {why}"))
+    }
+
+    /// Removes the optional arguments that are `null`, and returns their names.
+    fn take_left_out(&self, arguments: &mut Value) -> Result<BTreeSet<String>, String> {
+        let schema = strict::value(self.schema.get())?;
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required =
+            |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+        let mut left_out = BTreeSet::new();
+        if let Value::Object(members) = arguments {
+            members.retain(|name, value| {
+                let is_optional = self.declared.contains(name) && !is_required(name);
+                let stays = !value.is_null() || !is_optional;
+                if !stays {
+                    left_out.insert(name.clone());
+                }
+                stays
+            });
+        }
+        Ok(left_out)
+    }
+
+    /// Checks arguments by everything the schema may ask for.
+    fn check_whole(&self, value: &Value) -> Result<(), String> {
         let validator = match &self.validator {
             Validating::Wholly(validator) => validator,
             Validating::Plainly { refusing, .. } => {
                 refusing.get_or_init(|| self.whole()).as_ref().map_err(Clone::clone)?
             }
         };
-        if validator.is_valid(&value) {
+        if validator.is_valid(value) {
             return Ok(());
         }
         let offences: Vec<String> = validator
-            .iter_errors(&value)
+            .iter_errors(value)
             .take(OFFENCES_MAX)
             .map(|error| offence("arguments", &error))
             .collect();
@@ -258,8 +300,8 @@ impl CommandTemplate {
     /// What [`Arguments::check`] says; and a NUL byte, `..` in a working directory, or more bytes
     /// than the system takes.
     pub fn fill(&self, rules: &Arguments, arguments: Option<&str>) -> Result<Argv, String> {
-        rules.check(arguments)?;
-        let values = rules.values(arguments.unwrap_or("{}"))?;
+        let arguments = rules.accept(arguments.unwrap_or("{}"))?;
+        let values = rules.values(&arguments)?;
         let mut total = self.program.len() + 1;
         let mut argv = vec![self.program.clone()];
         for element in &self.elements {

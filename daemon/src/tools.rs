@@ -1,6 +1,7 @@
 //! Tools: from what a configuration or a program says to what the engine offers.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +53,8 @@ pub(crate) enum PayloadRun {
 struct BySchema(Arguments);
 
 impl ArgumentCheck for BySchema {
-    fn check(&self, arguments: &str) -> Result<(), String> {
-        self.0.check(Some(arguments))
+    fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
+        self.0.accept(arguments)
     }
 }
 

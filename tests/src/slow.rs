@@ -6,7 +6,7 @@
 /// The most levels this reader follows; callers keep the engine's own limit below it.
 const LEVELS_MAX: usize = 512;
 
-/// An id as JSON-RPC compares them: `1` and `"1"` are two.
+/// An id as the engine compares them: `1` and `"1"` are two, `1` and `1.0` are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Id {
     /// `null`, where a dialect takes that for one.
@@ -15,6 +15,8 @@ pub enum Id {
     Number(i64),
     /// A string, with escapes resolved.
     Text(String),
+    /// An integer beyond that, or a string with half a surrogate pair, in one spelling.
+    Canonical(String),
 }
 
 /// What one frame says.
@@ -86,8 +88,8 @@ fn classify_value(json: &Json<'_>) -> Said {
     let Kind::Object(members) = &json.kind else { return invalid(None, -32600) };
     let mut found: [Vec<&Json<'_>>; 6] = Default::default();
     for (key, value) in members {
-        // A name that cannot be decoded makes the text no JSON for us.
-        let Some(key) = decode(key) else { return invalid(None, -32700) };
+        // A name that cannot be decoded is none of these.
+        let Some(key) = decode(key) else { continue };
         let names = ["jsonrpc", "id", "method", "params", "result", "error"];
         if let Some(at) = names.iter().position(|name| *name == key) {
             found[at].push(value);
@@ -95,7 +97,12 @@ fn classify_value(json: &Json<'_>) -> Said {
     }
     let [version, ids, methods, params, results, errors] = &found;
     let id = ids.last().and_then(|raw| read_id(raw.text).map(|id| (id, raw.text)));
-    let token = id.as_ref().map(|(_, token)| *token);
+    // A number that is no id is echoed as well.
+    let echoed = |raw: &&Json<'_>| {
+        read_id(raw.text).is_some()
+            || raw.text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+    };
+    let token = ids.last().map(|raw| &**raw).filter(echoed).map(|raw| raw.text);
     if ids.len() > 1 {
         // The last member that stands there twice decides what is echoed.
         let last_twice = last_repeated(members);
@@ -107,10 +114,22 @@ fn classify_value(json: &Json<'_>) -> Said {
     if version.first().map(|raw| raw.text) != Some("\"2.0\"") {
         return invalid(token, -32600);
     }
-    match (methods.first(), results.first(), errors.first()) {
-        (Some(method), None, None) => {
+    // What is null is not there, unless it is all a response has.
+    let given = |found: &[&Json<'_>]| found.iter().any(|raw| raw.text != "null");
+    let is_call = given(methods) && !given(results) && !given(errors);
+    let is_response = !given(methods) && !(given(results) && given(errors));
+    let is_result = is_response && !given(errors) && !results.is_empty();
+    let is_error = is_response && !is_result && !errors.is_empty();
+    match (is_call, is_result, is_error) {
+        (true, ..) => {
+            let [method, ..] = methods[..] else { unreachable!("it has a method") };
             let Some(method) = decode(method.text) else { return invalid(token, -32600) };
-            let params = params.first().map(|raw| raw.text.to_owned());
+            let nothing = |raw: &&&Json<'_>| match &raw.kind {
+                Kind::List(items) => items.is_empty(),
+                Kind::Scalar => raw.text == "null",
+                Kind::Object(_) => false,
+            };
+            let params = params.first().filter(|raw| !nothing(raw)).map(|raw| raw.text.to_owned());
             if ids.is_empty() {
                 return Said::Notification { method, params };
             }
@@ -125,9 +144,9 @@ fn classify_value(json: &Json<'_>) -> Said {
                 None => invalid(None, -32600),
             }
         }
-        (None, Some(_), None) => Said::Response { id: id.map(|(id, _)| id), result: true },
-        (None, None, Some(_)) => Said::Response { id: id.map(|(id, _)| id), result: false },
-        (Some(_), ..) | (None, Some(_), Some(_)) | (None, None, None) => invalid(token, -32600),
+        (false, true, _) => Said::Response { id: id.map(|(id, _)| id), result: true },
+        (false, false, true) => Said::Response { id: id.map(|(id, _)| id), result: false },
+        (false, false, false) => invalid(token, -32600),
     }
 }
 
@@ -139,14 +158,127 @@ fn last_repeated(members: &[(&str, Json<'_>)]) -> Option<String> {
     (0..names.len()).rev().find(repeated).map(|at| names[at].clone())
 }
 
-/// An id: an integer without fraction or exponent that fits 64 bits, or a string.
+/// An id: a whole number in any spelling, or a string.
 #[must_use]
 pub fn read_id(token: &str) -> Option<Id> {
     if token.starts_with('"') {
-        return decode(token).map(Id::Text);
+        return Some(decode(token).map_or_else(|| Id::Canonical(halves(token)), Id::Text));
     }
-    let integer = token.chars().all(|c| c.is_ascii_digit() || c == '-');
-    integer.then(|| token.parse().ok().map(Id::Number))?
+    if !token.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return None;
+    }
+    // The digits without the point, and how far it is moved.
+    let (mut digits, mut shift, mut negative) = (String::new(), 0_i128, false);
+    let mut behind = false;
+    for (at, c) in token.char_indices() {
+        match c {
+            '-' => negative = true,
+            '.' => behind = true,
+            'e' | 'E' => {
+                let exponent: i64 = match token[at + 1..].parse() {
+                    Ok(exponent) => exponent,
+                    Err(_) if digits.chars().all(|digit| digit == '0') => 0,
+                    Err(_) => return None,
+                };
+                shift += i128::from(exponent);
+                break;
+            }
+            digit => {
+                digits.push(digit);
+                shift -= i128::from(behind);
+            }
+        }
+    }
+    while digits.len() > 1 && digits.starts_with('0') {
+        digits.remove(0);
+    }
+    if digits == "0" {
+        return Some(Id::Number(0));
+    }
+    while digits.ends_with('0') {
+        digits.pop();
+        shift += 1;
+    }
+    if shift < 0 || shift > i128::from(i64::MAX) {
+        return None;
+    }
+    let sign = if negative { "-" } else { "" };
+    if shift > 20 {
+        return Some(Id::Canonical(format!("{sign}{digits}e{shift}")));
+    }
+    let written = (0..shift).fold(format!("{sign}{digits}"), |written, _| written + "0");
+    Some(written.parse().map_or(Id::Canonical(written), Id::Number))
+}
+
+/// One spelling of a string in which surrogates stand alone.
+fn halves(token: &str) -> String {
+    let (mut units, mut rest) = (Vec::new(), token[1..token.len() - 1].chars());
+    while let Some(c) = rest.next() {
+        let escape = if c == '\\' { rest.next() } else { None };
+        if escape == Some('u') {
+            let digits: String = rest.by_ref().take(4).collect();
+            units.push(u16::from_str_radix(&digits, 16).expect("four digits"));
+        } else {
+            let text = escape.map_or_else(
+                || c.to_string(),
+                |letter| decode(&format!("\"\\{letter}\"")).expect("an escape of the grammar"),
+            );
+            units.extend(text.encode_utf16());
+        }
+    }
+    let inner: String = char::decode_utf16(units)
+        .map(|unit| match unit {
+            Ok(c) => serde_json::to_string(&c).expect("JSON").trim_matches('"').to_owned(),
+            Err(half) => format!("\\u{:04x}", half.unpaired_surrogate()),
+        })
+        .collect();
+    format!("\"{inner}\"")
+}
+
+/// The member of an object with this name, the last that is not `null`.
+#[must_use]
+pub fn member(text: &str, name: &str) -> Option<String> {
+    let Json { kind: Kind::Object(members), .. } = Reader::whole(text)? else { return None };
+    let named = |(key, value): &&(&str, Json<'_>)| {
+        decode(key).as_deref() == Some(name) && value.text != "null"
+    };
+    members.iter().rfind(named).map(|(_, value)| value.text.to_owned())
+}
+
+/// The value of a text, with U+FFFD for each half of a surrogate pair.
+///
+/// # Panics
+/// When it is no JSON.
+#[must_use]
+pub fn value(text: &str) -> serde_json::Value {
+    let mut pieces: Vec<String> = Vec::new();
+    let mut reader = Reader { text, at: 0 };
+    while let Some(byte) = reader.peek() {
+        let start = reader.at;
+        if byte == b'"' {
+            let token = reader.string().expect("a string of a text that was read");
+            let halves = || serde_json::Value::String(cleaned(&halves(token))).to_string();
+            pieces.push(decode(token).map_or_else(halves, |_| token.to_owned()));
+        } else {
+            reader.at += text[start..].chars().next().map_or(1, char::len_utf8);
+            pieces.push(text[start..reader.at].to_owned());
+        }
+    }
+    serde_json::from_str(&pieces.concat()).expect("it is JSON")
+}
+
+/// A string in one spelling, in which only halves of pairs cannot be decoded.
+fn cleaned(token: &str) -> String {
+    let mut text = token.to_owned();
+    while decode(&text).is_none() {
+        let half = text.match_indices("\\ud").map(|(at, _)| at).find(|at| {
+            let alone = format!("{}{}", &text[..*at], &text[at + 6..]);
+            decode(&alone).is_some() || alone.matches("\\ud").count() < text.matches("\\ud").count()
+        });
+        let at = half.expect("a half of a pair");
+        text.replace_range(at..at + 6, "\u{fffd}");
+    }
+    decode(&text).expect("it was decoded")
 }
 
 fn decode(token: &str) -> Option<String> {

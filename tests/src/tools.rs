@@ -2,6 +2,7 @@
 //!
 //! Nothing runs them: a test says what they do.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 struct WantsText;
 
 impl ArgumentCheck for WantsText {
-    fn check(&self, arguments: &str) -> Result<(), String> {
-        let arguments: serde_json::Value =
+    fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
+        let members: serde_json::Value =
             serde_json::from_str(arguments).map_err(|error| error.to_string())?;
-        match arguments.get("text").and_then(serde_json::Value::as_str) {
-            Some(_) => Ok(()),
+        match members.get("text").and_then(serde_json::Value::as_str) {
+            Some(_) => Ok(Cow::Borrowed(arguments)),
             None => Err("/text must be a string".to_owned()),
         }
     }

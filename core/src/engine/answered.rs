@@ -1,12 +1,6 @@
 //! Cancellation where the cancelled request is answered nevertheless, exactly once: of the peer's
 //! requests by us, of ours by the peer.
 
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
-use alloc::borrow::Cow;
-use core::fmt;
-
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
 use crate::call::{Refusal, Wanted};
@@ -222,41 +216,11 @@ fn named_request(
     method: &str,
     params: Option<&Params<'_>>,
 ) -> Option<(RequestId, &'static str)> {
-    let params = params?.get();
-    let mut named = None;
+    let params = params?;
     let (method, _) = dialect.cancel_heard.iter().find(|(heard, _)| *heard == method)?;
-    for (heard, member) in dialect.cancel_heard {
-        if heard == method && named.is_none() {
-            named =
-                serde_json::Deserializer::from_str(params).deserialize_map(Member(member)).ok()?;
-        }
-    }
-    let request = match named?.get() {
-        "null" => dialect.null_ids.then_some(RequestId::Null),
-        token => RequestId::parse(token),
-    };
-    Some((request?, method))
-}
-
-/// One member of an object.
-struct Member(&'static str);
-
-impl<'de> Visitor<'de> for Member {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object with a member {:?}", self.0)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            if key == self.0 {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
+    let members = dialect.cancel_heard.iter().filter(|(heard, _)| heard == method);
+    // A writer may put both members into one cancel, `null` where it has nothing to say.
+    let named =
+        |null_ids| members.clone().find_map(|(_, member)| params.request_named(member, null_ids));
+    Some((named(false).or_else(|| named(dialect.null_ids))?, method))
 }

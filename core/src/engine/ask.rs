@@ -4,7 +4,6 @@ use alloc::borrow::{Cow, ToOwned as _};
 use alloc::format;
 use alloc::vec::Vec;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
@@ -19,7 +18,7 @@ use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::job::{JobState, Purpose};
 use crate::meta::{RELATED_TASK, related_task, write_with_meta};
-use crate::params::{self, Params};
+use crate::params::Params;
 use crate::task::Change;
 use crate::timer::Timer;
 
@@ -183,7 +182,7 @@ impl Engine {
     ) {
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
-            Some(RequestId::Text(_) | RequestId::Null) | None => None,
+            Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
         };
         let Some(call) = call.filter(|call| call.get() < self.next_call) else {
             self.counters.unasked_responses += 1;
@@ -224,13 +223,10 @@ impl Engine {
 
     /// A peer is still busy with a request of ours.
     pub(super) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
-        #[derive(Deserialize)]
-        struct Progress<'a> {
-            #[serde(borrow, rename = "progressToken")]
-            token: &'a RawValue,
-        }
-        let Ok(Progress { token }) = params::read::<Progress<'_>>(params) else { return };
-        let Some(RequestId::Number(number)) = RequestId::parse(token.get()) else { return };
+        let token = params.and_then(|params| params.find(["progressToken"]));
+        let token = token.and_then(|found| found.members[0]);
+        let id = token.and_then(|token| RequestId::parse(token.get()));
+        let Some(RequestId::Number(number)) = id else { return };
         let id = CallId::new(u64::try_from(number).unwrap_or(0));
         let now = self.now.at;
         let Some(connection) = self.connections.get_mut(&conn) else { return };

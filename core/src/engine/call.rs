@@ -1,14 +1,14 @@
 //! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
 //! services of a client.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use serde::Deserialize;
-
 use super::Engine;
-use super::call_params::{CallParams, ServiceParams, progress_token};
+use super::call_params::{CallParams, progress_token};
 use super::creation::HandOver;
 use super::idempotency::{Known, Request, Wish, read_key};
 use super::modern::missing_tasks;
@@ -19,10 +19,11 @@ use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
 use crate::job::{Job, JobState, Purpose};
-use crate::json::{Json, Raw};
+use crate::json::{Found, Json, Raw};
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Given, Params};
+use crate::params::{self, Params};
 use crate::tool::{TaskSupport, Tool};
+use crate::whole::Whole;
 
 /// A call that may go ahead.
 struct Admitted<'a> {
@@ -53,14 +54,13 @@ impl Engine {
             Ok(params) => params,
             Err(error) => return self.fail(reply, &error),
         };
-        if let (Some(claim), Some(state)) = (claim, params.request_state.0) {
-            let (responses, progress_token) =
-                (params.input_responses.0, progress_token(params.meta.as_ref()));
+        if let (Some(claim), Some(state)) = (claim, params.request_state) {
+            let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
             return self.retry_call(reply, &params.name, claim, &retry);
         }
         let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
-            let key = params.meta.as_ref().map_or(Ok(None), |m| read_key(m.idempotency_key))?;
+            let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key))?;
             Ok((admitted, key))
         });
         match admitted {
@@ -87,17 +87,17 @@ impl Engine {
     /// A request of an ACP peer: its params are the arguments.
     pub(super) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&Params<'_>>) {
         let arguments = params.map_or("{}", Params::get);
-        let checked = match &service.check {
-            _ if !arguments.starts_with('{') => Err("params must be an object".into()),
-            Some(check) => check.check(arguments),
-            None => Ok(()),
+        let checked = match arguments.starts_with('{') {
+            true => checked(&service, arguments),
+            false => Err("params must be an object".into()),
         };
-        if let Err(message) = checked {
-            return self.fail(reply, &ErrorObject::invalid_params(message));
-        }
+        let arguments = match checked {
+            Ok(arguments) => arguments,
+            Err(message) => return self.fail(reply, &ErrorObject::invalid_params(message)),
+        };
         let admitted = Admitted {
             tool: service,
-            arguments: params.map_or_else(Json::empty_object, |params| params.to_json()),
+            arguments,
             task: None,
             progress_token: None,
             terms: Terms::Session(reply.dialect),
@@ -173,21 +173,19 @@ impl Engine {
         let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
             TaskRules::None => None,
-            TaskRules::Core => as_requested(tool, params.task.0)?,
+            TaskRules::Core => as_requested(tool, params.task)?,
             TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
         };
         let arguments = params.arguments.map_or("{}", Raw::get);
         if !arguments.starts_with('{') {
             return Err(ErrorObject::invalid_params("params.arguments must be an object"));
         }
-        if let Some(check) = &tool.check {
-            check.check(arguments).map_err(ErrorObject::invalid_params)?;
-        }
+        let arguments = checked(tool, arguments).map_err(ErrorObject::invalid_params)?;
         Ok(Admitted {
             tool: Arc::clone(tool),
-            arguments: params.arguments.map_or_else(Json::empty_object, Raw::to_json),
+            arguments,
             task,
-            progress_token: progress_token(params.meta.as_ref()),
+            progress_token: progress_token(params.meta),
             terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
         })
     }
@@ -200,13 +198,14 @@ impl Engine {
         params: Option<&Params<'a>>,
         tasks: bool,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let read: ServiceParams<'a> = params::read_or_default(params)?;
+        let read = params::members(params)?;
+        read.once(params::ALL)?;
         let Some(service) = self.settings.services.get(method) else {
             // It was declared, and a reload took it away.
             let message = alloc::format!("there is no method {method:?}");
             return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
         };
-        let task = match (tasks, service.task_support, read.task.0) {
+        let task = match (tasks, service.task_support, read.task) {
             // TSK-03
             (false, ..) | (true, TaskSupport::Forbidden, _) => None,
             (true, TaskSupport::Optional, None) => None,
@@ -215,14 +214,13 @@ impl Engine {
             }
             (true, TaskSupport::Required, None) => {
                 // TSK-06
-                let message = alloc::format!("{method:?} runs as a task only: params.task is due");
+                let message =
+                    alloc::format!("{method:?} runs as a task only: params.task is required");
                 return Err(ErrorObject::new(code::INVALID_REQUEST, message));
             }
         };
-        let arguments = params.map_or_else(Json::empty_object, |params| params.to_json());
-        if let Some(check) = &service.check {
-            check.check(arguments.get()).map_err(ErrorObject::invalid_params)?;
-        }
+        let arguments = checked(service, params.map_or("{}", Params::get))
+            .map_err(ErrorObject::invalid_params)?;
         Ok(Admitted {
             tool: Arc::clone(service),
             arguments,
@@ -353,6 +351,14 @@ impl Engine {
     }
 }
 
+/// The arguments that a tool is given, once its check has passed.
+fn checked(tool: &Tool, arguments: &str) -> Result<Json, String> {
+    match &tool.check {
+        Some(check) => check.check(arguments).map(Json::from_checked),
+        None => Ok(Json::from_checked(Cow::Borrowed(arguments))),
+    }
+}
+
 /// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
 fn as_requested(tool: &Tool, task: Option<Raw<'_>>) -> Result<Option<RequestedTtl>, ErrorObject> {
     let ttl = task.map(read_ttl).transpose()?;
@@ -379,32 +385,19 @@ fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, Error
 
 /// Reads the `task` member (TSK-11).
 fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
-    #[derive(Deserialize)]
-    struct TaskParams<'a> {
-        #[serde(borrow, default)]
-        ttl: Given<'a>,
+    let odd = |what: &str| ErrorObject::invalid_params(alloc::format!("params.task{what}"));
+    let Found { members: [ttl], twice } =
+        task.members(["ttl"]).ok_or_else(|| odd(" must be an object"))?;
+    if twice.is_some() {
+        return Err(odd(".ttl is there twice"));
     }
-    if let Some(ttl) = plain_ttl(task.get()) {
-        return Ok(RequestedTtl::Millis(ttl));
-    }
-    let params: TaskParams<'_> = params::read(Some(&Params::of(task)))
-        .map_err(|error| ErrorObject::invalid_params(alloc::format!("task: {}", error.message)))?;
-    let Some(ttl) = params.ttl.0 else { return Ok(RequestedTtl::Default) };
-    let digits = ttl.get();
-    let positive = digits.bytes().all(|b| b.is_ascii_digit()) && digits != "0";
-    if !positive {
-        let message = "task.ttl must be a positive integer of milliseconds";
-        return Err(ErrorObject::invalid_params(message));
-    }
+    let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
     // What does not fit is larger than every maximum and is shortened to it anyway.
-    Ok(RequestedTtl::Millis(digits.parse().unwrap_or(u64::MAX)))
-}
-
-/// A ttl as nearly everybody writes it; `None` where it has to be read.
-fn plain_ttl(task: &str) -> Option<u64> {
-    let digits = task.strip_prefix("{\"ttl\":")?.strip_suffix('}')?;
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|millis| plain && *millis > 0)
+    let millis = Whole::read(ttl.get()).and_then(|ttl| ttl.to_u64_saturating());
+    millis
+        .filter(|millis| *millis > 0)
+        .map(RequestedTtl::Millis)
+        .ok_or_else(|| odd(".ttl must be a positive integer of milliseconds"))
 }
 
 #[cfg(test)]
@@ -424,10 +417,17 @@ mod tests {
         for odd in [r#"{ "ttl" : 7 }"#, r#"{"ttl":7,"x":1}"#, r#"{"\u0074tl":7}"#] {
             assert_eq!(read(odd), Some(RequestedTtl::Millis(7)), "{odd}");
         }
-        for bad in ["0", "-1", "1.5", "1e3", "\"1\"", "null", "true", "{}", "[]"] {
+        assert_eq!(read(r#"{"ttl":null}"#), Some(RequestedTtl::Default));
+        for whole in ["60000.0", "6e4", "600000e-1"] {
+            let asked = alloc::format!("{{\"ttl\":{whole}}}");
+            assert_eq!(read(&asked), Some(RequestedTtl::Millis(60_000)), "{whole}");
+        }
+        assert_eq!(read(r#"{"ttl":1e99}"#), Some(RequestedTtl::Millis(u64::MAX)));
+        for bad in ["0", "0.0", "-1", "-1e99", "1.5", "1e-3", "\"1\"", "true", "{}", "[]"] {
             assert_eq!(read(&alloc::format!("{{\"ttl\":{bad}}}")), None, "{bad}");
         }
-        for bad in ["null", "[]", "7", "\"\"", "true"] {
+        assert_eq!(read(r#"{"ttl":1,"ttl":1}"#), None);
+        for bad in ["[]", "7", "\"\"", "true"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

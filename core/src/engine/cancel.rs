@@ -12,11 +12,10 @@ use crate::durable::RecordKey;
 use crate::id::{ConnId, JobId, RequestId};
 use crate::job::Purpose;
 use crate::json::Raw;
-use crate::params::{self, Given, Params};
+use crate::params::{self, Params};
 use crate::recall::Handle;
 use crate::task::Task;
 use crate::timer::Timer;
-use serde::Deserialize;
 
 /// What a cancellation asks for.
 struct Cancellation {
@@ -174,25 +173,15 @@ impl Engine {
         }
     }
 
+    /// CAN-14: the request's id alone decides. A reason that is no string is dropped, and every
+    /// other member is nothing to a cancel.
     fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
-        #[derive(Deserialize)]
-        struct CancelParams<'a> {
-            #[serde(borrow, rename = "requestId")]
-            request_id: Raw<'a>,
-            #[serde(borrow, default)]
-            reason: Given<'a>,
-        }
-        let params = match params.and_then(Params::known) {
-            Some(known) => {
-                CancelParams { request_id: known.request_id?, reason: Given(known.reason) }
-            }
-            None => params::read::<CancelParams<'_>>(params).ok()?,
+        let members = params::any_members(params);
+        let request = match members.once(params::REQUEST_ID) {
+            Ok(()) => RequestId::parse(members.request_id?.get())?,
+            Err(_) => params?.request_named("requestId", false)?,
         };
-        let request = RequestId::parse(params.request_id.get())?;
-        let reason = match params.reason.0 {
-            None => None,
-            Some(reason) => Some(self.clean(&reason.string()?).into()),
-        };
-        Some(Cancellation { request, reason })
+        let reason = members.reason.and_then(Raw::cleaned_string);
+        Some(Cancellation { request, reason: reason.map(|reason| self.clean(&reason).into()) })
     }
 }

@@ -3,15 +3,12 @@
 
 use core::time::Duration;
 
-use serde::Deserialize;
-
 use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
 use crate::claim::Claim;
 use crate::connection::{Form, Reply};
 use crate::durable::RecordedOutcome;
 use crate::id::TaskId;
-use crate::json::Raw;
 use crate::params::{self, Params};
 use crate::task::{Status, Task};
 use crate::write::Writer;
@@ -34,19 +31,15 @@ impl Engine {
 
     /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
     pub(super) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow, rename = "inputResponses")]
-            input_responses: Raw<'a>,
-        }
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
         let job = self.tasks.get(id).and_then(|task| task.job);
         let open = self.open_questions(job);
-        let responses = params::read::<Params<'_>>(params)
-            .and_then(|params| inputs::read(Some(params.input_responses), &open));
+        let given = params::any_members(params).input_responses;
+        let responses = params::required("inputResponses", given)
+            .and_then(|given| inputs::read(Some(given), &open));
         match responses {
             Err(error) => self.fail(reply, &error),
             Ok(responses) => {

@@ -30,9 +30,8 @@ use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{JobId, KeyedId, TaskId};
 use crate::job::Purpose;
-use crate::json::Json;
+use crate::json::{Json, Raw};
 use crate::message::{ErrorObject, code};
-use crate::params::Given;
 use crate::timer::{Armed, Timer};
 use crate::write::Writer;
 
@@ -62,8 +61,8 @@ pub(super) enum Known {
 ///
 /// # Errors
 /// When it cannot be one.
-pub(super) fn read_key(given: Given<'_>) -> Result<Option<Box<str>>, ErrorObject> {
-    let Some(raw) = given.0 else { return Ok(None) };
+pub(super) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, ErrorObject> {
+    let Some(raw) = given else { return Ok(None) };
     let key = raw.string().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
     let wrong = || {
         let message = alloc::format!(

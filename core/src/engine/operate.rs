@@ -3,8 +3,6 @@
 //! The protocols let a peer take back its own requests and cancel its tasks. This is for the person
 //! in front of a list of jobs, who may have to stop a call of another connection.
 
-use serde::Deserialize;
-
 use super::Engine;
 use crate::action::{Cancel, Why};
 use crate::connection::Reply;
@@ -13,7 +11,8 @@ use crate::id::{ConnId, JobId};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::Raw;
 use crate::message::ErrorObject;
-use crate::params::{self, Given, Params};
+use crate::params::{self, Params};
+use crate::whole::Whole;
 
 impl Engine {
     /// Whether the peer of a connection sees and may do everything.
@@ -37,25 +36,19 @@ impl Engine {
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:
     /// whoever made it has not taken it back. A task is cancelled as by `tasks/cancel`.
     pub(super) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize)]
-        #[serde(expecting = "an object")]
-        struct Params<'a> {
-            job: u64,
-            #[serde(borrow, default)]
-            reason: Given<'a>,
-        }
-        let params: Params<'_> = match params::read(params) {
-            Ok(params) => params,
+        let (job, reason) = match read_job(params) {
+            Ok(read) => read,
             Err(error) => return self.fail(reply, &error),
         };
-        let (id, conn) = (JobId::new(params.job), reply.conn);
+        let (id, conn) = (JobId::new(job), reply.conn);
         let seen = self.jobs.get(&id).filter(|job| self.may_see(conn, job));
         let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
             let message = alloc::format!("there is no job {}: it never was, or it ended", id.get());
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
         let (purpose, task) = (job.purpose.clone(), job.task);
-        let reason = params.reason.0.and_then(Raw::string).map(|reason| self.clean(&reason).into());
+        let reason = reason.and_then(Raw::cleaned_string);
+        let reason = reason.map(|reason| self.clean(&reason).into());
         match (purpose, task) {
             (Purpose::Task, Some(task)) => {
                 self.cancel_live_task(conn, task, "ceased/cancel", reason);
@@ -74,4 +67,19 @@ impl Engine {
             json.raw("{}");
         });
     }
+}
+
+/// Reads the number of the job to stop, and why. The job alone decides: a reason that cannot be
+/// read is dropped.
+fn read_job<'a>(params: Option<&Params<'a>>) -> Result<(u64, Option<Raw<'a>>), ErrorObject> {
+    let members = match params.map(|params| params.find(["job", "reason"])) {
+        Some(None) => return Err(ErrorObject::invalid_params("params must be an object")),
+        Some(Some(found)) => found.members,
+        None => [None; 2],
+    };
+    let [job, reason] = members;
+    let number = Whole::read(params::required("job", job)?.get());
+    let number = number.as_ref().and_then(Whole::to_u64_saturating);
+    let message = "params.job must be the number of a job";
+    Ok((number.ok_or_else(|| ErrorObject::invalid_params(message))?, reason))
 }

@@ -1,9 +1,5 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
-use alloc::borrow::Cow;
-
-use serde::Deserialize;
-
 use super::{Engine, modern, rate};
 use crate::action::{Closing, Note};
 use crate::call::{Caller, PeerCapabilities, Refusal};
@@ -12,7 +8,6 @@ use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{self, Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
-use crate::json::Raw;
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Params};
 use crate::role::{Role, Side};
@@ -84,7 +79,7 @@ impl Engine {
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
         }
-        match self.claims.read(params) {
+        match claim::of(params) {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
@@ -94,7 +89,7 @@ impl Engine {
     /// its cancel takes that back (MOD-04).
     #[cold]
     pub(super) fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
-        if reply.dialect.methods == Methods::Tools && self.claims.read(params).is_some() {
+        if reply.dialect.methods == Methods::Tools && claim::of(params).is_some() {
             reply.dialect = &dialect::MCP_2026_07_28;
         }
         reply
@@ -180,23 +175,18 @@ impl Engine {
 
     #[inline(never)]
     fn initialize(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow, rename = "protocolVersion")]
-            protocol_version: Cow<'a, str>,
-            #[serde(borrow, default)]
-            capabilities: Option<Raw<'a>>,
-        }
-        let params: Params<'_> = match params::read(params) {
-            Ok(params) => params,
+        let read = params::find(params, ["protocolVersion", "capabilities"])
+            .and_then(|[version, able]| Ok((params::text("protocolVersion", version)?, able)));
+        let (version, capabilities) = match read {
+            Ok(read) => read,
             Err(error) => return self.fail(reply, &error),
         };
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
-        let dialect = Dialect::negotiate(&params.protocol_version);
+        let dialect = Dialect::negotiate(&version);
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
-        connection.peer = PeerCapabilities::read(params.capabilities, dialect);
+        connection.peer = PeerCapabilities::read(capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
         let us = alloc::sync::Arc::clone(&self.us);
@@ -218,17 +208,14 @@ impl Engine {
     }
 
     fn set_log_level(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow)]
-            level: Cow<'a, str>,
-        }
-        let params: Params<'_> = match params::read(params) {
-            Ok(params) => params,
+        let word = match params::find(params, ["level"])
+            .and_then(|[level]| params::text("level", level))
+        {
+            Ok(word) => word,
             Err(error) => return self.fail(reply, &error),
         };
-        let Some(level) = LogLevel::ALL.iter().find(|level| level.as_str() == params.level) else {
-            let message = alloc::format!("there is no log level {:?}", self.clean(&params.level));
+        let Some(level) = LogLevel::ALL.iter().find(|level| level.as_str() == word) else {
+            let message = alloc::format!("there is no log level {:?}", self.clean(&word));
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
@@ -240,16 +227,11 @@ impl Engine {
     }
 
     pub(super) fn list_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize, Default)]
-        struct Params<'a> {
-            #[serde(borrow, default)]
-            cursor: Option<Raw<'a>>,
-        }
-        let params: Params<'_> = match params::read_or_default(params) {
-            Ok(params) => params,
+        let [cursor] = match params::find(params, ["cursor"]) {
+            Ok(members) => members,
             Err(error) => return self.fail(reply, &error),
         };
-        if params.cursor.is_some() {
+        if cursor.is_some() {
             let message = "unknown cursor: tools/list has one page";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         }

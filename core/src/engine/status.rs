@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
@@ -11,6 +10,8 @@ use crate::connection::{Connection, Pending, Reply, Work};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, SurveyId, TaskId};
 use crate::job::{Job, JobState, Purpose};
+use crate::json::Raw;
+use crate::message::ErrorObject;
 use crate::params::{self, Params};
 use crate::task::Task;
 use crate::write::Writer;
@@ -22,16 +23,15 @@ impl Engine {
     /// Numbers are of the whole daemon; jobs, and with `detail` connections and tasks, are one's
     /// own, or everybody's for an operator (TSK-39). With `detail` the host adds what it knows.
     pub(super) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize, Default)]
-        struct Params {
-            #[serde(default)]
-            detail: bool,
-        }
-        let params: Params = match params::read_or_default(params) {
-            Ok(params) => params,
+        let detail = match params::find(params, ["detail"]) {
+            Ok([detail]) => detail.map_or(Some(false), Raw::flag),
             Err(error) => return self.fail(reply, &error),
         };
-        if params.detail {
+        let Some(detail) = detail else {
+            let message = "params.detail must be true or false";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        if detail {
             return self.survey(reply);
         }
         let mut bytes = Vec::new();

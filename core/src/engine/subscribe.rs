@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use serde::Deserialize;
 use serde::de::{Deserializer as _, SeqAccess, Visitor};
 
 use super::answer::ResultType;
@@ -19,9 +18,9 @@ use crate::claim::Claim;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
 use crate::few::Few;
 use crate::id::{ConnId, RequestId, TaskId};
-use crate::json::Raw;
+use crate::json::{Found, Raw};
 use crate::message::ErrorObject;
-use crate::params::{self, Given, Params};
+use crate::params::{self, Params};
 use crate::suspicion::Suspicion;
 use crate::task::Task;
 use crate::timer::Timer;
@@ -29,21 +28,6 @@ use crate::write::Writer;
 
 /// When to look again whether a full outbox was sent.
 const SOON: Duration = Duration::from_millis(10);
-
-#[derive(Deserialize)]
-struct ListenParams<'a> {
-    #[serde(borrow)]
-    notifications: Raw<'a>,
-}
-
-/// What may be listened to here; a kind that is not here is not in the acknowledgement either.
-#[derive(Deserialize)]
-struct Wanted<'a> {
-    #[serde(default, rename = "toolsListChanged")]
-    tools: bool,
-    #[serde(borrow, default, rename = "taskIds")]
-    task_ids: Given<'a>,
-}
 
 impl Engine {
     pub(super) fn listen(&mut self, reply: Reply, params: Option<&Params<'_>>, claim: &Claim) {
@@ -290,12 +274,20 @@ fn read_wanted(
     params: Option<&Params<'_>>,
     claim: &Claim,
 ) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
-    let params: ListenParams<'_> = params::read(params)?;
-    let wanted: Wanted<'_> =
-        params::read(Some(&Params::of(params.notifications))).map_err(|error| {
-            ErrorObject::invalid_params(alloc::format!("notifications: {}", error.message))
-        })?;
-    let Some(list) = wanted.task_ids.0 else { return Ok((wanted.tools, None)) };
+    let [notifications] = params::find(params, ["notifications"])?;
+    let notifications = params::required("notifications", notifications)?;
+    let odd =
+        |what: &str| ErrorObject::invalid_params(alloc::format!("params.notifications{what}"));
+    // A kind that is not looked for here is not in the acknowledgement either.
+    let Found { members: [tools, task_ids], twice } = notifications
+        .members(["toolsListChanged", "taskIds"])
+        .ok_or_else(|| odd(" must be an object"))?;
+    if let Some(name) = twice {
+        return Err(odd(&alloc::format!(".{name} is there twice")));
+    }
+    let tools = tools.map_or(Some(false), Raw::flag);
+    let tools = tools.ok_or_else(|| odd(".toolsListChanged must be true or false"))?;
+    let Some(list) = task_ids else { return Ok((tools, None)) };
     if !claim.tasks {
         return Err(missing_tasks("listening to tasks"));
     }
@@ -303,7 +295,7 @@ fn read_wanted(
     let ids = ids.map_err(|_| {
         ErrorObject::invalid_params("notifications.taskIds must be an array of strings")
     })?;
-    Ok((wanted.tools, Some(ids)))
+    Ok((tools, Some(ids)))
 }
 
 /// Collects task ids one by one, so that a list of other strings takes no room.

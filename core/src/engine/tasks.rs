@@ -1,10 +1,7 @@
 //! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and what happens to a task by itself.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-
-use serde::Deserialize;
 
 use super::Engine;
 use crate::action::{Cancel, Note, Why};
@@ -15,7 +12,7 @@ use crate::id::{ConnId, TaskId};
 use crate::json::Raw;
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code};
-use crate::params::{self, Members, Meta, Params};
+use crate::params::{self, Params};
 use crate::suspicion::Suspicion;
 use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
@@ -26,30 +23,6 @@ pub(super) fn task_cancelled() -> ErrorObject {
     ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
 }
 
-#[derive(Deserialize)]
-#[serde(expecting = "an object")]
-struct TaskParams<'a> {
-    // TSK-31: related-task in `_meta` is not even looked at.
-    #[serde(borrow, rename = "taskId")]
-    task_id: Cow<'a, str>,
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<Meta<'a>>,
-}
-
-impl<'a> TaskParams<'a> {
-    fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
-        match params.and_then(Params::known).and_then(Self::of) {
-            Some(task) => Ok(task),
-            None => params::read(params),
-        }
-    }
-
-    /// The same from members that were seen already; `None` where something is odd about them.
-    fn of(known: &Members<'a>) -> Option<Self> {
-        Some(Self { task_id: known.task_id?.string()?, meta: known.meta })
-    }
-}
-
 impl Engine {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
@@ -58,17 +31,22 @@ impl Engine {
         conn: ConnId,
         params: Option<&Params<'_>>,
     ) -> Result<(TaskId, Option<Box<str>>), ErrorObject> {
-        let params = TaskParams::read(params)?;
+        // The id alone decides: whatever else is there twice or cannot be read is dropped. TSK-31:
+        // related-task in `_meta` is not even looked at.
+        let members = params::members(params)?;
+        members.once(params::TASK_ID)?;
+        let task = params::text("taskId", members.task_id)?;
         let viewer = self.identity(conn);
-        let id = TaskId::parse(&params.task_id)
+        let id = TaskId::parse(&task)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
         let Some(id) = id else {
             self.suspect(conn, Suspicion::UnknownTasks);
-            let named = self.clean(&params.task_id);
+            let named = self.clean(&task);
             let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
             return Err(ErrorObject::invalid_params(message));
         };
-        let reason = params.meta.and_then(|meta| meta.reason.0).and_then(Raw::string);
+        let reason =
+            members.meta.as_ref().and_then(|meta| meta.reason).and_then(Raw::cleaned_string);
         Ok((id, reason.map(|reason| self.clean(&reason).into())))
     }
 
@@ -112,13 +90,10 @@ impl Engine {
 
     /// TSK-19, TSK-20, TSK-21
     pub(super) fn list_tasks(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        #[derive(Deserialize, Default)]
-        struct Params<'a> {
-            #[serde(borrow, default)]
-            cursor: Option<Cow<'a, str>>,
-        }
-        let params: Params<'_> = match params::read_or_default(params) {
-            Ok(params) => params,
+        let cursor = match params::find(params, ["cursor"])
+            .and_then(|[cursor]| cursor.map(|c| params::text("cursor", Some(c))).transpose())
+        {
+            Ok(cursor) => cursor,
             Err(error) => return self.fail(reply, &error),
         };
         let Some(viewer) = self.identity(reply.conn) else { return self.forget(reply) };
@@ -128,7 +103,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
         let size = self.settings.tasks.page_size.max(1);
-        let Some(page) = self.tasks.page(viewer, params.cursor.as_deref(), size) else {
+        let Some(page) = self.tasks.page(viewer, cursor.as_deref(), size) else {
             let message = "invalid cursor: start again without one";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };

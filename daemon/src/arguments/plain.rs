@@ -292,7 +292,12 @@ mod tests {
                     if plain.holds(&text) {
                         held += 1;
                         glanced += usize::from(plain.holds_at_a_glance(&text));
-                        assert_eq!(arguments.check_whole(&text), Ok(()), "{text}");
+                        assert_eq!(
+                            arguments
+                                .check_whole(&super::super::strict::value(&text).expect("JSON")),
+                            Ok(()),
+                            "{text}"
+                        );
                     }
                 }
             }

@@ -45,6 +45,50 @@ fn arguments_that_fit_pass() {
     assert_eq!(Arguments::new(r#"{"type":"object"}"#).expect("valid").check(None), Ok(()));
 }
 
+/// An optional argument that is `null` is as if it were left out, its default included; one whose
+/// schema allows `null` has that value.
+#[test]
+fn a_null_argument_is_left_out() {
+    for (given, accepted) in [
+        (r#"{"package":"a","jobs":null}"#, r#"{"package":"a"}"#),
+        (r#"{"fast":null,"package":"a","deep":null}"#, r#"{"package":"a"}"#),
+        (r#"{"list":null,"package":"a"}"#, r#"{"list":null,"package":"a"}"#),
+        (
+            r#"{"package":"n\u0075ll","jobs":1.0,"fast":null}"#,
+            r#"{"jobs":1.0,"package":"n\u0075ll"}"#,
+        ),
+    ] {
+        assert_eq!(rules().accept(given).as_deref(), Ok(accepted), "{given}");
+        assert_eq!(rules().check(Some(given)), Ok(()), "{given}");
+    }
+    for (elements, arguments, expected) in [
+        (&["-j{jobs}"][..], r#"{"package":"a","jobs":null}"#, &["prog", "-j4"][..]),
+        (&["x", "fast={fast}"], r#"{"package":"a","fast":null}"#, &["prog", "x"]),
+    ] {
+        let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+        assert_eq!(argv(elements, arguments), Ok(expected), "{elements:?} {arguments}");
+    }
+    for (arguments, why) in [
+        (r#"{"package":null}"#, "arguments/package: null is not of type \"string\""),
+        (r#"{"package":null,"jobs":null}"#, "arguments/package: null is not of type \"string\""),
+        (r#"{"jobs":null}"#, "arguments: \"package\" is a required property"),
+        (
+            r#"{"package":"a","jobs":0,"fast":null}"#,
+            "arguments/jobs: 0 is less than the minimum of 1",
+        ),
+        (
+            r#"{"package":"a","x":null}"#,
+            "arguments: Additional properties are not allowed ('x' was unexpected)",
+        ),
+    ] {
+        assert_eq!(rules().check(Some(arguments)), Err(why.to_owned()), "{arguments}");
+    }
+    let plain =
+        r#"{"type":"object","properties":{"text":{"type":"string"},"n":{"type":"integer"}}}"#;
+    let plain = Arguments::new(plain).expect("a valid schema");
+    assert_eq!(plain.accept(r#"{"text":"x","n":null}"#).as_deref(), Ok(r#"{"text":"x"}"#));
+}
+
 #[test]
 fn an_offence_is_named_with_its_path() {
     for (arguments, why) in [

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ceased_core::frame::Frame;
+use ceased_core::id::RequestId;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -99,7 +100,7 @@ impl Message {
         let bad = |what: &str| broken(what, line.as_bytes());
         let members = members(line).map_err(|why| bad(&format!("a line is no message ({why})")))?;
         let id = members.get("id").copied();
-        if let Some(method) = members.get("method") {
+        if let Some(method) = members.get("method").filter(|method| method.get() != "null") {
             let method: String =
                 serde_json::from_str(method.get()).map_err(|_| bad("a method is no string"))?;
             return match id {
@@ -107,20 +108,31 @@ impl Message {
                 None => Ok(note(method, members.get("params").copied()).map(Self::Note)),
             };
         }
-        let outcome = match (members.get("result"), members.get("error")) {
+        // Some servers write both, `null` where there is nothing.
+        let error = members.get("error").filter(|error| error.get() != "null");
+        let result = members.get("result").filter(|raw| raw.get() != "null" || error.is_none());
+        let outcome = match (result, error) {
             (Some(result), None) => Ok((*result).to_owned()),
             (None, Some(error)) => Err(serde_json::from_str::<RpcError>(error.get())
                 .map_err(|_| bad("an error has no code or is no object"))?),
             (Some(_), Some(_)) => return Err(bad("an answer has both result and error")),
             (None, None) => return Err(bad("a message has no method, result or error")),
         };
-        match (id.and_then(|id| id.get().parse().ok().map(CallId)), outcome) {
+        match (id.and_then(call_named), outcome) {
             (Some(id), outcome) => Ok(Some(Self::Answer { id, outcome })),
             (None, Err(error)) if id.is_none_or(|id| id.get() == "null") => {
                 Ok(Some(Self::Complaint(error)))
             }
             (None, _) => Err(bad("it answers a request that was never sent")),
         }
+    }
+}
+
+/// The call of ours that an id or a progress token names, in whatever spelling of its number.
+fn call_named(token: &RawValue) -> Option<CallId> {
+    match RequestId::parse(token.get())? {
+        RequestId::Number(number) => u64::try_from(number).ok().map(CallId),
+        RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null => None,
     }
 }
 
@@ -159,7 +171,7 @@ fn progress(params: &str) -> Option<Progress> {
         message: Option<String>,
     }
     let Params { token, progress, total, message } = serde_json::from_str(params).ok()?;
-    Some(Progress { call: CallId(token.get().parse().ok()?), done: progress, total, message })
+    Some(Progress { call: call_named(token)?, done: progress, total, message })
 }
 
 #[cfg(test)]
@@ -179,6 +191,32 @@ mod tests {
         assert_eq!(result.get(), "null");
     }
 
+    /// RPC-01: a server may write numbers as it likes, and members it has nothing to say in.
+    #[test]
+    fn answers_in_other_spellings_are_understood() {
+        for line in [
+            r#"{"jsonrpc":"2.0","id":3.0,"result":7}"#,
+            r#"{"jsonrpc":"2.0","id":30e-1,"result":7,"error":null}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":null,"result":7}"#,
+        ] {
+            let message = read(line).unwrap().unwrap();
+            let Message::Answer { id: CallId(3), outcome: Ok(result) } = message else {
+                panic!("{line}: {message:?}")
+            };
+            assert_eq!(result.get(), "7");
+        }
+        let refused = r#"{"id":3,"result":null,"error":{"code":1,"message":"no"}}"#;
+        let message = read(refused).unwrap().unwrap();
+        assert!(matches!(message, Message::Answer { outcome: Err(_), .. }), "{message:?}");
+        let progress =
+            r#"{"method":"notifications/progress","params":{"progressToken":3.0,"progress":1}}"#;
+        let message = read(progress).unwrap().unwrap();
+        let Message::Note(Notification::Progress(progress)) = message else {
+            panic!("{message:?}")
+        };
+        assert_eq!(progress.call, CallId(3));
+    }
+
     #[test]
     fn a_request_keeps_its_id_as_it_was_written() {
         let message = read(r#"{"id":"\u0041-1","method":"ping"}"#).unwrap().unwrap();
@@ -194,7 +232,7 @@ mod tests {
             (r#"{"id":1,"result":1,"error":{"code":1}}"#, "both"),
             (r#"{"id":1,"error":7}"#, "no code"),
             (r#"{"id":"1","result":1}"#, "never sent"),
-            (r#"{"id":1.0,"result":1}"#, "never sent"),
+            (r#"{"id":1.5,"result":1}"#, "never sent"),
             (r#"{"method":1}"#, "no string"),
         ] {
             let error = read(line).unwrap_err().to_string();

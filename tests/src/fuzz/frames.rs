@@ -53,8 +53,16 @@ fn cut(stream: &[u8], size: usize) -> Vec<Cut> {
 }
 
 fn naive(stream: &[u8]) -> Vec<Cut> {
-    let start = stream.iter().position(|byte| !b" \t\r\n".contains(byte));
-    let Some(start) = start else { return Vec::new() };
+    let first = |from: usize| {
+        let found = stream[from..].iter().position(|byte| !b" \t\r\n".contains(byte));
+        found.map(|at| from + at)
+    };
+    let marked = first(0).filter(|at| stream[*at..].starts_with("\u{feff}".as_bytes()));
+    let Some(start) = first(marked.map_or(0, |at| at + 3)) else { return Vec::new() };
+    // A mark that is cut short is not known to be another thing yet.
+    if marked.is_none() && "\u{feff}".as_bytes().starts_with(&stream[start..]) {
+        return Vec::new();
+    }
     if !matches!(stream[start], b'{' | b'[') {
         return vec![Cut::Alien];
     }
@@ -71,11 +79,6 @@ fn naive(stream: &[u8]) -> Vec<Cut> {
 fn compare(line: &[u8]) {
     let slow = classify(line, DEPTH_MAX);
     let fast = said(&Message::parse(line, DEPTH_MAX, &mut Members::default()));
-    // A number out of range or a lone surrogate that is the whole frame is no message either way.
-    let invalid = |said: &Said| matches!(said, Said::Invalid { token: None, .. });
-    if line.first() != Some(&b'{') && invalid(&slow) && invalid(&fast) {
-        return;
-    }
     assert_eq!(fast, slow, "{}", String::from_utf8_lossy(line));
 }
 
@@ -83,6 +86,7 @@ fn id_of(id: &RequestId) -> Id {
     match id {
         RequestId::Number(number) => Id::Number(*number),
         RequestId::Text(text) => Id::Text(text.to_string()),
+        RequestId::Canonical(text) => Id::Canonical(text.to_string()),
         RequestId::Null => Id::Null,
     }
 }
@@ -103,7 +107,7 @@ fn said(message: &Message<'_>) -> Said {
             Said::Response { id: id.as_ref().map(id_of), result: outcome.is_ok() }
         }
         Message::Batch(messages) => {
-            Said::Batch(messages.iter().map(|raw| raw.get().to_owned()).collect())
+            Said::Batch(messages.iter().map(|text| (*text).to_owned()).collect())
         }
         Message::Invalid { id, error } => {
             Said::Invalid { token: id.as_ref().map(|id| id.token.to_owned()), code: error.code }

@@ -25,6 +25,7 @@ pub enum Mark {
     CancelNotHeeded,
     CancelOfEnded,
     CancelRefused,
+    CancelRespelled,
     CancelledInQueue,
     CancelledRunning,
     CancelledWait,
@@ -128,7 +129,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 120] = [
+    pub const ALL: [Self; 121] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -150,6 +151,7 @@ impl Mark {
         Self::CancelNotHeeded,
         Self::CancelOfEnded,
         Self::CancelRefused,
+        Self::CancelRespelled,
         Self::CancelledInQueue,
         Self::CancelledRunning,
         Self::CancelledWait,

@@ -28,6 +28,7 @@ mod party;
 mod peer;
 mod repeats;
 mod server;
+mod spelling;
 
 use std::any::Any;
 use std::cell::Cell;

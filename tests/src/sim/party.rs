@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::answers::{UNASKED, response};
 use super::peer::{Peer, Scene};
+use super::spelling;
 use super::swarm::Say;
 
 impl Peer {
@@ -67,7 +68,14 @@ impl Peer {
             ("$/cancel_request", "id"),
         ];
         let (method, member) = *scene.rng.pick(&spellings);
-        format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"{member}":{id}}}}}"#)
+        let id = spelling::again(&id, scene.rng.clone());
+        let (around, beside) =
+            (spelling::around(scene.rng.clone()), spelling::beside(scene.rng.clone()));
+        // Where another member could name the request, nothing else does.
+        let beside = if beside.contains("requestId") { "" } else { beside };
+        format!(
+            r#"{{"jsonrpc":"2.0",{around}"method":"{method}","params":{{"{member}":{id}{beside}}}}}"#
+        )
     }
 
     fn answer_party(&mut self, scene: &mut Scene<'_>) -> String {

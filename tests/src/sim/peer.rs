@@ -12,6 +12,7 @@ use super::generate::weighted;
 use super::judge::Judge;
 use super::repeats::Repeats;
 use super::server;
+use super::spelling;
 use super::swarm::{Say, Swarm};
 use crate::rng::Rng;
 
@@ -200,7 +201,7 @@ impl Peer {
         match scene.rng.below(6) {
             0 => format!("\"{number}\""),
             1 if scene.swarm.ids > 3 => format!("\"\\u0069{number}\""),
-            _ => number.to_string(),
+            _ => spelling::number(number, scene.rng.clone()),
         }
     }
 
@@ -217,6 +218,15 @@ impl Peer {
             return self.say_request(scene, method, params);
         }
         self.claimed(scene, method, params)
+    }
+
+    /// A request that needs no params.
+    fn bare_request(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
+        let params = spelling::nothing(scene.rng.clone());
+        match params.is_object() || self.stateless {
+            true => self.request(scene, method, &json!({})),
+            false => self.say_request(scene, method, &params),
+        }
     }
 
     /// A request that speaks for itself.
@@ -250,9 +260,9 @@ impl Peer {
             return line;
         }
         match say {
-            Say::Ping => self.request(scene, "ping", &json!({})),
-            Say::Tools => self.request(scene, "tools/list", &json!({})),
-            Say::Status => self.request(scene, "ceased/status", &json!({})),
+            Say::Ping => self.bare_request(scene, "ping"),
+            Say::Tools => self.bare_request(scene, "tools/list"),
+            Say::Status => self.bare_request(scene, "ceased/status"),
             Say::Level => {
                 let level = *scene.rng.pick(&["debug", "info", "error", "emergency", "loud"]);
                 self.request(scene, "logging/setLevel", &json!({"level": level}))
@@ -317,7 +327,7 @@ impl Peer {
             0 => json!({"ttl": 0}),
             1 => json!({"ttl": 99_999_999_999_u64}),
             2 | 3 => json!({"ttl": 1 + rng.below(8000)}),
-            _ => json!({}),
+            _ => spelling::task(rng.clone()),
         }
     }
 
@@ -332,6 +342,7 @@ impl Peer {
         if scene.rng.once_in(2) {
             let token =
                 if scene.rng.once_in(2) { json!(number) } else { json!(format!("t{number}")) };
+            let token = spelling::token(number, scene.rng.clone()).unwrap_or(token);
             params["_meta"] = json!({"progressToken": token});
         }
         if as_task {
@@ -351,7 +362,10 @@ impl Peer {
 
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
         let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
-        self.request(scene, method, &json!({"taskId": id}))
+        match spelling::meta(scene.rng.clone()).filter(|_| !self.stateless) {
+            Some(meta) => self.say_request(scene, method, &json!({"taskId": id, "_meta": meta})),
+            None => self.request(scene, method, &json!({"taskId": id})),
+        }
     }
 
     /// A task there is, most often one of one's own.
@@ -393,10 +407,12 @@ impl Peer {
         let reason = match scene.rng.below(8) {
             0 => r#","reason":"no more need""#,
             1 if foreign => r#","reason":7"#,
-            _ => "",
+            _ => spelling::beside(scene.rng.clone()),
         };
+        let id = spelling::again(&id, scene.rng.clone());
+        let around = spelling::around(scene.rng.clone());
         format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}{reason}}}}}"#
+            r#"{{"jsonrpc":"2.0",{around}"method":"notifications/cancelled","params":{{"requestId":{id}{reason}}}}}"#
         )
     }
 

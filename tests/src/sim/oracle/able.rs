@@ -25,7 +25,7 @@ impl Able {
         // Nothing in it means forms.
         let forms = has("/elicitation/form") || !has("/elicitation/url");
         let methods = [
-            (elicitation && has("/elicitation") && forms, "elicitation/create"),
+            (elicitation && said["elicitation"].is_object() && forms, "elicitation/create"),
             (has("/sampling"), "sampling/createMessage"),
             (has("/roots"), "roots/list"),
         ];

@@ -137,11 +137,12 @@ impl Oracle {
     }
 
     fn cancelled_acp(&mut self, conn: u64, members: &[&str], params: Option<&str>) {
-        let value = parse(params);
-        let named = members.iter().find_map(|member| value.get(member));
+        let named = members.iter().find_map(|member| slow::member(params?, member));
+        let value = params.map_or(Value::Null, slow::value);
+        let is_null = members.iter().any(|member| value.get(member) == Some(&Value::Null));
         let id = match named {
-            Some(Value::Null) => Some(Id::Null),
-            other => other.and_then(|id| slow::read_id(&id.to_string())),
+            Some(id) => slow::read_id(&id),
+            None => is_null.then_some(Id::Null),
         };
         let Some(id) = id else { return self.mark(Mark::MalformedCancel) };
         if !self.party(conn).is_some_and(Party::heeds_cancels) {

@@ -91,7 +91,7 @@ impl Oracle {
         self.forget_tasks_gone();
         let found = self.keyed.iter().position(|call| call.owner == owner && call.key == key);
         if let Some(at) = found {
-            let token = meta.get("progressToken").map(Value::to_string);
+            let token = super::requests::token_of(meta);
             return self.repeat(asked, at, &wish, claim, token);
         }
         let own = self.keyed.iter().filter(|call| call.owner == owner).count();

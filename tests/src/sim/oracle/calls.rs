@@ -2,13 +2,12 @@
 
 use ceased_core::call::Patience;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::asks::{Asker, name};
 use super::{Oracle, nanos};
 use crate::sim::mark::Mark;
-use crate::slow::Id;
+use crate::slow::{self, Id};
 
 /// A request of ours without an answer.
 #[derive(Debug, Clone)]
@@ -172,7 +171,7 @@ impl Oracle {
     pub(super) fn response(&mut self, conn: u64, id: Option<Id>, good: bool, text: &str) {
         let wire = match id {
             Some(Id::Number(number)) => u64::try_from(number).ok(),
-            Some(Id::Text(_) | Id::Null) | None => None,
+            Some(Id::Text(_) | Id::Canonical(_) | Id::Null) | None => None,
         };
         let calls = &self.conns[&conn].calls;
         let named = |out: &&Out| wire.is_some() && out.wire == wire;
@@ -208,8 +207,11 @@ impl Oracle {
 
     /// A peer is still busy. The token of a call that became a task stays good until its end.
     pub(super) fn peer_progress(&mut self, conn: u64, params: Option<&str>) {
-        let value = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let wire = value.as_ref().and_then(|value| value["progressToken"].as_u64());
+        let token = params.and_then(|text| slow::member(text, "progressToken"));
+        let wire = match token.and_then(|token| slow::read_id(&token)) {
+            Some(Id::Number(number)) => u64::try_from(number).ok(),
+            Some(Id::Text(_) | Id::Canonical(_) | Id::Null) | None => None,
+        };
         let now = self.now;
         let Some(entry) = self.conns.get_mut(&conn) else { return };
         let remote = entry.remote.iter_mut().map(|remote| &mut remote.out);

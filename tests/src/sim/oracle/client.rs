@@ -157,7 +157,7 @@ impl Oracle {
         let Some(service) = settings.services.get(method) else {
             return self.answer(&asked, "E -32601");
         };
-        let wish = params.get("task").filter(|_| tasks);
+        let wish = params.get("task").filter(|task| tasks && !task.is_null());
         let ttl = match (service.task_support, wish) {
             (TaskSupport::Forbidden, _) | (TaskSupport::Optional, None) => None,
             (TaskSupport::Required, None) => return self.answer(&asked, "E -32600"),

@@ -38,7 +38,7 @@ pub(in crate::sim) struct Listens {
 /// The claim of a request; none when it belongs to a session, a code when it cannot be served.
 pub(super) fn claim_of(params: &Value) -> Option<Result<Claim, i64>> {
     let meta = params.get("_meta")?.as_object()?;
-    let said = |key: &str| meta.get(&format!("{META}{key}"));
+    let said = |key: &str| meta.get(&format!("{META}{key}")).filter(|value| !value.is_null());
     let (version, able) = (said("protocolVersion"), said("clientCapabilities"));
     if version.is_none() && able.is_none() {
         return None;

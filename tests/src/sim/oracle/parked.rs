@@ -138,7 +138,7 @@ impl Oracle {
         let Some(nonce) = job else {
             return self.answer(&asked, &outcome.unwrap_or_default());
         };
-        let token = params.pointer("/_meta/progressToken").map(Value::to_string);
+        let token = super::requests::token_of(&params["_meta"]);
         let job = self.job(nonce).expect("a parked call has one");
         (job.conn, job.claim, job.token) = (asked.conn, Some(claim), token);
         job.whose = For::Request(asked.id.clone());

@@ -84,6 +84,18 @@ impl Oracle {
 
     fn message(&mut self, conn: u64, said: Said, text: &str, batch: Option<u64>, crowded: bool) {
         match said {
+            // Some put an id into every message, null where there is none.
+            Said::Request { id: Id::Null, method, params, .. }
+                if self.is_notification(conn, &method) =>
+            {
+                return self.message(
+                    conn,
+                    Said::Notification { method, params },
+                    text,
+                    batch,
+                    crowded,
+                );
+            }
             // RPC-02
             Said::Request { id: Id::Null, .. } if self.party(conn).is_none() => {
                 return self.unreadable(conn, -32600, batch);
@@ -109,6 +121,14 @@ impl Oracle {
             Said::Batch(_) => {}
         }
         self.settle_silently(conn, batch);
+    }
+
+    /// Whether a method is one of a notification for certain.
+    fn is_notification(&self, conn: u64, method: &str) -> bool {
+        match self.party(conn) {
+            Some(_) => matches!(method, "$/cancel_request" | "$/cancelRequest"),
+            None => method.starts_with("notifications/"),
+        }
     }
 
     fn notified(&mut self, conn: u64, method: &str, params: Option<&str>) {
@@ -190,8 +210,7 @@ impl Oracle {
             self.mark(Mark::DuplicateId);
             return self.answer(&asked, "E -32600");
         }
-        let value = params.map(|text| serde_json::from_str::<Value>(text).expect("it is JSON"));
-        let value = value.unwrap_or(Value::Null);
+        let value = params.map_or(Value::Null, slow::value);
         // MOD-04: a refusal can be taken back as well.
         let claims = entry.acp.is_none() && modern::claim_of(&value).is_some();
         if crowded {
@@ -299,7 +318,7 @@ impl Oracle {
         let settings = std::sync::Arc::clone(&self.settings);
         let Some(tool) = settings.catalog.get(name) else { return self.answer(&asked, "E -32602") };
         // TSK-03, TSK-11
-        let ttl = params.get("task").filter(|_| tasks).map(read_ttl);
+        let ttl = params.get("task").filter(|task| tasks && !task.is_null()).map(read_ttl);
         if ttl == Some(None) {
             return self.answer(&asked, "E -32602");
         }
@@ -360,7 +379,7 @@ impl Oracle {
             orphan: None,
             stage: Stage::Queued,
             timer: None,
-            token: meta.get("progressToken").map(Value::to_string),
+            token: token_of(meta),
             last: None,
             held: None,
         };
@@ -416,6 +435,9 @@ impl Oracle {
         };
         let asked = self.take_pending(conn, &id).expect("it waits");
         self.settle_silently(conn, asked.batch);
+        if params.and_then(|text| slow::member(text, "requestId")) != Some(asked.token) {
+            self.mark(Mark::CancelRespelled);
+        }
         match what {
             What::Job(job) => {
                 let queued = self.jobs.iter().any(|other| other.nonce == job && !other.runs());
@@ -437,19 +459,28 @@ impl Oracle {
     }
 }
 
+/// The token for progress in a `_meta`, if it can be one.
+pub(super) fn token_of(meta: &Value) -> Option<String> {
+    let token = meta.get("progressToken")?.to_string();
+    slow::read_id(&token).map(|_| token)
+}
+
 /// The ttl a requestor wants, none for whatever is usual; nothing when it cannot be read (TSK-11).
 pub(super) fn read_ttl(task: &Value) -> Option<Option<u64>> {
-    let absent = task.is_object() && task.get("ttl").is_none();
-    if absent { Some(None) } else { task["ttl"].as_u64().filter(|ttl| *ttl > 0).map(Some) }
+    let Value::Object(members) = task else { return None };
+    match members.get("ttl") {
+        None | Some(Value::Null) => Some(None),
+        Some(ttl) => match slow::read_id(&ttl.to_string()) {
+            Some(Id::Number(millis)) => u64::try_from(millis).ok().filter(|ttl| *ttl > 0).map(Some),
+            Some(Id::Text(_) | Id::Canonical(_) | Id::Null) | None => None,
+        },
+    }
 }
 
 /// The request a cancel names, if it is none that is to be ignored (CAN-14).
 pub(super) fn named_by_cancel(params: Option<&str>) -> Option<Id> {
-    let params = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let params = params.filter(Value::is_object).unwrap_or(Value::Null);
-    let id = params.get("requestId").and_then(|id| slow::read_id(&id.to_string()));
-    let reason = params.get("reason").is_none_or(Value::is_string);
-    id.filter(|_| reason)
+    // Neither its reason nor any other member matters.
+    slow::member(params?, "requestId").and_then(|id| slow::read_id(&id))
 }
 
 /// The request that this message, which is alone or in a batch, cancels.
