@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, pidfd_send_sig
 use super::guard::Started;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
+use super::orphans::reap_orphans;
 use super::pipes::Watched;
 use super::supervisor::Orphans;
 use super::survey::Process;
@@ -239,15 +240,4 @@ impl Lost {
         self.empty_looks = if is_empty { self.empty_looks + 1 } else { 0 };
         self.empty_looks < EMPTY_LOOKS
     }
-}
-
-/// Reaps the children that came to us as orphans and have exited; returns those still alive.
-pub(super) fn reap_orphans(world: &World) -> Result<Vec<Pid>, Blind> {
-    let mut alive = tree::children(getpid())?;
-    alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
-    alive.retain(|pid| {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
-    });
-    Ok(alive)
 }

@@ -54,16 +54,6 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Whether a process may have come to us that we did not start, and has exited: what lost its
-    /// parent, where its guard was killed or we are the first process of a container; or a sibling
-    /// that a command made itself, which takes no more than `CLONE_PARENT`.
-    pub(super) fn has_orphans_to_bury(&self) -> bool {
-        // One look, whoever it finds: mostly there is nobody.
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.orphans == Orphans::Adopt
-            && !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
-    }
-
     /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
     /// urgent: it takes a moment.
     pub(super) fn restock(&mut self) {

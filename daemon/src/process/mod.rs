@@ -29,6 +29,7 @@ mod job;
 mod keeper;
 mod launch;
 mod lookups;
+mod orphans;
 mod output;
 mod pipes;
 mod progress;
@@ -42,6 +43,8 @@ mod wire;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::sys;
+
 use ceased_core::id::{JobId, SurveyId};
 
 pub use cgroup::Cgroup;
@@ -52,6 +55,17 @@ pub(crate) use launch::unrunnable;
 pub use output::Captured;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use survey::Process;
+
+/// Undoes what the parent of this process left behind for its signals: unblocks all of them and
+/// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which
+/// the kernel throws the exit codes of commands away.
+///
+/// `SIGPIPE`, which Rust ignores by itself, and the signals of a terminal (`SIGHUP`, `SIGINT`,
+/// `SIGQUIT`, `SIGTSTP`, `SIGTTIN`, `SIGTTOU`), which `nohup` and shells ignore on purpose, stay as
+/// they are. Call it as the first thing in `main`, before there is another thread.
+pub fn reset_signals() {
+    sys::reset_inherited_signals();
+}
 
 /// What a supervisor is told to do.
 #[derive(Debug)]

@@ -163,8 +163,9 @@ pub(super) const KILL: &[Signal] = &[Signal::KILL];
 pub(super) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> bool) -> bool {
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => belongs() && send(signals, |signal| pidfd_send_signal(&fd, signal)),
-        // No descriptor left: the moment between check and signal is the lesser evil.
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+        // No descriptor left, or no such call here: the moment between check and signal is the lesser
+        // evil.
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSYS | Errno::PERM) => {
             belongs() && send(signals, |signal| kill_process(pid, signal))
         }
         Err(_) => false,
