@@ -107,7 +107,7 @@ impl From<StartError> for Failure {
             | StartError::Tokens(_)
             | StartError::Audit { .. }
             | StartError::Record { .. } => Exit::Usage,
-            StartError::Io(_) => Exit::Failed,
+            StartError::Io(_) | StartError::Containment(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
             }
@@ -159,6 +159,7 @@ fn serve(
         Some(log) => logging::start_in(config.log.level, log),
         None => logging::start(config.log.level),
     };
+    sys::forbid_tracing();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
@@ -280,6 +281,7 @@ impl Backend for InThisProcess {
         }
         logging::can_start().map_err(StartError::Io)?;
         let logging = logging::start(config.log.level.min(Level::Warn));
+        sys::forbid_tracing();
         let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;

@@ -21,7 +21,7 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
-use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+use self::configured::{entrance, guards, isolated, keep, limits, operators, task_policy, thresholds};
 pub(crate) use self::forecast::{Forecast, forecast};
 pub use self::start_error::StartError;
 use crate::audit::Audit;
@@ -55,6 +55,8 @@ pub struct Daemon {
     listen: Vec<Door>,
     containment: Option<Containment>,
     guard: Option<Program>,
+    /// Tools that are to have a pid namespace.
+    isolated: Vec<String>,
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
@@ -94,6 +96,7 @@ impl Daemon {
             listen: Vec::new(),
             containment: None,
             guard: None,
+            isolated: Vec::new(),
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
@@ -120,6 +123,7 @@ impl Daemon {
             listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
             guard: None,
+            isolated: isolated(config),
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
@@ -283,9 +287,12 @@ impl Daemon {
         let catalog = tools::catalog(self.tools)?;
         // Before anything is accepted: what the last daemon left must be gone.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
-        let mut containment = self
-            .containment
-            .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
+        let mut containment = match self.containment {
+            Some(containment) => containment,
+            None => Containment::detect(self.guard.or_else(Program::this))
+                .map_err(StartError::Containment)?,
+        };
+        warn_of_isolation(&containment, &self.isolated);
         if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
             containment = containment.leased(dir.lease()?);
             if let Some(group) = containment.group() {
@@ -356,6 +363,17 @@ impl Daemon {
             .spawn(move || server.run())
             .map_err(StartError::Io)?;
         Ok(Running { remote, thread: Some(thread) })
+    }
+}
+
+/// Says at the start which tools cannot be isolated as the configuration wants it.
+fn warn_of_isolation(containment: &Containment, isolated: &[String]) {
+    if isolated.is_empty() {
+        return;
+    }
+    if let Err(error) = containment.check_isolation() {
+        let tools = isolated.join(", ");
+        tracing::error!(%tools, "{error}; calls of these tools fail");
     }
 }
 

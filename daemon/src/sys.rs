@@ -67,6 +67,25 @@ pub(crate) fn reset_inherited_signals() {
     }
 }
 
+/// Keeps processes of the same user from tracing this one and from reading its memory, and the kernel
+/// from dumping it.
+pub(crate) fn forbid_tracing() {
+    set_dumpable(false);
+}
+
+/// Undoes [`forbid_tracing`].
+pub(crate) fn allow_tracing() {
+    set_dumpable(true);
+}
+
+fn set_dumpable(dumpable: bool) {
+    let dumpable = libc::c_ulong::from(dumpable);
+    // SAFETY: the call takes integers only. It does not fail with these values.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, dumpable, 0, 0, 0);
+    }
+}
+
 /// Whether the kernel throws the exit statuses of our children away, since `SIGCHLD` is ignored.
 pub(crate) fn ignores_child_exits() -> bool {
     // SAFETY: the action is written before it is read, and nothing is changed.

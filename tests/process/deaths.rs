@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use ceased::process::{Cgroup, Ending, Order, Orphans, Report, Stopped};
+use ceased::process::{Cgroup, Ending, Isolation, Order, Orphans, Report, Stopped};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process_kit::{
@@ -378,6 +378,7 @@ fn the_supervisor_panics() {
             env: Vec::new(),
             stdin: None,
             user: None,
+            isolation: Isolation::None,
             output_bytes_max: 0,
             task: None,
         };

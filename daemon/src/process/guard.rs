@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::CString;
 use std::io;
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, retry_on_intr};
@@ -26,8 +28,10 @@ use rustix::process::{
     setpgid, wait, waitid, waitpid,
 };
 
+use super::Isolation;
 use super::keeper;
-use super::launch::Prepared;
+use super::launch::{Prepared, unavailable};
+use super::namespace::{self, Failed};
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
@@ -41,6 +45,14 @@ const NAME: &str = "ceased-guard";
 const READY_WITHIN: Duration = Duration::from_secs(5);
 /// How long a guard may take to make a copy of itself, which takes a fifth of a millisecond.
 const FORKED_WITHIN: Duration = Duration::from_millis(500);
+/// How long it may take if the copy gets namespaces of its own.
+const ISOLATED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a guard that was killed may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether it is.
+const GONE_PAUSE: Duration = Duration::from_micros(200);
+/// The argument of a guard that is a command to be tried out.
+const TRIAL: &str = "trial";
 /// How often a process table is looked through for processes that were born meanwhile.
 const ROUNDS_MAX: u32 = 8;
 /// How many exits are taken in before anything else is looked at again.
@@ -64,6 +76,9 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 pub fn init() {
     let is_named = env::args_os().next().is_some_and(|name| name == NAME);
     if is_named && env::var_os(MARK).is_some() {
+        if env::args_os().nth(1).is_some_and(|label| label == TRIAL) {
+            exit(0);
+        }
         exit(main());
     }
     HOOKED.store(true, Ordering::Relaxed);
@@ -118,22 +133,47 @@ impl Program {
         &self.path
     }
 
-    /// Tries whether it really is a guard.
+    /// Tries whether it really is a guard, by having it run a command that ends at once.
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or does not answer as a guard within five seconds.
+    /// When it cannot be started, or does not do that within five seconds; the text says what the
+    /// system lacks.
     pub fn check(&self) -> io::Result<()> {
+        let mut guard = self.ready_guard()?;
+        let tried = guard.try_out(&self.path);
+        guard.end();
+        tried
+    }
+
+    /// Tries whether commands can have a pid namespace ([`Isolation::Pid`]).
+    ///
+    /// # Errors
+    ///
+    /// When they cannot; the text says why, and what to do about it.
+    pub fn check_isolation(&self) -> io::Result<()> {
+        let mut original = self.ready_guard()?;
+        let tried = original.fork(Isolation::Pid).and_then(|mut guard| {
+            let tried = guard.try_out(&self.path);
+            guard.end();
+            tried
+        });
+        original.end();
+        tried
+    }
+
+    /// Starts a guard and waits until it says that it is one.
+    fn ready_guard(&self) -> io::Result<Started> {
         let mut guard = self.start("check")?;
         let answer = match ready(guard.socket.as_fd(), READY_WITHIN)? {
             true => guard.socket.receive()?,
             false => None,
         };
-        let path = self.path.display();
-        guard.end();
         if matches!(answer, Some(FromGuard::Ready { .. })) {
-            return Ok(());
+            return Ok(guard);
         }
+        guard.end();
+        let path = self.path.display();
         Err(io::Error::other(format!(
             "{path} is no guard: it does not call ceased::process::guard::init() first"
         )))
@@ -164,18 +204,18 @@ impl Program {
         // for their turn until it has.
         let child = sys::while_in(Slice::Long, || command.spawn())?;
         let pid = Pid::from_child(&child);
-        watched(pid, socket)
+        watched(pid, socket, Isolation::None)
     }
 }
 
 /// A guard that is our child; one that cannot be watched is ended, not leaked.
-fn watched(pid: Pid, socket: ToGuardSocket) -> io::Result<Started> {
+fn watched(pid: Pid, socket: ToGuardSocket, isolation: Isolation) -> io::Result<Started> {
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
+        Ok(pidfd) => Ok(Started { pid, pidfd, socket, isolation }),
         Err(error) => {
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());
-            Err(error.into())
+            Err(io::Error::new(io::Error::from(error).kind(), format!("pidfd_open: {error}")))
         }
     }
 }
@@ -186,6 +226,7 @@ pub(super) struct Started {
     pub(super) pid: Pid,
     pub(super) pidfd: OwnedFd,
     pub(super) socket: ToGuardSocket,
+    pub(super) isolation: Isolation,
 }
 
 impl Started {
@@ -197,39 +238,89 @@ impl Started {
     /// Has a guard that guards nothing make another, which is our child as well.
     ///
     /// Until we know its number it is in the group of what it is a copy of. So when this fails,
-    /// [`Started::end`] of that ends whatever was made of it, and leaves nobody unburied.
-    pub(super) fn fork(&self) -> io::Result<Self> {
+    /// [`Started::end`] of that ends whatever was made of it, and leaves no zombie.
+    pub(super) fn fork(&self, isolation: Isolation) -> io::Result<Self> {
         let (socket, theirs) = wire::pair()?;
-        // Somebody may have stopped it.
+        // It may be stopped.
         let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
-        self.socket.fork(&theirs)?;
+        self.socket.fork(&theirs, isolation)?;
         drop(theirs);
-        if !ready(socket.as_fd(), FORKED_WITHIN)? {
+        let within = match isolation {
+            Isolation::None => FORKED_WITHIN,
+            Isolation::Pid => ISOLATED_WITHIN,
+        };
+        if !ready(socket.as_fd(), within)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let pid = match socket.receive()? {
             Some(FromGuard::Ready { pid }) => Pid::from_raw(pid),
+            Some(FromGuard::Failed(fault)) => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, unavailable(fault)));
+            }
             Some(_) | None => None,
         };
         let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
         // It must not be ended with what it is a copy of.
         setpgid(Some(pid), None)?;
-        watched(pid, socket)
+        watched(pid, socket, isolation)
+    }
+
+    /// Has a guard that guards nothing run a command that ends at once, `program` itself.
+    fn try_out(&self, program: &Path) -> io::Result<()> {
+        let env = CString::new(format!("{MARK}=1"))?;
+        let argv = [CString::new(NAME)?, CString::new(TRIAL)?];
+        let argv = argv.each_ref().map(CString::as_c_str);
+        let prepared = Prepared::trial(program, &argv, &[env.as_c_str()])
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        let null = || null.as_fd().try_clone_to_owned();
+        self.socket.run(&prepared, &[null()?, null()?, null()?, null()?])?;
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !ready(self.socket.as_fd(), left)? {
+                return Err(io::Error::other("a guard does not run a command in time"));
+            }
+            match self.socket.receive()? {
+                Some(FromGuard::Started { .. } | FromGuard::Ready { .. }) => {}
+                Some(FromGuard::Exited { status: Status::Code(0), .. }) => return Ok(()),
+                Some(FromGuard::Exited { status, .. }) => {
+                    return Err(io::Error::other(format!("a guarded command ended by {status:?}")));
+                }
+                Some(FromGuard::Failed(fault)) => {
+                    let error = io::Error::from_raw_os_error(fault.errno);
+                    let what = format!("a guard cannot start a command ({:?}): {error}", fault.step);
+                    return Err(io::Error::new(error.kind(), what));
+                }
+                Some(FromGuard::Gone { .. }) | None => {
+                    return Err(io::Error::other("a guard does not say how a command ended"));
+                }
+            }
+        }
     }
 
     /// Ends a guard that guards nothing, with copies of it that never came to be one, and waits
-    /// until they are gone.
+    /// until they are gone; not for what a process that traces them keeps from us.
     pub(super) fn end(&mut self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = ready(self.pidfd.as_fd(), GONE_WITHIN);
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_exited = retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), exited));
-        if has_exited.is_err() {
-            // Somebody else has buried it, and its number may be another's.
+        if !matches!(has_exited, Ok(Some(_))) {
+            // It was reaped by another, and its number may be another's; or it is traced.
             return;
         }
         let _ = kill_process_group(self.pid, Signal::KILL);
-        let group = WaitId::Pgid(Some(self.pid));
-        while retry_on_intr(|| waitid(group.clone(), WaitIdOptions::EXITED)).is_ok() {}
+        let (group, options) =
+            (WaitId::Pgid(Some(self.pid)), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let until = Instant::now() + GONE_WITHIN;
+        loop {
+            match retry_on_intr(|| waitid(group.clone(), options)) {
+                Ok(Some(_)) => {}
+                Ok(None) if Instant::now() < until => sleep(GONE_PAUSE),
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 }
 
@@ -242,6 +333,8 @@ pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Re
 
 /// A guard process's whole life; returns its exit code.
 fn main() -> i32 {
+    // Before anything else: a process of the same user could trace it.
+    sys::forbid_tracing();
     // From here on it is what stops a command.
     sys::run_in(Slice::Ordinary);
     sys::block_signals();
@@ -257,14 +350,22 @@ fn serve() -> io::Result<()> {
     let null = std::fs::File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     let mut control = ToSupervisorSocket::new(control);
-    enter_service(&control)?;
+    enter_service(&control, getpid().as_raw_nonzero().get())?;
     loop {
         match control.receive()? {
-            Some(ToGuard::Fork(theirs)) => {
-                // Where there is no copy, its end of the socket is closed now, and says so.
-                if let Ok(Twin::Copy) = sys::fork_sibling() {
-                    control = ToSupervisorSocket::new(theirs);
-                    enter_service(&control)?;
+            Some(ToGuard::Fork(theirs, isolation)) => {
+                let theirs = ToSupervisorSocket::new(theirs);
+                let copied = match isolation {
+                    // Where there is no copy, its end of the socket is closed now, and says so.
+                    Isolation::None => match sys::fork_sibling(0) {
+                        Ok(Twin::Copy) => Some(getpid().as_raw_nonzero().get()),
+                        Ok(Twin::Original) | Err(_) => None,
+                    },
+                    Isolation::Pid => isolated(&theirs),
+                };
+                if let Some(pid) = copied {
+                    control = theirs;
+                    enter_service(&control, pid)?;
                 }
             }
             Some(ToGuard::Run(prepared, descriptors)) => {
@@ -281,10 +382,27 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Becomes who gets the orphans, and says that it is there.
-fn enter_service(control: &ToSupervisorSocket) -> io::Result<()> {
+/// Makes a copy in namespaces of its own; in the copy, its number as our parent knows it. What is in
+/// the way of that is told over the socket of the copy.
+fn isolated(theirs: &ToSupervisorSocket) -> Option<i32> {
+    match namespace::fork() {
+        Ok(None) => None,
+        Ok(Some(pid)) => Some(pid),
+        Err(Failed::Here(fault)) => {
+            theirs.send(FromGuard::Failed(fault));
+            None
+        }
+        Err(Failed::InCopy(fault)) => {
+            theirs.send(FromGuard::Failed(fault));
+            exit(EXIT_FAILED);
+        }
+    }
+}
+
+/// Becomes the subreaper of a job to come, and says that it is there, as process `pid`.
+fn enter_service(control: &ToSupervisorSocket, pid: i32) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
-    control.send(FromGuard::Ready { pid: getpid().as_raw_nonzero().get() });
+    control.send(FromGuard::Ready { pid });
     Ok(())
 }
 
@@ -431,7 +549,7 @@ impl Guard {
                     self.is_killing = true;
                     self.sweeps = 0;
                 }
-                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(_))) => {}
+                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(..))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The daemon is dead, or talks nonsense and might as well be.
                 Ok(None) | Err(_) => {

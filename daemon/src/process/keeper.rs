@@ -144,7 +144,7 @@ impl Keeper {
         let Some((keeper, _)) = self.running.take() else { return true };
         // A stopped keeper could not see the end of its socket, and has nothing to do but to exit.
         let _ = rustix::process::pidfd_send_signal(&keeper.pidfd, rustix::process::Signal::CONT);
-        let Started { pid, pidfd, socket } = keeper;
+        let Started { pid, pidfd, socket, .. } = keeper;
         // The end of its socket ends the keeper.
         drop(socket);
         let has_exited = ready(pidfd.as_fd(), within).unwrap_or(false);

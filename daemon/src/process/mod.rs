@@ -30,6 +30,7 @@ mod job;
 mod keeper;
 mod launch;
 mod lookups;
+mod namespace;
 mod orphans;
 mod output;
 mod pipes;
@@ -37,6 +38,7 @@ mod progress;
 mod spare;
 mod supervisor;
 mod survey;
+mod sweep;
 mod tree;
 mod turns;
 mod wire;
@@ -130,6 +132,17 @@ pub enum Ending {
     Exited(Box<Exit>),
     /// It could not be started; the text says what was to be run and why it cannot be.
     NotStarted(String),
+}
+
+/// What separates a command from the other processes of its user, besides its containment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Nothing: it may signal and trace them, its own guard too.
+    #[default]
+    None,
+    /// A pid namespace: it sees and reaches no process but those of its own job, and the kernel ends
+    /// all of them with the first. Needs a guard program, and the right to make namespaces.
+    Pid,
 }
 
 /// What a command left.

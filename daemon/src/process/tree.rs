@@ -57,6 +57,13 @@ impl Stat {
         Self::look(pid).is_ok_and(|stat| stat.is_none_or(|s| s.is_dead || s.start != start))
     }
 
+    /// Whether a process is stopped, by a signal or by a tracer.
+    pub(super) fn is_held(pid: Pid) -> bool {
+        let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+        matches!(state, Some(b'T' | b't'))
+    }
+
     /// Whether it is live and in the session or the process group of a command.
     pub(super) const fn belongs_to(self, leader: Pid) -> bool {
         let leader = leader.as_raw_nonzero().get();

@@ -226,20 +226,21 @@ pub(crate) enum Twin {
     Copy,
 }
 
-/// Copies this process; the copy is a child of our parent, like us.
+/// Copies this process; the copy is a child of our parent, like us. `namespaces` are `CLONE_NEW…`
+/// flags of those that it is born in.
 ///
 /// # Errors
 ///
 /// When this process has more than one thread, or that cannot be seen; `EAGAIN` at a process limit,
-/// `ENOMEM`.
-pub(crate) fn fork_sibling() -> io::Result<Twin> {
+/// `ENOMEM`; `EPERM` or `ENOSPC` when there can be no such namespaces.
+pub(crate) fn fork_sibling(namespaces: c_int) -> io::Result<Twin> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("only a process with one thread can be copied whole"));
     }
-    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD | namespaces);
     let zero: libc::c_long = 0;
     // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. There is no other thread whose
-    // locks the copy would find taken for ever. The zeros are no stack, no places for thread ids and
+    // locks the copy would find taken forever. The zeros are no stack, no places for thread ids and
     // no thread storage, in whatever order the architecture has them.
     match unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) } {
         0 => Ok(Twin::Copy),
