@@ -61,9 +61,17 @@ fn containment() -> Result<Option<Containment>, Failure> {
     }
 }
 
+/// The directory of this user's for what need not outlive the machine's next boot.
+fn runtime_dir() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let dir = named.map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let run = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
+    dir.or_else(run).map(|dir| dir.join("ceased"))
+}
+
 /// The daemon of a configuration, contained as the environment wants it.
 fn daemon(config: &Config) -> Result<Daemon, Failure> {
-    let daemon = Daemon::from_config(config);
+    let daemon = Daemon::from_config(config).runtime_dir(runtime_dir());
     Ok(match containment()? {
         Some(containment) => daemon.containment(containment),
         None => daemon,

@@ -8,7 +8,7 @@ mod start_error;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
 use crate::process::guard::Program;
-use crate::process::{Containment, Orphans};
+use crate::process::{Containment, Orphans, Roster};
 use crate::record;
 use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
 use crate::service::InheritedSockets;
@@ -57,6 +57,8 @@ pub struct Daemon {
     guard: Option<Program>,
     /// Tools that are to have a pid namespace.
     isolated: Vec<String>,
+    /// Where guards are recorded when there is no state directory.
+    runtime_dir: Option<PathBuf>,
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
@@ -97,6 +99,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: Vec::new(),
+            runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
@@ -124,6 +127,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: isolated(config),
+            runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
@@ -228,6 +232,14 @@ impl Daemon {
         self
     }
 
+    /// Records guards here when tasks are kept in memory, so that another start can end those that
+    /// outlive this process. A directory of this user's.
+    #[must_use]
+    pub(crate) fn runtime_dir(mut self, dir: Option<PathBuf>) -> Self {
+        self.runtime_dir = dir;
+        self
+    }
+
     /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
     /// asked for by [`Daemon::listen`].
     #[must_use]
@@ -293,7 +305,16 @@ impl Daemon {
                 .map_err(StartError::Containment)?,
         };
         warn_of_isolation(&containment, &self.isolated);
-        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+        let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
+        let roster = match (dir, &self.runtime_dir) {
+            (Some(dir), _) => dir.roster(),
+            (None, Some(dir)) => roster_in(dir),
+            (None, None) => None,
+        };
+        if let Some(roster) = roster {
+            containment = containment.recorded(roster);
+        }
+        if let Some(dir) = dir {
             containment = containment.leased(dir.lease()?);
             if let Some(group) = containment.group() {
                 dir.note_group(group)?;
@@ -364,6 +385,14 @@ impl Daemon {
             .map_err(StartError::Io)?;
         Ok(Running { remote, thread: Some(thread) })
     }
+}
+
+/// A roster of guards for a daemon without a state directory; nothing depends on it.
+fn roster_in(dir: &Path) -> Option<Arc<Roster>> {
+    let roster = Roster::open(dir).inspect_err(|error| {
+        tracing::debug!(dir = %dir.display(), %error, "cannot record the guards of jobs");
+    });
+    roster.ok().map(Arc::new)
 }
 
 /// Says at the start which tools cannot be isolated as the configuration wants it.

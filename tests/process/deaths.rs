@@ -83,7 +83,7 @@ fn the_daemon_is_killed_with_guards() {
 }
 
 /// The guards of a job among our children, or the keeper.
-fn guards(label: &str) -> Vec<i32> {
+pub(crate) fn guards(label: &str) -> Vec<i32> {
     let mine = children();
     let named = carriers("ceased-guard").into_iter();
     let is_called = |pid: i32, args: &str| {

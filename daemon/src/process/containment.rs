@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::cgroup::{self, Cgroup};
 use super::direct::Direct;
 use super::guard::Program;
+use super::roster::Roster;
 
 /// How long a group in which a command was tried out may seem to have a process.
 const TRIAL_WITHIN: Duration = Duration::from_secs(2);
@@ -93,12 +94,19 @@ impl Containment {
     #[must_use]
     pub(crate) fn leased(self, lease: OwnedFd) -> Self {
         let lease = Arc::new(lease);
+        self.with_program(|program| program.leased(lease))
+    }
+
+    /// Has these processes recorded, so that the next start can end those that do not do it.
+    #[must_use]
+    pub(crate) fn recorded(self, roster: Arc<Roster>) -> Self {
+        self.with_program(|program| program.recorded(roster))
+    }
+
+    fn with_program(self, change: impl FnOnce(Program) -> Program) -> Self {
         match self {
-            Self::Cgroup { group, keeper } => {
-                let keeper = keeper.map(|program| program.leased(lease));
-                Self::Cgroup { group, keeper }
-            }
-            Self::Guard(program) => Self::Guard(program.leased(lease)),
+            Self::Cgroup { group, keeper } => Self::Cgroup { group, keeper: keeper.map(change) },
+            Self::Guard(program) => Self::Guard(change(program)),
             Self::Groups => Self::Groups,
         }
     }

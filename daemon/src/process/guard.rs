@@ -32,6 +32,7 @@ use super::Isolation;
 use super::keeper;
 use super::launch::{Prepared, unavailable};
 use super::namespace::{self, Failed};
+use super::roster::{Entry, Roster};
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
@@ -89,6 +90,7 @@ pub fn init() {
 pub struct Program {
     path: PathBuf,
     lease: Option<Arc<OwnedFd>>,
+    roster: Option<Arc<Roster>>,
 }
 
 /// What its guards hold does not make it another program.
@@ -117,7 +119,7 @@ impl Program {
     }
 
     const fn at(path: PathBuf) -> Self {
-        Self { path, lease: None }
+        Self { path, lease: None, roster: None }
     }
 
     /// Has every guard hold this descriptor as long as it lives, so that whoever looks at what is
@@ -125,6 +127,12 @@ impl Program {
     #[must_use]
     pub(super) fn leased(self, lease: Arc<OwnedFd>) -> Self {
         Self { lease: Some(lease), ..self }
+    }
+
+    /// Has every guard recorded as long as it lives, for the next start.
+    #[must_use]
+    pub(super) fn recorded(self, roster: Arc<Roster>) -> Self {
+        Self { roster: Some(roster), ..self }
     }
 
     /// Where the program is.
@@ -204,14 +212,22 @@ impl Program {
         // for their turn until it has.
         let child = sys::while_in(Slice::Long, || command.spawn())?;
         let pid = Pid::from_child(&child);
-        watched(pid, socket, Isolation::None)
+        watched(pid, socket, Isolation::None, self.roster.as_ref())
     }
 }
 
 /// A guard that is our child; one that cannot be watched is ended, not leaked.
-fn watched(pid: Pid, socket: ToGuardSocket, isolation: Isolation) -> io::Result<Started> {
+fn watched(
+    pid: Pid,
+    socket: ToGuardSocket,
+    isolation: Isolation,
+    roster: Option<&Arc<Roster>>,
+) -> io::Result<Started> {
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => Ok(Started { pid, pidfd, socket, isolation }),
+        Ok(pidfd) => {
+            let entry = roster.and_then(|roster| roster.add(pid));
+            Ok(Started { pid, pidfd, socket, isolation, entry })
+        }
         Err(error) => {
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());
@@ -227,6 +243,8 @@ pub(super) struct Started {
     pub(super) pidfd: OwnedFd,
     pub(super) socket: ToGuardSocket,
     pub(super) isolation: Isolation,
+    /// Its line in the roster, if there is one.
+    pub(super) entry: Option<Entry>,
 }
 
 impl Started {
@@ -262,7 +280,7 @@ impl Started {
         let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
         // It must not be ended with what it is a copy of.
         setpgid(Some(pid), None)?;
-        watched(pid, socket, isolation)
+        watched(pid, socket, isolation, self.entry.as_ref().map(Entry::roster))
     }
 
     /// Has a guard that guards nothing run a command that ends at once, `program` itself.

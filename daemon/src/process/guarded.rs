@@ -15,6 +15,7 @@ use super::guard::{Started, ready};
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
+use super::roster::Entry;
 use super::supervisor::Orphans;
 use super::survey::Process;
 use super::sweep::Sweep;
@@ -48,6 +49,8 @@ pub(super) struct Guarded {
     held_looks: u32,
     /// Does from outside what the guard does not do in time, where its death would lose the job.
     sweep: Option<Sweep>,
+    /// Its line in the roster.
+    entry: Option<Entry>,
     /// Whether we killed it, since it did not end its job.
     is_replaced: bool,
     signalled: u32,
@@ -84,6 +87,7 @@ impl Guarded {
             killing: None,
             held_looks: 0,
             sweep: None,
+            entry: started.entry,
             is_replaced: false,
             signalled: 0,
         }
@@ -113,6 +117,11 @@ impl Guarded {
     /// have to be replaced.
     pub(super) const fn needs_tick(&self) -> bool {
         self.is_unwatched || self.killing.is_some()
+    }
+
+    /// What is left of the job, whose guard is dead.
+    pub(super) fn lose(&mut self, leader: Option<Pid>) -> Lost {
+        Lost::new(leader, self.entry.take())
     }
 
     /// Whether the guard was killed before it had ended its job, by us or by another.
@@ -151,6 +160,9 @@ impl Guarded {
             // In a namespace of its own its number is not ours.
             FromGuard::Started { leader } if self.isolation == Isolation::None => {
                 self.leader = Pid::from_raw(leader);
+                if let (Some(entry), Some(leader)) = (&self.entry, self.leader) {
+                    entry.lead(leader);
+                }
             }
             FromGuard::Exited { others, .. } => self.others = others,
             FromGuard::Gone { signalled } => {
@@ -289,13 +301,15 @@ pub(super) struct Lost {
     empty_looks: u32,
     signalled: BTreeSet<NonZeroI32>,
     sweep: Sweep,
+    /// The line of the guard in the roster, which names the command.
+    _entry: Option<Entry>,
 }
 
 impl Lost {
     /// Nothing has been looked for yet.
-    pub(super) fn new(leader: Option<Pid>) -> Self {
-        let sweep = Sweep::new(getpid());
-        Self { leader, empty_looks: 0, signalled: BTreeSet::new(), sweep }
+    fn new(leader: Option<Pid>, entry: Option<Entry>) -> Self {
+        let (signalled, sweep) = (BTreeSet::new(), Sweep::new(getpid()));
+        Self { leader, empty_looks: 0, signalled, sweep, _entry: entry }
     }
 
     /// How many processes were killed.

@@ -280,13 +280,13 @@ impl Job {
         {
             self.stopped = Stopped::Killed;
         }
-        if let Body::Guarded(guarded) = &self.body
+        if let Body::Guarded(guarded) = &mut self.body
             && guarded.is_lost()
         {
             tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
             // The number of a leader that was reaped may be somebody else's by now.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
-            self.body = Body::Lost(Lost::new(leader));
+            self.body = Body::Lost(guarded.lose(leader));
         }
         let others = match &mut self.body {
             Body::Direct(direct) => {
