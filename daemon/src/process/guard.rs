@@ -612,6 +612,10 @@ impl Guard {
             }
             if tree::signal_if(pid, KILL, || is_ours(pid, parent)) {
                 self.signalled.insert(pid.as_raw_nonzero());
+            } else if parent == me && Stat::of(pid).is_none() {
+                // Where /proc hides what may not be traced (`hidepid=invisible`), a child can hide.
+                // Its number is its own until we reap it.
+                let _ = kill_process(pid, Signal::KILL);
             }
         });
         self.sweeps = self.sweeps.saturating_add(1);

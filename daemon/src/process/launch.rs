@@ -356,7 +356,7 @@ pub(super) fn unavailable(fault: Fault) -> String {
 
 /// What allows pid namespaces.
 const NAMESPACE_HINT: &str = "run the daemon as root, or allow user namespaces to its user (sysctl \
-                              user.max_user_namespaces and kernel.unprivileged_userns_clone, \
+                              user.max_user_namespaces, user.max_pid_namespaces, kernel.unprivileged_userns_clone, \
                               AppArmor, the container's seccomp profile)";
 
 fn hint(program: &OsStr, error: &io::Error) -> &'static str {

@@ -6,7 +6,7 @@ use std::num::NonZeroI32;
 
 use rustix::io::retry_on_intr;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group, waitid,
 };
 
 use super::tree::{self, KILL, Stat};
@@ -97,8 +97,10 @@ impl Sweep {
                     is_clean = false;
                     self.kill(pid, stat);
                 }
-                // Its parent has reaped it since.
-                None => is_clean = false,
+                None => {
+                    is_clean = false;
+                    self.kill_unseen(pid);
+                }
             }
         }
         self.dead = dead;
@@ -141,6 +143,15 @@ impl Sweep {
                 signalled.insert(pid.as_raw_nonzero());
             }
         });
+    }
+
+    /// Kills a child that is listed and of which nothing can be seen: it was reaped since, or `/proc`
+    /// hides what may not be traced (`hidepid=invisible`).
+    fn kill_unseen(&self, child: Pid) {
+        if self.root == getpid() && !self.reap(child) {
+            // The number is its own until we reap it.
+            let _ = kill_process(child, Signal::KILL);
+        }
     }
 
     /// Reaps a child of this process; false when it is another's, or is traced by a live process.
