@@ -158,7 +158,9 @@ fn tools_start_without_newer_system_calls() {
         peer.cancel(id);
         let in_session = |(_, args): &(i32, String)| !args.contains("far");
         if calls.contains(&PIDFD_OPEN) {
-            wait_until("it is gone", || carriers(&marker).iter().filter(|c| in_session(c)).count() <= 1);
+            wait_until("it is gone", || {
+                carriers(&marker).iter().filter(|c| in_session(c)).count() <= 1
+            });
             carriers(&marker).iter().for_each(|(pid, _)| {
                 let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
             });
@@ -212,9 +214,8 @@ fn first_process_of_a_container_reaps_orphans_while_idle() {
         let marker = marker();
         let script = "(setsid sleep \"$1\" &)";
         let namespace = format!("--pid=/proc/{first}/ns/pid");
-        let entered = Command::new("nsenter")
-            .args([&namespace, "sh", "-c", script, "sh", &marker])
-            .status();
+        let entered =
+            Command::new("nsenter").args([&namespace, "sh", "-c", script, "sh", &marker]).status();
         assert!(entered.is_ok_and(|status| status.success()));
         let mut orphan = 0;
         wait_until("an orphan comes to it", || {

@@ -21,7 +21,9 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
-use self::configured::{entrance, guards, isolated, keep, limits, operators, task_policy, thresholds};
+use self::configured::{
+    entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
+};
 pub(crate) use self::forecast::{Forecast, forecast};
 pub use self::start_error::StartError;
 use crate::audit::Audit;

@@ -92,8 +92,7 @@ pub(crate) fn ignores_child_exits() -> bool {
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         libc::sigaction(libc::SIGCHLD, ptr::null(), &raw mut action) == 0
-            && (action.sa_sigaction == libc::SIG_IGN
-                || action.sa_flags & libc::SA_NOCLDWAIT != 0)
+            && (action.sa_sigaction == libc::SIG_IGN || action.sa_flags & libc::SA_NOCLDWAIT != 0)
     }
 }
 

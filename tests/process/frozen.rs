@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use ceased::process::{Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor};
+use ceased::process::{
+    Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
+};
 use ceased_core::id::{JobId, SurveyId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};

@@ -6,8 +6,8 @@ use crate::audit;
 use crate::config::{CommandTool, Config, Run};
 use crate::daemon::StartError;
 use crate::daemon::configured::isolated;
-use crate::process::guard::Program;
 use crate::process;
+use crate::process::guard::Program;
 
 /// What a start would come to, here and now and as this user.
 pub(crate) struct Forecast {

@@ -98,7 +98,10 @@ impl Direct {
             Some(Fault { step: Step::Exec, .. }) => Ok(()),
             Some(Fault { step, errno }) => {
                 let error = io::Error::from_raw_os_error(errno);
-                Err(io::Error::new(error.kind(), format!("a process cannot be set up ({step:?}): {error}")))
+                Err(io::Error::new(
+                    error.kind(),
+                    format!("a process cannot be set up ({step:?}): {error}"),
+                ))
             }
             None => Err(io::Error::other("a process that has no program to become does not end")),
         }

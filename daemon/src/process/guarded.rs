@@ -216,10 +216,7 @@ impl Guarded {
             self.held_looks += 1;
             self.signal(Signal::CONT);
         }
-        if self.sweep.is_none()
-            && self.held_looks < HELD_LOOKS
-            && since.elapsed() < ENDS_WITHIN
-        {
+        if self.sweep.is_none() && self.held_looks < HELD_LOOKS && since.elapsed() < ENDS_WITHIN {
             return;
         }
         if self.state == State::Done {

@@ -349,9 +349,7 @@ pub(super) fn unavailable(fault: Fault) -> String {
         Step::Mounts => "cannot mount /proc for a pid namespace",
         _ => "cannot make a pid namespace",
     };
-    format!(
-        "isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\""
-    )
+    format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
 }
 
 /// What allows pid namespaces.

@@ -26,6 +26,7 @@ mod descent;
 mod direct;
 pub mod guard;
 mod guarded;
+mod guarding;
 mod job;
 mod keeper;
 mod launch;
@@ -56,8 +57,8 @@ pub(crate) use cgroup::end_left_behind;
 pub use containment::Containment;
 pub use launch::Launch;
 pub(crate) use launch::unrunnable;
-pub(crate) use roster::Roster;
 pub use output::Captured;
+pub(crate) use roster::Roster;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use survey::Process;
 

@@ -123,9 +123,8 @@ impl Sweep {
             // was not reaped keeps it.
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let is_same = |pid, start| {
-            Stat::of(pid).is_some_and(|now: Stat| !now.is_dead && now.start == start)
-        };
+        let is_same =
+            |pid, start| Stat::of(pid).is_some_and(|now: Stat| !now.is_dead && now.start == start);
         if tree::signal_if(child, KILL, || {
             is_same(child, stat.start) && Stat::of(child).is_some_and(|now| now.parent == root)
         }) {
@@ -135,9 +134,8 @@ impl Sweep {
         tree::walk(child, |pid, parent| {
             let parent = parent.as_raw_nonzero().get();
             let belongs = || {
-                Stat::of(pid).is_some_and(|now| {
-                    !now.is_dead && (now.parent == parent || now.parent == root)
-                })
+                Stat::of(pid)
+                    .is_some_and(|now| !now.is_dead && (now.parent == parent || now.parent == root))
             };
             if tree::signal_if(pid, KILL, belongs) {
                 signalled.insert(pid.as_raw_nonzero());
