@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 const TIERS: [&str; 3] = ["cgroup", "guard", "groups"];
 
-/// Tools that attack their guard, and one that is isolated.
+/// A tool that keeps its guard stopped. A single stop is not enough: when a daemon dies, the kernel
+/// continues the stopped processes of groups that are orphaned by that.
 const TOOLS: &str = r#"
 [[tool]]
 name = "stop_guard"
@@ -22,7 +23,14 @@ run_as = "daemon"
 command = [
   "sh",
   "-c",
-  'trap "" TERM; setsid sleep "$1" & kill -STOP $PPID; echo 1 >&3; sleep "$1"; sleep "$1"',
+  '''
+  trap "" TERM
+  guard=$PPID
+  setsid sleep "$1" &
+  for i in 1 2 3 4; do (while :; do kill -STOP $guard; done) & done
+  echo 1 >&3
+  wait
+  ''',
   "sh",
   "{t}",
 ]
@@ -241,9 +249,8 @@ fn next_start_ends_stopped_guards(home: Home, line: &str) {
     let mut peer = daemon.peer();
     let call = peer.call("stop_guard", &format!(r#"{{"t":"{marker}"}}"#));
     peer.wait_started(&[call]);
-    wait_until("all of them run", || carriers(&marker).len() == 3);
+    wait_until("all of them run", || carriers(&marker).len() == 6);
     let home = daemon.kill();
-    assert_eq!(carriers(&marker).len(), 3, "its guard is stopped");
     let begun = Instant::now();
     let daemon = start(home);
     assert!(begun.elapsed() < PATIENCE / 2, "it waited for them: {:?}", begun.elapsed());
@@ -359,7 +366,8 @@ fn isolation_that_cannot_be_had_is_said() {
     assert!(ran.err.contains(why) && ran.err.contains("calls of alone fail"), "{ran:?}");
     let command = home.command_after(line, &["serve"]);
     let daemon = Daemon::start_with(home, command);
-    assert!(daemon.home.log().contains(why), "{}", daemon.home.log());
+    let log = daemon.home.log();
+    assert!(log.contains("cannot make a pid namespace"), "{log}");
     let mut peer = daemon.peer();
     let id = peer.call("alone", "{}");
     let answer = peer.answer(id);

@@ -22,7 +22,6 @@
 
 mod cgroup;
 mod containment;
-mod descent;
 mod direct;
 pub mod guard;
 mod guarded;
