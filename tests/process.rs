@@ -3,6 +3,8 @@
 
 #[path = "process/accounts.rs"]
 mod accounts;
+#[path = "process/attacks.rs"]
+mod attacks;
 #[path = "process/blind.rs"]
 mod blind;
 #[path = "process/deaths.rs"]

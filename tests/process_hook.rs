@@ -30,7 +30,7 @@ fn main() {
         assert!(rig.supervisor.shutdown(process_kit::PATIENCE));
         assert!(base.is_none_or(|base| !base.exists()));
     }
-    assert!(Containment::detect(Some(this)).weakness().is_none());
+    assert!(Containment::detect(Some(this)).unwrap().weakness().is_none());
     assert!(process_kit::children().is_empty());
     println!("test process_hook ... ok");
 }

@@ -61,9 +61,17 @@ fn containment() -> Result<Option<Containment>, Failure> {
     }
 }
 
+/// The directory of this user's for what need not outlive the machine's next boot.
+fn runtime_dir() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let dir = named.map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let run = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
+    dir.or_else(run).map(|dir| dir.join("ceased"))
+}
+
 /// The daemon of a configuration, contained as the environment wants it.
 fn daemon(config: &Config) -> Result<Daemon, Failure> {
-    let daemon = Daemon::from_config(config);
+    let daemon = Daemon::from_config(config).runtime_dir(runtime_dir());
     Ok(match containment()? {
         Some(containment) => daemon.containment(containment),
         None => daemon,
@@ -107,7 +115,7 @@ impl From<StartError> for Failure {
             | StartError::Tokens(_)
             | StartError::Audit { .. }
             | StartError::Record { .. } => Exit::Usage,
-            StartError::Io(_) => Exit::Failed,
+            StartError::Io(_) | StartError::Containment(_) => Exit::Failed,
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
             }
@@ -159,6 +167,7 @@ fn serve(
         Some(log) => logging::start_in(config.log.level, log),
         None => logging::start(config.log.level),
     };
+    sys::forbid_tracing();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
@@ -280,6 +289,7 @@ impl Backend for InThisProcess {
         }
         logging::can_start().map_err(StartError::Io)?;
         let logging = logging::start(config.log.level.min(Level::Warn));
+        sys::forbid_tracing();
         let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;

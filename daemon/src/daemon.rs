@@ -8,7 +8,7 @@ mod start_error;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,14 +21,16 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
-use self::configured::{entrance, guards, keep, limits, operators, task_policy, thresholds};
+use self::configured::{
+    entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
+};
 pub(crate) use self::forecast::{Forecast, forecast};
 pub use self::start_error::StartError;
 use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
 use crate::metrics::Thresholds;
 use crate::process::guard::Program;
-use crate::process::{Containment, Orphans};
+use crate::process::{Containment, Orphans, Roster};
 use crate::record;
 use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
 use crate::service::InheritedSockets;
@@ -55,6 +57,10 @@ pub struct Daemon {
     listen: Vec<Door>,
     containment: Option<Containment>,
     guard: Option<Program>,
+    /// Tools that are to have a pid namespace.
+    isolated: Vec<String>,
+    /// Where guards are recorded when there is no state directory.
+    runtime_dir: Option<PathBuf>,
     orphans: Orphans,
     shutdown_grace: Duration,
     eof_grace: Duration,
@@ -94,6 +100,8 @@ impl Daemon {
             listen: Vec::new(),
             containment: None,
             guard: None,
+            isolated: Vec::new(),
+            runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
@@ -120,6 +128,8 @@ impl Daemon {
             listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
             guard: None,
+            isolated: isolated(config),
+            runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             eof_grace: config.daemon.eof_grace,
@@ -224,6 +234,14 @@ impl Daemon {
         self
     }
 
+    /// Records guards here when tasks are kept in memory, so that another start can end those that
+    /// outlive this process. A directory of this user's.
+    #[must_use]
+    pub(crate) fn runtime_dir(mut self, dir: Option<PathBuf>) -> Self {
+        self.runtime_dir = dir;
+        self
+    }
+
     /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
     /// asked for by [`Daemon::listen`].
     #[must_use]
@@ -283,10 +301,22 @@ impl Daemon {
         let catalog = tools::catalog(self.tools)?;
         // Before anything is accepted: what the last daemon left must be gone.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
-        let mut containment = self
-            .containment
-            .unwrap_or_else(|| Containment::detect(self.guard.or_else(Program::this)));
-        if let Some(dir) = kept.as_ref().and_then(|kept| kept.dir.as_ref()) {
+        let mut containment = match self.containment {
+            Some(containment) => containment,
+            None => Containment::detect(self.guard.or_else(Program::this))
+                .map_err(StartError::Containment)?,
+        };
+        warn_of_isolation(&containment, &self.isolated);
+        let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
+        let roster = match (dir, &self.runtime_dir) {
+            (Some(dir), _) => dir.roster(),
+            (None, Some(dir)) => roster_in(dir),
+            (None, None) => None,
+        };
+        if let Some(roster) = roster {
+            containment = containment.recorded(roster);
+        }
+        if let Some(dir) = dir {
             containment = containment.leased(dir.lease()?);
             if let Some(group) = containment.group() {
                 dir.note_group(group)?;
@@ -356,6 +386,25 @@ impl Daemon {
             .spawn(move || server.run())
             .map_err(StartError::Io)?;
         Ok(Running { remote, thread: Some(thread) })
+    }
+}
+
+/// A roster of guards for a daemon without a state directory; nothing depends on it.
+fn roster_in(dir: &Path) -> Option<Arc<Roster>> {
+    let roster = Roster::open(dir).inspect_err(|error| {
+        tracing::debug!(dir = %dir.display(), %error, "cannot record the guards of jobs");
+    });
+    roster.ok().map(Arc::new)
+}
+
+/// Says at the start which tools cannot be isolated as the configuration wants it.
+fn warn_of_isolation(containment: &Containment, isolated: &[String]) {
+    if isolated.is_empty() {
+        return;
+    }
+    if let Err(error) = containment.check_isolation() {
+        let tools = isolated.join(", ");
+        tracing::error!(%tools, "{error}; calls of these tools fail");
     }
 }
 

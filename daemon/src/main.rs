@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    ceased::process::reset_signals();
     ceased::process::guard::init();
     ceased::cli::main(&ceased::InThisProcess)
 }

@@ -17,6 +17,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use libc::c_int;
+
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
 pub(crate) use spawn::{Credentials, Exec, Image, Spawned, Twin, fork_sibling, spawn, spawn_idle};
@@ -28,6 +30,66 @@ pub(crate) fn block_signals() {
         let mut all: libc::sigset_t = mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
+    }
+}
+
+/// Signals whose handling is left as it was inherited: Rust ignores `SIGPIPE` before `main`, and the
+/// others are ignored by `nohup` and by shells for a reason that concerns clients.
+const KEPT_AS_INHERITED: [c_int; 7] = [
+    libc::SIGPIPE,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
+/// Unblocks every signal of the calling thread, and restores the default handling of those that are
+/// ignored, but for [`KEPT_AS_INHERITED`].
+pub(crate) fn reset_inherited_signals() {
+    // SAFETY: the set and the action are written before they are read. Only signals that are
+    // ignored get another handling, so no handler of anybody is lost.
+    unsafe {
+        for signal in (1..=libc::SIGRTMAX()).filter(|signal| !KEPT_AS_INHERITED.contains(signal)) {
+            let mut action: libc::sigaction = mem::zeroed();
+            let is_known = libc::sigaction(signal, ptr::null(), &raw mut action) == 0;
+            if is_known && action.sa_sigaction == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+        let mut none: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// Keeps processes of the same user from tracing this one and from reading its memory, and the kernel
+/// from dumping it.
+pub(crate) fn forbid_tracing() {
+    set_dumpable(false);
+}
+
+/// Undoes [`forbid_tracing`].
+pub(crate) fn allow_tracing() {
+    set_dumpable(true);
+}
+
+fn set_dumpable(dumpable: bool) {
+    let dumpable = libc::c_ulong::from(dumpable);
+    // SAFETY: the call takes integers only. It does not fail with these values.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, dumpable, 0, 0, 0);
+    }
+}
+
+/// Whether the kernel throws the exit statuses of our children away, since `SIGCHLD` is ignored.
+pub(crate) fn ignores_child_exits() -> bool {
+    // SAFETY: the action is written before it is read, and nothing is changed.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        libc::sigaction(libc::SIGCHLD, ptr::null(), &raw mut action) == 0
+            && (action.sa_sigaction == libc::SIG_IGN || action.sa_flags & libc::SA_NOCLDWAIT != 0)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use ceased::process::{Cgroup, Ending, Order, Orphans, Report, Stopped};
+use ceased::process::{Cgroup, Ending, Isolation, Order, Orphans, Report, Stopped};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process_kit::{
@@ -83,7 +83,7 @@ fn the_daemon_is_killed_with_guards() {
 }
 
 /// The guards of a job among our children, or the keeper.
-fn guards(label: &str) -> Vec<i32> {
+pub(crate) fn guards(label: &str) -> Vec<i32> {
     let mine = children();
     let named = carriers("ceased-guard").into_iter();
     let is_called = |pid: i32, args: &str| {
@@ -378,6 +378,7 @@ fn the_supervisor_panics() {
             env: Vec::new(),
             stdin: None,
             user: None,
+            isolation: Isolation::None,
             output_bytes_max: 0,
             task: None,
         };

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use ceased::process::{Containment, Ending, Launch, Order, Orphans, Report, Stopped, Supervisor};
+use ceased::process::{
+    Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
+};
 use ceased_core::id::{JobId, SurveyId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -236,6 +238,7 @@ fn a_supervisor_that_is_held_up_is_not_waited_for() {
         env: Vec::new(),
         stdin: None,
         user: None,
+        isolation: Isolation::None,
         output_bytes_max: 0,
         task: None,
     };

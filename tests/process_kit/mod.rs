@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ceased::process::guard::Program;
 use ceased::process::{
-    Cgroup, Containment, Ending, Exit, Launch, Order, Orphans, Report, Supervisor,
+    Cgroup, Containment, Ending, Exit, Isolation, Launch, Order, Orphans, Report, Supervisor,
 };
 use ceased_core::id::JobId;
 
@@ -76,6 +76,7 @@ impl Rig {
             env: Vec::new(),
             stdin: None,
             user: None,
+            isolation: Isolation::None,
             output_bytes_max: 64 * 1024,
             task: None,
         }

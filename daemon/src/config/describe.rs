@@ -7,6 +7,7 @@ use super::{
     Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
     Users,
 };
+use crate::process::Isolation;
 use crate::store::Damaged;
 
 impl Listen {
@@ -84,6 +85,7 @@ impl Config {
         row("shutdown_grace", show_duration(daemon.shutdown_grace));
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
+        row("isolation", isolation(daemon.isolation).into());
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("json_depth", limits.json_depth.to_string());
@@ -191,6 +193,13 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     rows
 }
 
+const fn isolation(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::None => "none",
+        Isolation::Pid => "pid",
+    }
+}
+
 fn on_disconnect(policy: OnDisconnect) -> String {
     match policy {
         OnDisconnect::Cancel => "cancel".into(),
@@ -210,6 +219,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
         Some(RunAs::Daemon) => more("run_as daemon".into()),
         Some(RunAs::Peer) => more("run_as peer".into()),
         Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
+    }
+    if command.isolation == Isolation::Pid {
+        more("isolation pid".into());
     }
     for (name, value) in &template.env {
         more(format!("env {name}={:?}", value.to_string()));

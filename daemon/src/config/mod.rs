@@ -29,6 +29,7 @@ use ceased_transports::Address;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
+use crate::process::Isolation;
 use crate::store::Damaged;
 
 pub use crate::access::Users;
@@ -80,6 +81,8 @@ pub struct Daemon {
     pub shutdown_grace: Duration,
     /// What becomes of a plain call whose peer is gone, if its tool does not say.
     pub on_disconnect: OnDisconnect,
+    /// What separates commands from other processes, if their tool does not say.
+    pub isolation: Isolation,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -288,6 +291,8 @@ pub struct CommandTool {
     pub max_output: usize,
     /// As which user it runs; `None` where nothing is said.
     pub run_as: Option<RunAs>,
+    /// What separates it from the other processes of its user.
+    pub isolation: Isolation,
 }
 
 /// As which user a command runs.

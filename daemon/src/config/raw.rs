@@ -46,6 +46,7 @@ pub(super) struct Daemon {
     pub(super) shutdown_grace: Option<Spanned<Span>>,
     pub(super) eof_grace: Option<Spanned<Span>>,
     pub(super) on_disconnect: Option<Text>,
+    pub(super) isolation: Option<Text>,
 }
 
 /// `[[listen]]`
@@ -150,6 +151,7 @@ pub(super) struct Tool {
     pub(super) stdin: Option<Text>,
     pub(super) confirm: Option<Text>,
     pub(super) run_as: Option<Text>,
+    pub(super) isolation: Option<Text>,
     pub(super) on_disconnect: Option<Text>,
     pub(super) allow: Option<Spanned<Vec<Text>>>,
     pub(super) input: Option<Spanned<Ordered<Input>>>,

@@ -6,6 +6,7 @@ use super::check::{Checker, Key};
 use super::find::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
+use crate::process::Isolation;
 use crate::store::Damaged;
 
 const MS: Duration = Duration::from_millis(1);
@@ -33,6 +34,7 @@ impl Daemon {
             shutdown_grace: Duration::from_secs(10),
             eof_grace: Duration::from_millis(500),
             on_disconnect: OnDisconnect::Cancel,
+            isolation: Isolation::None,
         }
     }
 }
@@ -139,7 +141,18 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .as_ref()
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
             .unwrap_or(default.on_disconnect),
+        isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
     }
+}
+
+/// What separates commands from other processes.
+pub(super) fn isolation(
+    key: Key,
+    written: Option<&raw::Text>,
+    default: Isolation,
+    check: &mut Checker<'_>,
+) -> Isolation {
+    check.choice(key, written, default, &[("none", Isolation::None), ("pid", Isolation::Pid)])
 }
 
 /// What becomes of a plain call whose peer is gone.

@@ -87,6 +87,7 @@ fn every_key_is_taken() {
         shutdown_grace = "1h"
         eof_grace = "0s"
         on_disconnect = "5s"
+        isolation = "pid"
         [limits]
         connections = 2
         message_bytes = 4096
@@ -146,6 +147,7 @@ fn every_key_is_taken() {
             shutdown_grace: secs(3600),
             eof_grace: Duration::ZERO,
             on_disconnect: OnDisconnect::Grace(secs(5)),
+            isolation: Isolation::Pid,
         }
     );
     assert_eq!(
@@ -245,6 +247,25 @@ fn listeners_are_taken_in_order() {
         ]
     );
     assert_eq!(config.socket(), Some(Path::new("/home/u/a.sock")));
+}
+
+#[test]
+fn isolation_of_a_tool_is_its_own_or_the_default() {
+    let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let (pid, none) = ("isolation = \"pid\"\n", "isolation = \"none\"\n");
+    for (text, want) in [
+        (tool.to_owned(), Isolation::None),
+        (format!("{tool}{pid}"), Isolation::Pid),
+        (format!("[daemon]\n{pid}{tool}"), Isolation::Pid),
+        (format!("[daemon]\n{pid}{tool}{none}"), Isolation::None),
+    ] {
+        assert_eq!(only_command(&text).isolation, want, "{text}");
+    }
+    let builtin = format!("[[tool]]\nname = \"a\"\nbuiltin = \"echo\"\n{pid}");
+    let why = parse(&builtin).expect_err("no process").to_string();
+    assert!(why.contains("`isolation` in [[tool]] has no meaning for a builtin"), "{why}");
+    let why = parse(&format!("{tool}isolation = \"user\"")).expect_err("unknown").to_string();
+    assert!(why.contains("\"none\"") && why.contains("\"pid\""), "{why}");
 }
 
 #[test]

@@ -8,12 +8,13 @@ use toml::Spanned;
 use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
-use super::sections::{YEAR, on_disconnect};
+use super::sections::{YEAR, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
     Builtin, CommandTool, Daemon, Limits, OnDisconnect, Run, TaskSupport, Tool, input, raw, who,
 };
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
+use crate::process::Isolation;
 use crate::tools::{NAME_HINT, is_name};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -54,7 +55,14 @@ pub(super) fn tools(
             .as_ref()
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check));
         let on_disconnect = said.unwrap_or(daemon.on_disconnect);
-        tools.extend(tool(at, raw, limits, check).map(|tool| Tool { on_disconnect, ..tool }));
+        let isolation =
+            isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check);
+        tools.extend(tool(at, raw, limits, check).map(|mut tool| {
+            if let Run::Command(command) = &mut tool.run {
+                command.isolation = isolation;
+            }
+            Tool { on_disconnect, ..tool }
+        }));
     }
     tools
 }
@@ -145,6 +153,7 @@ fn builtin(
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
         ("cwd", place(&raw.cwd)),
         ("run_as", place(&raw.run_as)),
+        ("isolation", place(&raw.isolation)),
         ("env", raw.env.as_ref().map(|it| it.span().start)),
         ("stdin", place(&raw.stdin)),
         ("input", raw.input.as_ref().map(|it| it.span().start)),
@@ -212,7 +221,8 @@ fn command_tool(
         stdin: stdin.ok()?,
     };
     let run_as = who::run_as(raw.run_as.as_ref(), check);
-    Some((CommandTool { template, kill_grace, max_output, run_as }, arguments?))
+    let isolation = Isolation::default();
+    Some((CommandTool { template, kill_grace, max_output, run_as, isolation }, arguments?))
 }
 
 /// The schema of a command's arguments.

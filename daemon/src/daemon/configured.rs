@@ -15,6 +15,7 @@ use crate::access::Access;
 use crate::config::{self, Config, Listen};
 use crate::logging::SetLevel;
 use crate::metrics::Thresholds;
+use crate::process::Isolation;
 use crate::server::{Entrance, Guards, Reload, Reloaded};
 use crate::store::kept::{Keep, OnDisk};
 use crate::tokens::TokenFileError;
@@ -70,6 +71,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         queue: _,
         shutdown_grace: _,
         on_disconnect: _,
+        isolation: _,
         eof_grace: _,
     } = &now.daemon;
     let config::Log { audit, level: _ } = &now.log;
@@ -90,6 +92,16 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
 pub(super) const fn thresholds(config: &Config) -> Thresholds {
     let alerts = &config.alerts;
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
+}
+
+/// The names of the tools that are to have a pid namespace.
+pub(super) fn isolated(config: &Config) -> Vec<String> {
+    let is_isolated = |run: &config::Run| match run {
+        config::Run::Command(command) => command.isolation == Isolation::Pid,
+        config::Run::Builtin(_) => false,
+    };
+    let tools = config.tools.iter().filter(|tool| is_isolated(&tool.run));
+    tools.map(|tool| tool.name.clone()).collect()
 }
 
 pub(super) fn guards(config: &Config) -> Guards {

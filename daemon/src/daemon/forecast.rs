@@ -5,7 +5,9 @@ use crate::access::Access;
 use crate::audit;
 use crate::config::{CommandTool, Config, Run};
 use crate::daemon::StartError;
+use crate::daemon::configured::isolated;
 use crate::process;
+use crate::process::guard::Program;
 
 /// What a start would come to, here and now and as this user.
 pub(crate) struct Forecast {
@@ -15,7 +17,8 @@ pub(crate) struct Forecast {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Looks at the files a configuration names. Nothing is made, changed or run.
+/// Looks at the files a configuration names. Nothing is made, changed or run, but for a guard where
+/// tools are to have a pid namespace.
 pub(crate) fn forecast(config: &Config) -> Forecast {
     let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
     let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
@@ -29,7 +32,16 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
         let why = process::unrunnable(program, own_path(command)?)?;
         Some(format!("the tool {name:?} runs {:?}, {why}: calls of it fail", program.display()))
     });
-    Forecast { refusals, warnings: warnings.collect() }
+    let warnings = warnings.chain(isolation(config)).collect();
+    Forecast { refusals, warnings }
+}
+
+/// A warning when tools are to have a pid namespace and cannot.
+fn isolation(config: &Config) -> Option<String> {
+    let tools = isolated(config);
+    let program = Program::this().filter(|_| !tools.is_empty())?;
+    let why = program.check_isolation().err()?;
+    Some(format!("{why}: calls of {} fail", tools.join(", ")))
 }
 
 /// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.

@@ -36,6 +36,8 @@ pub enum StartError {
         /// Why not.
         error: io::Error,
     },
+    /// No command can be run here.
+    Containment(io::Error),
     /// Something the system did not give.
     Io(io::Error),
     /// The state directory cannot be used.
@@ -62,6 +64,11 @@ impl fmt::Display for StartError {
                 "cannot record into {} (--record): {error}; name a new file, in a directory that \
                  is there",
                 path.display()
+            ),
+            Self::Containment(error) => write!(
+                f,
+                "cannot start: {error}; a newer kernel, or a sandbox that allows these system calls, \
+                 is needed"
             ),
             Self::Io(error) => match scarcity::remedy(error) {
                 Some(remedy) => write!(f, "cannot start: {error}; {remedy}"),

@@ -1,12 +1,19 @@
 //! How the processes of a job are kept together, so that none is missed when it has to end.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::cgroup::Cgroup;
+use super::cgroup::{self, Cgroup};
+use super::direct::Direct;
 use super::guard::Program;
+use super::roster::Roster;
+
+/// How long a group in which a command was tried out may seem to have a process.
+const TRIAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// The means by which a supervisor finds every process of a job.
 #[derive(Debug)]
@@ -27,36 +34,79 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// The best that works here, found by trying: a control group, else guards, else groups.
+    /// The best that works here, found by running a command in it: a control group, else guards,
+    /// else groups.
     ///
     /// `guard` is usually [`Program::this`]. What does not work is logged, as a warning when it
     /// costs safety.
-    #[must_use]
-    pub fn detect(guard: Option<Program>) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When no command can be run in any of them: the text says what the system lacks.
+    pub fn detect(guard: Option<Program>) -> io::Result<Self> {
+        let mut reasons = Vec::new();
         let guard = guard.filter(|program| {
             let checked = program.check();
             if let Err(error) = &checked {
                 tracing::warn!(%error, "cannot use the guard program");
+                reasons.push(format!("guards: {error}"));
             }
             checked.is_ok()
         });
-        match Cgroup::create() {
-            Ok(group) => return Self::Cgroup { group, keeper: guard },
-            Err(error) => tracing::info!(%error, "cannot use control groups"),
+        let group = Cgroup::create().and_then(|group| {
+            let tried = Self::Cgroup { group, keeper: guard.clone() };
+            tried.try_out().map(|()| tried)
+        });
+        match group {
+            Ok(group) => return Ok(group),
+            Err(error) => {
+                tracing::info!(%error, "cannot use control groups");
+                reasons.push(format!("control groups: {error}"));
+            }
         }
-        guard.map_or(Self::Groups, Self::Guard)
+        if let Some(program) = guard {
+            return Ok(Self::Guard(program));
+        }
+        Self::Groups.try_out().map(|()| Self::Groups).map_err(|error| {
+            reasons.push(format!("process groups: {error}"));
+            let reasons = reasons.join("; ");
+            io::Error::new(error.kind(), format!("no command can be run here: {reasons}"))
+        })
+    }
+
+    /// Tries whether a command can be started.
+    fn try_out(&self) -> io::Result<()> {
+        match self {
+            Self::Cgroup { group, .. } => {
+                // Jobs are numbered from 1.
+                let trial = group.job(0)?;
+                let tried = Direct::try_out(Some(trial.as_fd()));
+                // The process is gone, and the kernel may need a moment to see it.
+                cgroup::end(trial.path(), TRIAL_WITHIN)?;
+                tried
+            }
+            Self::Guard(program) => program.check(),
+            Self::Groups => Direct::try_out(None),
+        }
     }
 
     /// Has the processes that end what outlives this one hold a descriptor until they have.
     #[must_use]
     pub(crate) fn leased(self, lease: OwnedFd) -> Self {
         let lease = Arc::new(lease);
+        self.with_program(|program| program.leased(lease))
+    }
+
+    /// Has these processes recorded, so that the next start can end those that do not do it.
+    #[must_use]
+    pub(crate) fn recorded(self, roster: Arc<Roster>) -> Self {
+        self.with_program(|program| program.recorded(roster))
+    }
+
+    fn with_program(self, change: impl FnOnce(Program) -> Program) -> Self {
         match self {
-            Self::Cgroup { group, keeper } => {
-                let keeper = keeper.map(|program| program.leased(lease));
-                Self::Cgroup { group, keeper }
-            }
-            Self::Guard(program) => Self::Guard(program.leased(lease)),
+            Self::Cgroup { group, keeper } => Self::Cgroup { group, keeper: keeper.map(change) },
+            Self::Guard(program) => Self::Guard(change(program)),
             Self::Groups => Self::Groups,
         }
     }
@@ -66,6 +116,26 @@ impl Containment {
         match self {
             Self::Cgroup { group, .. } => Some(group.path()),
             Self::Guard(_) | Self::Groups => None,
+        }
+    }
+
+    /// The program that guards and keepers run, where there is one.
+    pub(super) const fn guard(&self) -> Option<&Program> {
+        match self {
+            Self::Guard(program) | Self::Cgroup { keeper: Some(program), .. } => Some(program),
+            Self::Cgroup { keeper: None, .. } | Self::Groups => None,
+        }
+    }
+
+    /// Tries whether commands can have a pid namespace ([`Isolation::Pid`](super::Isolation::Pid)).
+    ///
+    /// # Errors
+    ///
+    /// When they cannot; the text says why, and what to do about it.
+    pub fn check_isolation(&self) -> io::Result<()> {
+        match self.guard() {
+            Some(program) => program.check_isolation(),
+            None => Err(io::Error::other("isolation = \"pid\" needs a guard program")),
         }
     }
 

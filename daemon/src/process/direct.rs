@@ -1,9 +1,12 @@
 //! A command that is our own child, held together by a control group or by its session.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroI32;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
@@ -14,13 +17,17 @@ use rustix::process::{
 
 use super::Stopped;
 use super::cgroup::{self, Group};
+use super::guard::ready;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
 use super::survey::Process;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::Status;
-use crate::sys::{self, Fault, FaultCell, Spawned};
+use crate::sys::{self, Fault, FaultCell, Spawned, Step};
+
+/// How long trying out whether a command can be started may take.
+const TRIAL_WITHIN: Duration = Duration::from_secs(5);
 
 /// A command that is our own child.
 pub(super) struct Direct {
@@ -68,6 +75,36 @@ impl Direct {
         let [stdin, stdout, stderr, progress] = theirs;
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
         sys::spawn(prepared.exec(descriptors, group.map(Group::as_fd), false))
+    }
+
+    /// Tries whether a command can be started: a process is made that finds no program to become,
+    /// and is waited for.
+    ///
+    /// # Errors
+    ///
+    /// When the system lacks what that takes.
+    pub(super) fn try_out(group: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        let prepared = Prepared::trial(Path::new("/dev/null/trial"), &[c"trial"], &[])
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let exec = prepared.exec([null.as_fd(); 4], group, false);
+        let spawned = sys::spawn(exec)?;
+        let exited = ready(spawned.pidfd.as_fd(), TRIAL_WITHIN)?;
+        if !exited {
+            let _ = pidfd_send_signal(&spawned.pidfd, Signal::KILL);
+        }
+        retry_on_intr(|| waitid(WaitId::PidFd(spawned.pidfd.as_fd()), WaitIdOptions::EXITED))?;
+        match spawned.fault.fault() {
+            Some(Fault { step: Step::Exec, .. }) => Ok(()),
+            Some(Fault { step, errno }) => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(io::Error::new(
+                    error.kind(),
+                    format!("a process cannot be set up ({step:?}): {error}"),
+                ))
+            }
+            None => Err(io::Error::other("a process that has no program to become does not end")),
+        }
     }
 
     /// The command's process.

@@ -6,32 +6,32 @@
 //! socket of the daemon's; when that ends, the daemon is dead and the guard kills what it guards.
 //! It runs in one thread, decides nothing, and blocks all signals, so that only SIGKILL ends it.
 
-use std::collections::BTreeSet;
 use std::env;
+use std::ffi::CString;
 use std::io;
-use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, read, retry_on_intr};
+use rustix::io::retry_on_intr;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, chdir, getpgrp,
-    getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal, set_child_subreaper,
-    setpgid, wait, waitid, waitpid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
+    pidfd_open, pidfd_send_signal, setpgid, waitid, waitpid,
 };
 
-use super::keeper;
-use super::launch::Prepared;
-use super::tree::{self, KILL, Stat, TERMINATE};
-use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
+use super::Isolation;
+use super::guarding;
+use super::launch::{Prepared, unavailable};
+use super::roster::{Entry, Roster};
+use super::wire::{self, FromGuard, Status, ToGuardSocket};
 use crate::service;
-use crate::sys::{self, Fault, FaultCell, Twin};
+use crate::sys;
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -41,12 +41,14 @@ const NAME: &str = "ceased-guard";
 const READY_WITHIN: Duration = Duration::from_secs(5);
 /// How long a guard may take to make a copy of itself, which takes a fifth of a millisecond.
 const FORKED_WITHIN: Duration = Duration::from_millis(500);
-/// How often a process table is looked through for processes that were born meanwhile.
-const ROUNDS_MAX: u32 = 8;
-/// How many exits are taken in before anything else is looked at again.
-const REAPED_MAX: u32 = 1024;
-/// Exit code of a guard that could not do its duty.
-const EXIT_FAILED: i32 = 70;
+/// How long it may take if the copy gets namespaces of its own.
+const ISOLATED_WITHIN: Duration = Duration::from_secs(2);
+/// How long a guard that was killed may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether it is.
+const GONE_PAUSE: Duration = Duration::from_micros(200);
+/// The argument of a guard that is a command to be tried out.
+const TRIAL: &str = "trial";
 
 /// Whether [`init`] was called, so that executing ourselves again makes a guard.
 static HOOKED: AtomicBool = AtomicBool::new(false);
@@ -64,7 +66,10 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 pub fn init() {
     let is_named = env::args_os().next().is_some_and(|name| name == NAME);
     if is_named && env::var_os(MARK).is_some() {
-        exit(main());
+        if env::args_os().nth(1).is_some_and(|label| label == TRIAL) {
+            exit(0);
+        }
+        exit(guarding::main());
     }
     HOOKED.store(true, Ordering::Relaxed);
 }
@@ -74,6 +79,7 @@ pub fn init() {
 pub struct Program {
     path: PathBuf,
     lease: Option<Arc<OwnedFd>>,
+    roster: Option<Arc<Roster>>,
 }
 
 /// What its guards hold does not make it another program.
@@ -102,7 +108,7 @@ impl Program {
     }
 
     const fn at(path: PathBuf) -> Self {
-        Self { path, lease: None }
+        Self { path, lease: None, roster: None }
     }
 
     /// Has every guard hold this descriptor as long as it lives, so that whoever looks at what is
@@ -112,28 +118,59 @@ impl Program {
         Self { lease: Some(lease), ..self }
     }
 
+    /// Has every guard recorded as long as it lives, for the next start.
+    #[must_use]
+    pub(super) fn recorded(self, roster: Arc<Roster>) -> Self {
+        Self { roster: Some(roster), ..self }
+    }
+
     /// Where the program is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Tries whether it really is a guard.
+    /// Tries whether it really is a guard, by having it run a command that ends at once.
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or does not answer as a guard within five seconds.
+    /// When it cannot be started, or does not do that within five seconds; the text says what the
+    /// system lacks.
     pub fn check(&self) -> io::Result<()> {
+        let mut guard = self.ready_guard()?;
+        let tried = guard.try_out(&self.path);
+        guard.end();
+        tried
+    }
+
+    /// Tries whether commands can have a pid namespace ([`Isolation::Pid`]).
+    ///
+    /// # Errors
+    ///
+    /// When they cannot; the text says why, and what to do about it.
+    pub fn check_isolation(&self) -> io::Result<()> {
+        let mut original = self.ready_guard()?;
+        let tried = original.fork(Isolation::Pid).and_then(|mut guard| {
+            let tried = guard.try_out(&self.path);
+            guard.end();
+            tried
+        });
+        original.end();
+        tried
+    }
+
+    /// Starts a guard and waits until it says that it is one.
+    fn ready_guard(&self) -> io::Result<Started> {
         let mut guard = self.start("check")?;
         let answer = match ready(guard.socket.as_fd(), READY_WITHIN)? {
             true => guard.socket.receive()?,
             false => None,
         };
-        let path = self.path.display();
-        guard.end();
         if matches!(answer, Some(FromGuard::Ready { .. })) {
-            return Ok(());
+            return Ok(guard);
         }
+        guard.end();
+        let path = self.path.display();
         Err(io::Error::other(format!(
             "{path} is no guard: it does not call ceased::process::guard::init() first"
         )))
@@ -164,18 +201,26 @@ impl Program {
         // for their turn until it has.
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        watched(pid, socket)
+        watched(pid, socket, Isolation::None, self.roster.as_ref())
     }
 }
 
 /// A guard that is our child; one that cannot be watched is ended, not leaked.
-fn watched(pid: Pid, socket: ToGuardSocket) -> io::Result<Started> {
+fn watched(
+    pid: Pid,
+    socket: ToGuardSocket,
+    isolation: Isolation,
+    roster: Option<&Arc<Roster>>,
+) -> io::Result<Started> {
     match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => Ok(Started { pid, pidfd, socket }),
+        Ok(pidfd) => {
+            let entry = roster.and_then(|roster| roster.add(pid));
+            Ok(Started { pid, pidfd, socket, isolation, entry })
+        }
         Err(error) => {
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::empty());
-            Err(error.into())
+            Err(io::Error::new(io::Error::from(error).kind(), format!("pidfd_open: {error}")))
         }
     }
 }
@@ -186,6 +231,9 @@ pub(super) struct Started {
     pub(super) pid: Pid,
     pub(super) pidfd: OwnedFd,
     pub(super) socket: ToGuardSocket,
+    pub(super) isolation: Isolation,
+    /// Its line in the roster, if there is one.
+    pub(super) entry: Option<Entry>,
 }
 
 impl Started {
@@ -197,39 +245,90 @@ impl Started {
     /// Has a guard that guards nothing make another, which is our child as well.
     ///
     /// Until we know its number it is in the group of what it is a copy of. So when this fails,
-    /// [`Started::end`] of that ends whatever was made of it, and leaves nobody unburied.
-    pub(super) fn fork(&self) -> io::Result<Self> {
+    /// [`Started::end`] of that ends whatever was made of it, and leaves no zombie.
+    pub(super) fn fork(&self, isolation: Isolation) -> io::Result<Self> {
         let (socket, theirs) = wire::pair()?;
-        // Somebody may have stopped it.
+        // It may be stopped.
         let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
-        self.socket.fork(&theirs)?;
+        self.socket.fork(&theirs, isolation)?;
         drop(theirs);
-        if !ready(socket.as_fd(), FORKED_WITHIN)? {
+        let within = match isolation {
+            Isolation::None => FORKED_WITHIN,
+            Isolation::Pid => ISOLATED_WITHIN,
+        };
+        if !ready(socket.as_fd(), within)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let pid = match socket.receive()? {
             Some(FromGuard::Ready { pid }) => Pid::from_raw(pid),
+            Some(FromGuard::Failed(fault)) => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, unavailable(fault)));
+            }
             Some(_) | None => None,
         };
         let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
         // It must not be ended with what it is a copy of.
         setpgid(Some(pid), None)?;
-        watched(pid, socket)
+        watched(pid, socket, isolation, self.entry.as_ref().map(Entry::roster))
+    }
+
+    /// Has a guard that guards nothing run a command that ends at once, `program` itself.
+    fn try_out(&self, program: &Path) -> io::Result<()> {
+        let env = CString::new(format!("{MARK}=1"))?;
+        let argv = [CString::new(NAME)?, CString::new(TRIAL)?];
+        let argv = argv.each_ref().map(CString::as_c_str);
+        let prepared = Prepared::trial(program, &argv, &[env.as_c_str()])
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        let null = || null.as_fd().try_clone_to_owned();
+        self.socket.run(&prepared, &[null()?, null()?, null()?, null()?])?;
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !ready(self.socket.as_fd(), left)? {
+                return Err(io::Error::other("a guard does not run a command in time"));
+            }
+            match self.socket.receive()? {
+                Some(FromGuard::Started { .. } | FromGuard::Ready { .. }) => {}
+                Some(FromGuard::Exited { status: Status::Code(0), .. }) => return Ok(()),
+                Some(FromGuard::Exited { status, .. }) => {
+                    return Err(io::Error::other(format!("a guarded command ended by {status:?}")));
+                }
+                Some(FromGuard::Failed(fault)) => {
+                    let error = io::Error::from_raw_os_error(fault.errno);
+                    let what =
+                        format!("a guard cannot start a command ({:?}): {error}", fault.step);
+                    return Err(io::Error::new(error.kind(), what));
+                }
+                Some(FromGuard::Gone { .. }) | None => {
+                    return Err(io::Error::other("a guard does not say how a command ended"));
+                }
+            }
+        }
     }
 
     /// Ends a guard that guards nothing, with copies of it that never came to be one, and waits
-    /// until they are gone.
+    /// until they are gone; not for what a process that traces them keeps from us.
     pub(super) fn end(&mut self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = ready(self.pidfd.as_fd(), GONE_WITHIN);
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_exited = retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), exited));
-        if has_exited.is_err() {
-            // Somebody else has buried it, and its number may be another's.
+        if !matches!(has_exited, Ok(Some(_))) {
+            // It was reaped by another, and its number may be another's; or it is traced.
             return;
         }
         let _ = kill_process_group(self.pid, Signal::KILL);
-        let group = WaitId::Pgid(Some(self.pid));
-        while retry_on_intr(|| waitid(group.clone(), WaitIdOptions::EXITED)).is_ok() {}
+        let (group, options) =
+            (WaitId::Pgid(Some(self.pid)), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let until = Instant::now() + GONE_WITHIN;
+        loop {
+            match retry_on_intr(|| waitid(group.clone(), options)) {
+                Ok(Some(_)) => {}
+                Ok(None) if Instant::now() < until => sleep(GONE_PAUSE),
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 }
 
@@ -238,260 +337,4 @@ pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Re
     let within = Timespec::try_from(within).ok();
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     Ok(retry_on_intr(|| poll(&mut fds, within.as_ref()))? > 0)
-}
-
-/// A guard process's whole life; returns its exit code.
-fn main() -> i32 {
-    // From here on it is what stops a command.
-    sys::block_signals();
-    sys::close_inherited(3);
-    match serve() {
-        Ok(()) => 0,
-        Err(_) => EXIT_FAILED,
-    }
-}
-
-fn serve() -> io::Result<()> {
-    let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let null = std::fs::File::open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    let mut control = ToSupervisorSocket::new(control);
-    enter_service(&control)?;
-    loop {
-        match control.receive()? {
-            Some(ToGuard::Fork(theirs)) => {
-                // Where there is no copy, its end of the socket is closed now, and says so.
-                if let Ok(Twin::Copy) = sys::fork_sibling() {
-                    control = ToSupervisorSocket::new(theirs);
-                    enter_service(&control)?;
-                }
-            }
-            Some(ToGuard::Run(prepared, descriptors)) => {
-                // A spare one does not know yet for what job it was started.
-                if let Some(job) = prepared.job() {
-                    let _ = rustix::thread::set_name(job);
-                }
-                control.set_nonblocking()?;
-                return Guard::start(control, prepared, descriptors)?.run();
-            }
-            Some(ToGuard::Keep(path)) => return keeper::keep(&control, &path),
-            Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
-        }
-    }
-}
-
-/// Becomes who gets the orphans, and says that it is there.
-fn enter_service(control: &ToSupervisorSocket) -> io::Result<()> {
-    set_child_subreaper(Some(getpid()))?;
-    control.send(FromGuard::Ready { pid: getpid().as_raw_nonzero().get() });
-    Ok(())
-}
-
-/// What the guard of one command knows.
-struct Guard {
-    /// `None` once the daemon is dead.
-    control: Option<ToSupervisorSocket>,
-    /// Readable when a child has exited.
-    exits: OwnedFd,
-    leader: Leader,
-    is_killing: bool,
-    /// More children may have exited than were taken in at once. All of them were announced
-    /// together, and nobody will announce them again.
-    is_behind: bool,
-    /// Sweeps in a row, so that waiting for what cannot be killed costs less and less.
-    sweeps: u32,
-    signalled: BTreeSet<NonZeroI32>,
-}
-
-/// The command itself.
-enum Leader {
-    /// Whether it could be started is known when it has exited.
-    Started(Pid, FaultCell),
-    /// Exited or never started, and the daemon was told.
-    Over,
-}
-
-impl Guard {
-    fn start(
-        control: ToSupervisorSocket,
-        prepared: Prepared,
-        descriptors: [OwnedFd; 4],
-    ) -> io::Result<Self> {
-        let exits = sys::child_exits()?;
-        let [stdin, stdout, stderr, progress] = &descriptors;
-        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
-        let mut exec = prepared.exec(descriptors, None, true);
-        exec.announced = Some((control.as_fd(), |leader| FromGuard::Started { leader }.encode()));
-        let leader = match sys::spawn(exec) {
-            Ok(child) => Leader::Started(child.pid, child.fault),
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                control.send(FromGuard::Failed(Fault { step: sys::Step::Session, errno }));
-                Leader::Over
-            }
-        };
-        // A guard must not keep the directory busy that its daemon was started in.
-        let _ = chdir("/");
-        Ok(Self {
-            control: Some(control),
-            exits,
-            leader,
-            is_killing: false,
-            is_behind: false,
-            sweeps: 0,
-            signalled: BTreeSet::new(),
-        })
-    }
-
-    /// Guards until no process of the job is left (STOP-01).
-    fn run(&mut self) -> io::Result<()> {
-        loop {
-            if !self.reap()? {
-                let signalled = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
-                self.tell(FromGuard::Gone { signalled });
-                return Ok(());
-            }
-            if self.is_killing {
-                self.sweep();
-            }
-            self.wait()?;
-            self.hear();
-        }
-    }
-
-    fn tell(&self, message: FromGuard) {
-        if let Some(control) = &self.control {
-            control.send(message);
-        }
-    }
-
-    /// Takes in what has exited; false when nothing of the job is left.
-    fn reap(&mut self) -> io::Result<bool> {
-        let mut exited = None;
-        let mut is_left = true;
-        self.is_behind = true;
-        for _ in 0..REAPED_MAX {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => {
-                    if let Leader::Started(leader, fault) = &self.leader
-                        && *leader == pid
-                    {
-                        exited = Some((outcome(status), fault.fault()));
-                        self.leader = Leader::Over;
-                    }
-                }
-                Ok(None) => {
-                    self.is_behind = false;
-                    break;
-                }
-                Err(Errno::CHILD) => {
-                    is_left = false;
-                    break;
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        match exited {
-            Some((_, Some(fault))) => self.tell(FromGuard::Failed(fault)),
-            Some((status, None)) => self.tell(FromGuard::Exited { status, others: is_left }),
-            None => {}
-        }
-        Ok(is_left)
-    }
-
-    /// Sleeps until there is something to do.
-    fn wait(&self) -> io::Result<()> {
-        let mut fds = vec![PollFd::new(&self.exits, PollFlags::IN)];
-        if let Some(control) = &self.control {
-            fds.push(PollFd::new(control, PollFlags::IN));
-        }
-        let pause = match (self.is_behind, self.is_killing) {
-            (true, _) => Some(Duration::ZERO),
-            (false, true) => Some(Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)))),
-            (false, false) => None,
-        };
-        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        match poll(&mut fds, pause.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Takes in what happened meanwhile.
-    fn hear(&mut self) {
-        // Which children have exited is for `reap` to find out.
-        let mut signals = [0; 4096];
-        while read(&self.exits, &mut signals).is_ok_and(|n| n == signals.len()) {}
-        while let Some(control) = &self.control {
-            match control.receive() {
-                Ok(Some(ToGuard::Terminate)) => self.terminate(),
-                Ok(Some(ToGuard::Kill)) => {
-                    self.is_killing = true;
-                    self.sweeps = 0;
-                }
-                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(_))) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The daemon is dead, or talks nonsense and might as well be.
-                Ok(None) | Err(_) => {
-                    self.control = None;
-                    self.is_killing = true;
-                }
-            }
-        }
-    }
-
-    /// SIGTERM and SIGCONT to every process of the job, once each, those born meanwhile included.
-    fn terminate(&mut self) {
-        for _ in 0..ROUNDS_MAX {
-            let before = self.signalled.len();
-            tree::walk(getpid(), |pid, parent| {
-                let raw = pid.as_raw_nonzero();
-                if !self.signalled.contains(&raw)
-                    && tree::signal_if(pid, TERMINATE, || is_ours(pid, parent))
-                {
-                    self.signalled.insert(raw);
-                }
-            });
-            if self.signalled.len() == before {
-                break;
-            }
-        }
-    }
-
-    /// SIGKILL to every process of the job that can be seen right now.
-    fn sweep(&mut self) {
-        let me = getpid();
-        let own_group = getpgrp().as_raw_nonzero().get();
-        tree::walk(me, |pid, parent| {
-            if parent == me
-                && let Some(stat) = Stat::of(pid)
-                && stat.group != own_group
-                && let Some(group) = Pid::from_raw(stat.group)
-            {
-                // Hits a chain of forks in one blow. The number cannot be another's group: it is
-                // taken as long as our child is in it, and that stays until we reap it.
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            if tree::signal_if(pid, KILL, || is_ours(pid, parent)) {
-                self.signalled.insert(pid.as_raw_nonzero());
-            }
-        });
-        self.sweeps = self.sweeps.saturating_add(1);
-    }
-}
-
-/// Whether a process that was found as a child of `parent` still is that, or has become ours.
-fn is_ours(pid: Pid, parent: Pid) -> bool {
-    let [parent, me] = [parent, getpid()].map(|pid| pid.as_raw_nonzero().get());
-    Stat::of(pid)
-        .is_some_and(|stat| !stat.is_zombie && (stat.parent == parent || stat.parent == me))
-}
-
-fn outcome(status: WaitStatus) -> Status {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Status::Code(code),
-        (None, Some(signal)) => Status::Signal(signal),
-        (None, None) => Status::Unknown,
-    }
 }

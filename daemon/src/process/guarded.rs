@@ -4,24 +4,31 @@ use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, pidfd_send_signal, waitid};
+use rustix::process::{Pid, Signal, getpid, pidfd_send_signal};
 
-use super::guard::Started;
+use super::Isolation;
+use super::guard::{Started, ready};
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
+use super::roster::Entry;
 use super::supervisor::Orphans;
 use super::survey::Process;
-use super::tree::{self, Blind, KILL, Stat};
+use super::sweep::Sweep;
+use super::tree::{self, KILL, Stat};
 use super::wire::{FromGuard, ToGuardSocket};
 
-/// How often in a row nothing must be found of a job whose guard was killed: a process that forks
-/// and exits can slip through one look.
+/// How often in a row nothing must be found in the session of a job whose guard was killed.
 const EMPTY_LOOKS: u32 = 2;
+/// How long a guard may take to end its job before it is replaced from outside.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How often a guard that has to end its job is seen stopped before it is replaced: the first time
+/// may have been before it was told to go on.
+const HELD_LOOKS: u32 = 5;
 
 /// A command behind a guard.
 pub(super) struct Guarded {
@@ -34,6 +41,18 @@ pub(super) struct Guarded {
     state: State,
     /// Whether the kernel would not watch the guard for us, so that we have to ask.
     is_unwatched: bool,
+    /// Whether it is the first process of a namespace, so that nothing of the job outlives it.
+    isolation: Isolation,
+    /// Since when it is to end its job.
+    killing: Option<Instant>,
+    /// How often it was seen stopped since.
+    held_looks: u32,
+    /// Does from outside what the guard does not do in time, where its death would lose the job.
+    sweep: Option<Sweep>,
+    /// Its line in the roster.
+    entry: Option<Entry>,
+    /// Whether we killed it, since it did not end its job.
+    is_replaced: bool,
     signalled: u32,
 }
 
@@ -64,6 +83,12 @@ impl Guarded {
             others: false,
             state: State::Guarding,
             is_unwatched: control.is_err() || !is_watched,
+            isolation: started.isolation,
+            killing: None,
+            held_looks: 0,
+            sweep: None,
+            entry: started.entry,
+            is_replaced: false,
             signalled: 0,
         }
     }
@@ -88,9 +113,20 @@ impl Guarded {
         self.leader
     }
 
-    /// Whether its exit announces itself to nobody.
-    pub(super) const fn is_unwatched(&self) -> bool {
-        self.is_unwatched
+    /// Whether it has to be looked at again and again: its exit does not announce itself, or it may
+    /// have to be replaced.
+    pub(super) const fn needs_tick(&self) -> bool {
+        self.is_unwatched || self.killing.is_some()
+    }
+
+    /// What is left of the job, whose guard is dead.
+    pub(super) fn lose(&mut self, leader: Option<Pid>) -> Lost {
+        Lost::new(leader, self.entry.take())
+    }
+
+    /// Whether the guard was killed before it had ended its job, by us or by another.
+    pub(super) const fn was_killed(&self) -> bool {
+        self.is_replaced
     }
 
     /// Whether processes of the job outlive its command.
@@ -121,16 +157,24 @@ impl Guarded {
             }
         };
         match message {
-            FromGuard::Started { leader } => self.leader = Pid::from_raw(leader),
+            // In a namespace of its own its number is not ours.
+            FromGuard::Started { leader } if self.isolation == Isolation::None => {
+                self.leader = Pid::from_raw(leader);
+                if let (Some(entry), Some(leader)) = (&self.entry, self.leader) {
+                    entry.lead(leader);
+                }
+            }
             FromGuard::Exited { others, .. } => self.others = others,
             FromGuard::Gone { signalled } => {
                 self.signalled = signalled;
+                // It has nothing to do but to exit.
+                self.killing.get_or_insert_with(Instant::now);
                 self.state = match self.state {
                     State::Guarding | State::Done => State::Done,
                     State::Over | State::Lost => State::Over,
                 };
             }
-            FromGuard::Ready { .. } | FromGuard::Failed(_) => {}
+            FromGuard::Ready { .. } | FromGuard::Started { .. } | FromGuard::Failed(_) => {}
         }
         Some(message)
     }
@@ -138,13 +182,69 @@ impl Guarded {
     /// Whether the guard has exited just now; what it said before is still to be heard.
     pub(super) fn look_for_exit(&mut self, world: &mut World) -> bool {
         let is_new = match self.state {
-            State::Guarding | State::Done => reap(&mut self.exit, self.pid, world),
+            State::Guarding | State::Done => {
+                reap(&mut self.exit, self.pid, world) || self.is_dead_and_traced(world)
+            }
             State::Over | State::Lost => false,
         };
         if is_new {
-            self.state = if self.state == State::Done { State::Over } else { State::Lost };
+            // The kernel does not let the first process of a namespace go before all the others.
+            let is_done = self.state == State::Done;
+            let is_over = is_done || self.isolation == Isolation::Pid;
+            self.state = if is_over { State::Over } else { State::Lost };
+            self.is_replaced |= !is_done;
+            self.killing = None;
         }
         is_new
+    }
+
+    /// Whether the guard is dead, but kept from us by a process that traces it. It is reaped as an
+    /// orphan, once that has ended too.
+    fn is_dead_and_traced(&mut self, world: &mut World) -> bool {
+        let is_dead = self.exit.fd().is_some_and(|fd| ready(fd, Duration::ZERO).unwrap_or(false));
+        if is_dead {
+            self.exit.close(&world.registry);
+            world.own_children.remove(&self.pid.as_raw_nonzero());
+        }
+        is_dead
+    }
+
+    /// Replaces a guard that does not end its job in time.
+    pub(super) fn tick(&mut self, world: &World) {
+        let Some(since) = self.killing else { return };
+        if Stat::is_held(self.pid) {
+            self.held_looks += 1;
+            self.signal(Signal::CONT);
+        }
+        if self.sweep.is_none() && self.held_looks < HELD_LOOKS && since.elapsed() < ENDS_WITHIN {
+            return;
+        }
+        if self.state == State::Done {
+            self.signal(Signal::KILL);
+            return;
+        }
+        let is_safe = world.orphans == Orphans::Adopt || self.isolation == Isolation::Pid;
+        if !self.is_replaced && (is_safe || self.sweep_below()) {
+            tracing::warn!(
+                guard = %self.pid.as_raw_nonzero(),
+                "a guard does not end its job in time; it is killed and its job is ended without it"
+            );
+            self.is_replaced = true;
+            self.signal(Signal::KILL);
+        }
+    }
+
+    /// Ends what is below the guard; true when nothing is left. Where orphans do not come to us, the
+    /// guard has to live so long, stopped or not: they come to it.
+    fn sweep_below(&mut self) -> bool {
+        let pid = self.pid;
+        let sweep = self.sweep.get_or_insert_with(|| Sweep::new(pid));
+        let is_empty = sweep.turn(&BTreeSet::new());
+        self.signalled = sweep.signalled();
+        if is_empty {
+            self.state = State::Done;
+        }
+        is_empty
     }
 
     /// The live processes of the job: what is below the guard, without it.
@@ -160,7 +260,8 @@ impl Guarded {
     }
 
     /// SIGKILL to every process of the job, until none is left.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill(&mut self) {
+        self.killing.get_or_insert_with(Instant::now);
         self.order(self.socket.kill());
     }
 
@@ -196,58 +297,47 @@ pub(super) struct Lost {
     leader: Option<Pid>,
     empty_looks: u32,
     signalled: BTreeSet<NonZeroI32>,
+    sweep: Sweep,
+    /// The line of the guard in the roster, which names the command.
+    _entry: Option<Entry>,
 }
 
 impl Lost {
     /// Nothing has been looked for yet.
-    pub(super) const fn new(leader: Option<Pid>) -> Self {
-        Self { leader, empty_looks: 0, signalled: BTreeSet::new() }
+    fn new(leader: Option<Pid>, entry: Option<Entry>) -> Self {
+        let (signalled, sweep) = (BTreeSet::new(), Sweep::new(getpid()));
+        Self { leader, empty_looks: 0, signalled, sweep, _entry: entry }
     }
 
     /// How many processes were killed.
     pub(super) fn signalled(&self) -> u32 {
-        u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
+        let members = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
+        members.saturating_add(self.sweep.signalled())
     }
 
     /// Kills what is left; true while something may be alive.
     pub(super) fn end(&mut self, world: &mut World) -> bool {
-        let leader = self.leader;
-        let (mut lost, mut is_blind) = (Vec::new(), false);
-        if let Some(leader) = leader {
-            let table = world.table();
-            lost.extend(table.members(leader));
-            is_blind = table.is_blind();
+        let is_ended = self.end_session(world);
+        match world.orphans {
+            // Also where the session is empty: its last process may have left it.
+            Orphans::Adopt => !(self.sweep.turn(&world.own_children) && is_ended),
+            Orphans::Leave => !is_ended,
         }
-        if world.orphans == Orphans::Adopt {
-            match reap_orphans(world) {
-                Ok(orphans) => lost.extend(orphans),
-                Err(Blind) => is_blind = true,
-            }
-        }
-        let me = getpid().as_raw_nonzero().get();
-        for pid in lost.iter().copied() {
-            let is_killed = tree::signal_if(pid, KILL, || {
-                Stat::of(pid).is_some_and(|stat| {
-                    stat.parent == me || leader.is_some_and(|leader| stat.belongs_to(leader))
-                })
-            });
-            if is_killed {
+    }
+
+    /// Kills the members of the command's session; true when there are none.
+    fn end_session(&mut self, world: &mut World) -> bool {
+        let Some(leader) = self.leader else { return true };
+        let table = world.table();
+        let (members, is_blind) = (table.members(leader), table.is_blind());
+        for pid in members.iter().copied() {
+            let belongs = || Stat::of(pid).is_some_and(|stat| stat.belongs_to(leader));
+            if tree::signal_if(pid, KILL, belongs) && world.orphans == Orphans::Leave {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }
-        let is_empty = lost.is_empty() && !is_blind;
+        let is_empty = members.is_empty() && !is_blind;
         self.empty_looks = if is_empty { self.empty_looks + 1 } else { 0 };
-        self.empty_looks < EMPTY_LOOKS
+        self.empty_looks >= EMPTY_LOOKS
     }
-}
-
-/// Reaps the children that came to us as orphans and have exited; returns those still alive.
-pub(super) fn reap_orphans(world: &World) -> Result<Vec<Pid>, Blind> {
-    let mut alive = tree::children(getpid())?;
-    alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
-    alive.retain(|pid| {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
-    });
-    Ok(alive)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::mem;
 use std::num::NonZeroI32;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -16,9 +17,11 @@ use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use super::Isolation;
 use super::cgroup;
 use super::containment::Containment;
 use super::direct::Direct;
+use super::guard::Started;
 use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
@@ -31,6 +34,10 @@ use super::wire::{FromGuard, Status};
 use super::{Ending, Exit, Report, Stopped};
 use crate::accounts::Account;
 use crate::sys::Fault;
+
+/// Why a command that is to be isolated does not run without a guard program.
+const NO_GUARD: &str = "cannot run the command: isolation = \"pid\" needs a guard program, and there \
+                        is none that works here; set isolation = \"none\"";
 
 /// What all jobs of a supervisor share.
 pub(super) struct World {
@@ -54,16 +61,6 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Whether a process may have come to us that we did not start, and has exited: what lost its
-    /// parent, where its guard was killed or we are the first process of a container; or a sibling
-    /// that a command made itself, which takes no more than `CLONE_PARENT`.
-    pub(super) fn has_orphans_to_bury(&self) -> bool {
-        // One look, whoever it finds: mostly there is nobody.
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.orphans == Orphans::Adopt
-            && !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
-    }
-
     /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
     /// urgent: it takes a moment.
     pub(super) fn restock(&mut self) {
@@ -177,7 +174,7 @@ impl Job {
             give_pipes(&theirs, uid);
         }
         let started = Instant::now();
-        match Body::start(prepared, &theirs, slot, world) {
+        match Body::start(prepared, launch.isolation, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {
                 id: launch.job,
                 launch,
@@ -218,7 +215,7 @@ impl Job {
     pub(super) fn needs_tick(&self) -> bool {
         let body = match &self.body {
             Body::Direct(direct) => direct.is_unwatched() || self.exited.is_some(),
-            Body::Guarded(guarded) => guarded.is_unwatched(),
+            Body::Guarded(guarded) => guarded.needs_tick(),
             Body::Lost(_) => true,
         };
         body || self.pipes.holds_progress()
@@ -228,9 +225,12 @@ impl Job {
     pub(super) fn tick(&mut self, world: &mut World) {
         let (job, report) = (self.id, &mut world.report);
         self.pipes.tick(&mut |progress| report(told(job, progress)));
-        let is_unwatched = match &self.body {
+        let is_unwatched = match &mut self.body {
             Body::Direct(direct) => direct.is_unwatched(),
-            Body::Guarded(guarded) => guarded.is_unwatched(),
+            Body::Guarded(guarded) => {
+                guarded.tick(world);
+                guarded.needs_tick()
+            }
             Body::Lost(_) => false,
         };
         if is_unwatched {
@@ -276,13 +276,17 @@ impl Job {
     /// Whether no process of the job is left (STOP-01).
     pub(super) fn is_over(&mut self, world: &mut World) -> bool {
         if let Body::Guarded(guarded) = &self.body
+            && guarded.was_killed()
+        {
+            self.stopped = Stopped::Killed;
+        }
+        if let Body::Guarded(guarded) = &mut self.body
             && guarded.is_lost()
         {
             tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
-            self.stopped = Stopped::Killed;
             // The number of a leader that was reaped may be somebody else's by now.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
-            self.body = Body::Lost(Lost::new(leader));
+            self.body = Body::Lost(guarded.lose(leader));
         }
         let others = match &mut self.body {
             Body::Direct(direct) => {
@@ -381,6 +385,7 @@ fn told(job: JobId, progress: Progress) -> Report {
 impl Body {
     fn start(
         prepared: Prepared,
+        isolation: Isolation,
         theirs: &[OwnedFd; 4],
         slot: usize,
         world: &mut World,
@@ -388,6 +393,15 @@ impl Body {
         let no_process = |error| explain_resources("start a process for the command", &error);
         let registry = &world.registry;
         let (pid, body, failed) = match &world.containment {
+            containment if isolation == Isolation::Pid => {
+                let program = containment.guard().ok_or(NO_GUARD)?;
+                let guard = world.spare.take_isolated(program, &mut world.own_children);
+                let guard = guard.map_err(|error| match error.kind() {
+                    ErrorKind::Unsupported => format!("cannot run the command: {error}"),
+                    _ => no_process(error),
+                })?;
+                Self::behind(guard, &prepared, theirs, slot, registry)
+            }
             Containment::Cgroup { group, .. } => {
                 let group = world.spare.take_group(group).map_err(|error| {
                     explain_resources("make a control group for the command", &error)
@@ -403,16 +417,27 @@ impl Body {
             }
             Containment::Guard(program) => {
                 let guard = world.spare.take_guard(program, &mut world.own_children);
-                let mut guarded = Guarded::new(guard.map_err(no_process)?, slot, registry);
-                let failed = guarded.run(&prepared, theirs).err().map(|error| {
-                    let reason = explain_resources("hand the command to its guard", &error);
-                    Failure::Text(reason)
-                });
-                (guarded.pid(), Self::Guarded(guarded), failed)
+                Self::behind(guard.map_err(no_process)?, &prepared, theirs, slot, registry)
             }
         };
         world.own_children.insert(pid.as_raw_nonzero());
         Ok((body, failed))
+    }
+
+    /// Hands a command to its guard.
+    fn behind(
+        guard: Started,
+        prepared: &Prepared,
+        theirs: &[OwnedFd; 4],
+        slot: usize,
+        registry: &Registry,
+    ) -> (Pid, Self, Option<Failure>) {
+        let mut guarded = Guarded::new(guard, slot, registry);
+        let failed = guarded.run(prepared, theirs).err().map(|error| {
+            let reason = explain_resources("hand the command to its guard", &error);
+            Failure::Text(reason)
+        });
+        (guarded.pid(), Self::Guarded(guarded), failed)
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ceased_core::id::{JobId, TaskId};
 
+use super::Isolation;
 use super::guard;
 use crate::accounts::Account;
 use crate::scarcity;
@@ -39,6 +40,8 @@ pub struct Launch {
     pub stdin: Option<Vec<u8>>,
     /// The user it runs as; the one of this process when `None`.
     pub user: Option<u32>,
+    /// What separates it from other processes.
+    pub isolation: Isolation,
     /// How much of each of standard output and standard error is kept, in bytes.
     pub output_bytes_max: usize,
     /// The task the job is the work of, if it is one's.
@@ -114,6 +117,14 @@ impl Prepared {
     /// Whose the command's pipes have to be, for it to open them by name.
     pub(super) fn owner(&self) -> Option<u32> {
         self.0.credentials.as_ref().map(|credentials| credentials.uid)
+    }
+
+    /// A launch of this program that ends at once, to try its start out.
+    pub(super) fn trial(program: &Path, argv: &[&CStr], env: &[&CStr]) -> Option<Self> {
+        let owned = |list: &[&CStr]| list.iter().map(|text| CString::from(*text)).collect();
+        let programs = vec![c_string(program.as_os_str())?];
+        let (argv, env) = (owned(argv), owned(env));
+        Some(Self(Image { programs, argv, env, cwds: Vec::new(), credentials: None }))
     }
 
     /// How to start it.
@@ -322,12 +333,29 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
             format!("cannot enter {directory}: {error}")
         }
         Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
+        Step::Namespace | Step::Ids | Step::Mounts => unavailable(fault),
         Step::Interpreter => format!(
             "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
             shown(&program)
         ),
     }
 }
+
+/// Why a command cannot have a pid namespace, and what to do about it.
+pub(super) fn unavailable(fault: Fault) -> String {
+    let error = io::Error::from_raw_os_error(fault.errno);
+    let what = match fault.step {
+        Step::Ids => "cannot map the user into a user namespace",
+        Step::Mounts => "cannot mount /proc for a pid namespace",
+        _ => "cannot make a pid namespace",
+    };
+    format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
+}
+
+/// What allows pid namespaces.
+const NAMESPACE_HINT: &str = "run the daemon as root, or allow user namespaces to its user (sysctl \
+                              user.max_user_namespaces, user.max_pid_namespaces, kernel.unprivileged_userns_clone, \
+                              AppArmor, the container's seccomp profile)";
 
 fn hint(program: &OsStr, error: &io::Error) -> &'static str {
     let is_path = program.as_bytes().contains(&b'/');
@@ -362,6 +390,7 @@ mod tests {
             env: vec![("A".into(), "mine".into()), ("CEASED_JOB".into(), "forged".into())],
             stdin: None,
             user: None,
+            isolation: Isolation::None,
             output_bytes_max: 0,
             task: None,
         }

@@ -25,22 +25,29 @@ mod containment;
 mod direct;
 pub mod guard;
 mod guarded;
+mod guarding;
 mod job;
 mod keeper;
 mod launch;
 mod lookups;
+mod namespace;
+mod orphans;
 mod output;
 mod pipes;
 mod progress;
+mod roster;
 mod spare;
 mod supervisor;
 mod survey;
+mod sweep;
 mod tree;
 mod turns;
 mod wire;
 
 use std::fmt;
 use std::time::{Duration, Instant};
+
+use crate::sys;
 
 use ceased_core::id::{JobId, SurveyId};
 
@@ -50,8 +57,20 @@ pub use containment::Containment;
 pub use launch::Launch;
 pub(crate) use launch::unrunnable;
 pub use output::Captured;
+pub(crate) use roster::Roster;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use survey::Process;
+
+/// Undoes what the parent of this process left behind for its signals: unblocks all of them and
+/// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which
+/// the kernel throws the exit codes of commands away.
+///
+/// `SIGPIPE`, which Rust ignores by itself, and the signals of a terminal (`SIGHUP`, `SIGINT`,
+/// `SIGQUIT`, `SIGTSTP`, `SIGTTIN`, `SIGTTOU`), which `nohup` and shells ignore on purpose, stay as
+/// they are. Call it as the first thing in `main`, before there is another thread.
+pub fn reset_signals() {
+    sys::reset_inherited_signals();
+}
 
 /// What a supervisor is told to do.
 #[derive(Debug)]
@@ -115,6 +134,17 @@ pub enum Ending {
     Exited(Box<Exit>),
     /// It could not be started; the text says what was to be run and why it cannot be.
     NotStarted(String),
+}
+
+/// What separates a command from the other processes of its user, besides its containment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Nothing: it may signal and trace them, its own guard too.
+    #[default]
+    None,
+    /// A pid namespace: it sees and reaches no process but those of its own job, and the kernel ends
+    /// all of them with the first. Needs a guard program, and the right to make namespaces.
+    Pid,
 }
 
 /// What a command left.

@@ -9,6 +9,7 @@ use std::num::NonZeroI32;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::Isolation;
 use super::cgroup::{Cgroup, Group};
 use super::containment::Containment;
 use super::guard::{Program, Started};
@@ -65,6 +66,29 @@ impl Spare {
         self.make_guard(program, own_children)
     }
 
+    /// A guard in a pid namespace of its own. There is no spare one: it would keep mounts busy.
+    pub(super) fn take_isolated(
+        &mut self,
+        program: &Program,
+        own_children: &mut BTreeSet<NonZeroI32>,
+    ) -> io::Result<Started> {
+        let original = match self.original.take_if(|original| original.is_alive()) {
+            Some(original) => original,
+            None => {
+                end(&mut self.original, own_children);
+                let original = program.start(LABEL)?;
+                own_children.insert(original.pid.as_raw_nonzero());
+                original
+            }
+        };
+        let original = self.original.insert(original);
+        let guard = original.fork(Isolation::Pid);
+        if guard.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Unsupported) {
+            end(&mut self.original, own_children);
+        }
+        guard
+    }
+
     /// A copy of the original; where none can be had, a guard that is started like that.
     fn make_guard(
         &mut self,
@@ -93,11 +117,11 @@ impl Spare {
         own_children: &mut BTreeSet<NonZeroI32>,
     ) -> io::Result<Started> {
         if let Some(original) = &self.original {
-            return original.fork();
+            return original.fork(Isolation::None);
         }
         let original = self.original.insert(program.start(LABEL)?);
         own_children.insert(original.pid.as_raw_nonzero());
-        original.fork()
+        original.fork(Isolation::None)
     }
 
     /// Makes another in the place of one that was taken.

@@ -20,8 +20,9 @@ use super::containment::Containment;
 use super::guard::Program;
 use super::job::World;
 use super::launch::inherited;
+use super::orphans::ChildExits;
 use super::spare::Spare;
-use super::turns::{CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
+use super::turns::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::{Order, Report};
 use crate::accounts::Account;
 use crate::service::Probe;
@@ -142,7 +143,17 @@ impl Supervisor {
             removals: Vec::new(),
             table: None,
         };
-        let mut state = State::new(poll, inbox, mailbox.clone(), world);
+        let child_exits = match orphans {
+            Orphans::Adopt => Some(ChildExits::announce(poll.registry(), CHILDREN)?),
+            Orphans::Leave => None,
+        };
+        if sys::ignores_child_exits() {
+            tracing::warn!(
+                "SIGCHLD is ignored in this process: exit codes of commands are lost; call \
+                 ceased::process::reset_signals() first in main"
+            );
+        }
+        let mut state = State::new(poll, inbox, mailbox.clone(), world, child_exits);
         state.start_keeper()?;
         state.world.spare.want();
         state.world.restock();

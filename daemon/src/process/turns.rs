@@ -3,22 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::{Duration, Instant};
 
 use ceased_core::id::{JobId, SurveyId};
 use crossbeam_channel::Receiver;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use mio::{Events, Poll, Token};
 
 use super::cgroup;
 use super::containment::Containment;
-use super::guard::{Program, Started, ready};
-use super::guarded::reap_orphans;
 use super::job::{Job, Part, World};
+use super::keeper::Keeper;
 use super::launch::{Launch, explain_resources};
 use super::lookups::Lookups;
+use super::orphans::ChildExits;
 use super::pipes::{Flow, Pipe};
 use super::supervisor::{Mailbox, Message};
 use super::{Ending, Order, Report};
@@ -26,6 +23,7 @@ use crate::accounts::Account;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
 const KEEPER: Token = Token(usize::MAX - 1);
+pub(super) const CHILDREN: Token = Token(usize::MAX - 2);
 /// How often what announces itself to nobody is looked at, where there is such a thing.
 const TICK: Duration = Duration::from_millis(20);
 /// How many orders are carried out before the pipes get their turn.
@@ -36,8 +34,6 @@ const EVENTS: usize = 1024;
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Why nothing is started any more.
 const SHUTTING_DOWN: &str = "cannot run the command: the supervisor is shutting down";
-/// A keeper that was killed is replaced if it lived this long; sooner, something is after keepers.
-const KEEPER_LIVES: Duration = Duration::from_secs(1);
 /// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
 pub(super) const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
 
@@ -56,7 +52,10 @@ pub(super) struct State {
     /// Jobs that have to be looked at every [`TICK`].
     ticking: BTreeSet<usize>,
     ticked: Instant,
-    keeper: Option<(Started, Instant)>,
+    keeper: Keeper,
+    /// Exits of children, where orphans are ours to reap.
+    child_exits: Option<ChildExits>,
+    has_child_exited: bool,
     lookups: Lookups,
     stopping: Option<Instant>,
 }
@@ -67,6 +66,7 @@ impl State {
         inbox: Receiver<Message>,
         mailbox: Mailbox,
         world: World,
+        child_exits: Option<ChildExits>,
     ) -> Self {
         Self {
             poll,
@@ -79,7 +79,9 @@ impl State {
             touched: BTreeSet::new(),
             ticking: BTreeSet::new(),
             ticked: Instant::now(),
-            keeper: None,
+            keeper: Keeper::default(),
+            child_exits,
+            has_child_exited: false,
             lookups: Lookups::new(mailbox),
             stopping: None,
         }
@@ -107,6 +109,7 @@ impl State {
                 self.on_part(slot, Part::Pipe(pipe));
             }
             self.tick();
+            self.replace_keeper();
             // Who is left is judged by what is true after the exits of this turn.
             self.world.table = None;
             self.settle();
@@ -129,13 +132,18 @@ impl State {
         }
         let is_waiting =
             !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
-        is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()))
+        let tick = is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()));
+        tick.into_iter().chain(self.keeper.due_in()).min()
     }
 
     fn on_event(&mut self, token: Token) {
         match token {
             WAKER => {}
-            KEEPER => self.on_keeper(),
+            KEEPER => {
+                let own_children = &mut self.world.own_children;
+                self.keeper.has_exited(self.poll.registry(), own_children);
+            }
+            CHILDREN => self.on_child_exits(),
             token => {
                 let (slot, part) = Part::of(token);
                 self.on_part(slot, part);
@@ -248,6 +256,13 @@ impl State {
         (self.world.report)(Report::Ended { job, ending: Ending::NotStarted(reason) });
     }
 
+    fn replace_keeper(&mut self) {
+        if self.stopping.is_none() {
+            let World { containment, own_children, .. } = &mut self.world;
+            self.keeper.tick(containment, self.poll.registry(), KEEPER, own_children);
+        }
+    }
+
     fn tick(&mut self) {
         if self.ticked.elapsed() < TICK {
             return;
@@ -277,9 +292,9 @@ impl State {
                 self.ticking.remove(&slot);
             }
         }
-        if has_ended && self.world.has_orphans_to_bury() {
-            // Whom it cannot see now is reaped at the next end.
-            let _ = reap_orphans(&self.world);
+        // Not before the jobs have looked for the exits of their own.
+        if mem::take(&mut self.has_child_exited) || has_ended {
+            self.world.reap_exited_orphans();
         }
     }
 
@@ -294,37 +309,17 @@ impl State {
 
     /// Starts the keeper, where there is something for it to keep.
     pub(super) fn start_keeper(&mut self) -> io::Result<()> {
-        let Containment::Cgroup { group, keeper: Some(program) } = &self.world.containment else {
-            return Ok(());
-        };
-        let keeper = start_keeper(program, group)?;
-        let fd = keeper.pidfd.as_raw_fd();
-        self.poll.registry().register(&mut SourceFd(&fd), KEEPER, Interest::READABLE)?;
-        self.world.own_children.insert(keeper.pid.as_raw_nonzero());
-        self.keeper = Some((keeper, Instant::now()));
-        Ok(())
+        let World { containment, own_children, .. } = &mut self.world;
+        self.keeper.start(containment, self.poll.registry(), KEEPER, own_children)
     }
 
-    /// The keeper was killed: somebody has to keep in its place.
-    fn on_keeper(&mut self) {
-        let Some((keeper, since)) = self.keeper.take() else { return };
-        self.bury_keeper(&keeper);
-        if since.elapsed() < KEEPER_LIVES {
-            tracing::error!("keepers are being killed; tools may outlive this process");
-        } else if let Err(error) = self.start_keeper() {
-            tracing::error!(%error, "no new keeper; tools may outlive this process");
-        } else {
-            tracing::warn!("the keeper was killed; there is a new one");
+    /// Orphans are reaped as they exit, also while no job ends: the first process of a container gets
+    /// some that no job started.
+    fn on_child_exits(&mut self) {
+        if let Some(child_exits) = &mut self.child_exits {
+            child_exits.take();
+            self.has_child_exited = true;
         }
-    }
-
-    fn bury_keeper(&mut self, keeper: &Started) {
-        let _ = self.poll.registry().deregister(&mut SourceFd(&keeper.pidfd.as_raw_fd()));
-        let _ = waitid(
-            WaitId::PidFd(keeper.pidfd.as_fd()),
-            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-        );
-        self.world.own_children.remove(&keeper.pid.as_raw_nonzero());
     }
 
     /// Removes what was made for all jobs; true when that was possible.
@@ -337,15 +332,7 @@ impl State {
             tracing::warn!(%error, "cannot remove the control group");
             is_clean = false;
         }
-        if let Some((keeper, _)) = self.keeper.take() {
-            let Started { pid, pidfd, socket } = keeper;
-            // The end of its socket ends the keeper.
-            drop(socket);
-            is_clean &= ready(pidfd.as_fd(), CLEAN_UP_WITHIN).unwrap_or(false);
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
-            self.world.own_children.remove(&pid.as_raw_nonzero());
-        }
+        is_clean &= self.keeper.end(CLEAN_UP_WITHIN, &mut self.world.own_children);
         is_clean
     }
 }
@@ -359,10 +346,4 @@ impl Drop for State {
             group.kill_all();
         }
     }
-}
-
-fn start_keeper(program: &Program, group: &cgroup::Cgroup) -> io::Result<Started> {
-    let keeper = program.start("keeper")?;
-    keeper.socket.keep(group.path())?;
-    Ok(keeper)
 }

@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::Isolation;
 use super::launch::Prepared;
 use crate::sys::Fault;
 
@@ -30,8 +31,8 @@ const DESCRIPTORS: usize = 5;
 pub(super) enum ToGuard {
     /// Run this command on these four descriptors.
     Run(Prepared, [OwnedFd; 4]),
-    /// Make a copy of yourself that is a guard with this socket.
-    Fork(OwnedFd),
+    /// Make a copy of yourself that is a guard with this socket, isolated like this.
+    Fork(OwnedFd, Isolation),
     /// Be the keeper of this control group: when we die, end everything in it.
     Keep(PathBuf),
     /// SIGTERM, and SIGCONT, to every process of the job.
@@ -47,7 +48,7 @@ pub(super) enum FromGuard {
     Ready { pid: i32 },
     /// The command is process `leader`, and leader of a process group and session of that number.
     Started { leader: i32 },
-    /// The command could not be started.
+    /// The command, or the copy that was to guard it, could not be started.
     Failed(Fault),
     /// The command has exited; `others` of the job may live on.
     Exited { status: Status, others: bool },
@@ -128,15 +129,19 @@ impl ToGuardSocket {
     /// Hands over a command and its four descriptors. It travels in a file in memory, so that its
     /// size does not matter to the socket.
     pub(super) fn run(&self, prepared: &Prepared, tool: &[OwnedFd; 4]) -> io::Result<()> {
-        let mut file = File::from(memfd_create("ceased-launch", MemfdFlags::CLOEXEC)?);
+        let mut file = nameless_file()?;
         file.write_all(&prepared.encode())?;
         let [stdin, stdout, stderr, progress] = tool.each_ref().map(AsFd::as_fd);
         send(self.0.as_fd(), b"R", &[file.as_fd(), stdin, stdout, stderr, progress])
     }
 
     /// Has a guard without a job make another with this socket.
-    pub(super) fn fork(&self, theirs: &OwnedFd) -> io::Result<()> {
-        send(self.0.as_fd(), b"F", &[theirs.as_fd()])
+    pub(super) fn fork(&self, theirs: &OwnedFd, isolation: Isolation) -> io::Result<()> {
+        let order = match isolation {
+            Isolation::None => b"F",
+            Isolation::Pid => b"P",
+        };
+        send(self.0.as_fd(), order, &[theirs.as_fd()])
     }
 
     /// Makes the guard the keeper of a control group.
@@ -198,8 +203,13 @@ impl ToSupervisorSocket {
         let Some((tag, rest)) = bytes.get(..n).and_then(<[u8]>::split_first) else {
             return Ok(None);
         };
-        if (*tag, fds.len()) == (b'F', 1) {
-            return Ok(fds.pop().map(ToGuard::Fork));
+        let isolation = match (tag, fds.len()) {
+            (b'F', 1) => Some(Isolation::None),
+            (b'P', 1) => Some(Isolation::Pid),
+            _ => None,
+        };
+        if let Some(isolation) = isolation {
+            return Ok(fds.pop().map(|socket| ToGuard::Fork(socket, isolation)));
         }
         Ok(Some(match (tag, <[OwnedFd; DESCRIPTORS]>::try_from(fds)) {
             (b'R', Ok([launch, stdin, stdout, stderr, progress])) => {
@@ -221,6 +231,29 @@ impl AsFd for ToSupervisorSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Where a file without a name is made, if it cannot be had in memory.
+const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
+
+/// A file that is gone with its last descriptor: in memory, or in a temporary directory where the
+/// kernel or a sandbox has no `memfd_create`.
+fn nameless_file() -> io::Result<File> {
+    let error = match memfd_create("ceased-launch", MemfdFlags::CLOEXEC) {
+        Ok(file) => return Ok(file.into()),
+        Err(error) => error,
+    };
+    if matches!(error, Errno::NOSYS | Errno::PERM) {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let made = TEMPORARY.iter().find_map(|dir| open(*dir, flags, Mode::RUSR | Mode::WUSR).ok());
+        if let Some(file) = made {
+            return Ok(file.into());
+        }
+    }
+    Err(io::Error::other(format!(
+        "memfd_create: {error}; no file without a name can be had in {} either",
+        TEMPORARY.join(", ")
+    )))
 }
 
 fn garbled(from: &str) -> io::Error {
@@ -294,14 +327,16 @@ mod tests {
         theirs.set_nonblocking().unwrap();
         ours.keep(Path::new("/a b")).unwrap();
         let (answered, socket) = pair().unwrap();
-        ours.fork(&socket).unwrap();
+        ours.fork(&socket, Isolation::Pid).unwrap();
         ours.terminate().unwrap();
         ours.kill().unwrap();
         assert!(
             matches!(theirs.receive(), Ok(Some(ToGuard::Keep(path))) if path == Path::new("/a b"))
         );
         drop(socket);
-        let Ok(Some(ToGuard::Fork(socket))) = theirs.receive() else { panic!("no order to fork") };
+        let Ok(Some(ToGuard::Fork(socket, Isolation::Pid))) = theirs.receive() else {
+            panic!("no order to fork")
+        };
         ToSupervisorSocket::new(socket).send(FromGuard::Ready { pid: 7 });
         assert_eq!(answered.receive().unwrap(), Some(FromGuard::Ready { pid: 7 }));
         assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Terminate))));

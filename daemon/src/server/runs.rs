@@ -173,6 +173,7 @@ impl Server {
             env: filled.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             stdin: filled.stdin,
             user,
+            isolation: command.isolation,
             output_bytes_max: command.max_output,
             task,
         };

@@ -2,7 +2,8 @@
 //!
 //! `lock` is held by the daemon for life, and names it. `processes` is held by the daemon and by
 //! every process that ends what a killed daemon leaves behind, so that the next daemon waits until
-//! nothing of the last one is left. `tasks` holds the store.
+//! nothing of the last one is left. `guards-…` names these processes, so that the next daemon can end
+//! those that do not do it. `tasks` holds the store.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,6 +12,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::process;
+use crate::process::{self, Roster};
 
 /// How long a daemon that has just been killed may seem to live: a process that it was about to
 /// start holds its lock until that is started.
@@ -38,6 +40,8 @@ pub struct StateDir {
     path: PathBuf,
     _lock: File,
     processes: File,
+    /// `None` where none could be written: then the next start can only wait for guards.
+    roster: Option<Arc<Roster>>,
 }
 
 /// Why a state directory cannot be used.
@@ -134,9 +138,13 @@ impl StateDir {
         let processes_path = path.join("processes");
         let lock = hold(path)?;
         let mut processes = open(&processes_path).map_err(at(&processes_path))?;
+        let roster = Roster::open(path).inspect_err(|error| {
+            tracing::warn!(path = %path.display(), %error, "cannot record the guards of jobs");
+        });
         wait_for_leftovers(path, &mut processes)?;
         replace(&processes, b"").map_err(at(&processes_path))?;
-        Ok(Self { path: path.to_owned(), _lock: lock, processes })
+        let roster = roster.ok().map(Arc::new);
+        Ok(Self { path: path.to_owned(), _lock: lock, processes, roster })
     }
 
     /// The directory of the store, made if it is not there.
@@ -158,6 +166,11 @@ impl StateDir {
     /// What the processes have to hold that end what we would leave behind.
     pub(crate) fn lease(&self) -> io::Result<OwnedFd> {
         self.processes.as_fd().try_clone_to_owned()
+    }
+
+    /// Where guards are recorded.
+    pub(crate) fn roster(&self) -> Option<Arc<Roster>> {
+        self.roster.clone()
     }
 
     /// Notes the control group of our jobs for the next daemon.

@@ -32,10 +32,16 @@ pub(crate) enum Step {
     Exec,
     /// Executing the program, whose file is there: what it asks for to be run by is not.
     Interpreter,
+    /// Making the namespaces of a job.
+    Namespace,
+    /// Mapping the user into its user namespace.
+    Ids,
+    /// Mounting what the namespaces need.
+    Mounts,
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Cgroup,
         Self::Descriptors,
         Self::Session,
@@ -43,6 +49,9 @@ impl Step {
         Self::Cwd,
         Self::Exec,
         Self::Interpreter,
+        Self::Namespace,
+        Self::Ids,
+        Self::Mounts,
     ];
 }
 
@@ -146,7 +155,7 @@ mod tests {
             assert_eq!(Fault::unpack(fault.pack()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[7, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[10, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
         assert_eq!(Fault::unpack(0), None);
         assert_eq!(Fault::unpack(u64::MAX), None);

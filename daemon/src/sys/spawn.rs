@@ -182,10 +182,10 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
             match io::Error::last_os_error() {
                 // Sandboxes that cannot look into clone3's arguments refuse it altogether.
                 error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                    match libc::fork() {
-                        0 => return Ok(Forked::Child { in_cgroup: cgroup.is_none() }),
-                        pid if pid > 0 => parent_of(pid, open_pidfd(pid)),
-                        _ => Err(io::Error::last_os_error()),
+                    match clone_with_pidfd() {
+                        Ok(None) => return Ok(Forked::Child { in_cgroup: cgroup.is_none() }),
+                        Ok(Some((pid, pidfd))) => parent_of(pid, Ok(pidfd)),
+                        Err(error) => Err(error),
                     }
                 }
                 error => Err(error),
@@ -194,6 +194,27 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
     };
     unblocked.restore();
     result
+}
+
+/// Forks by the older system call, which hands out a pidfd as well: no kernel or sandbox without
+/// `clone3` is asked for `pidfd_open`, which it may not have either. `None` in the child.
+///
+/// # Safety
+///
+/// The child may do only what is async-signal-safe.
+unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, OwnedFd)>> {
+    let mut pidfd: c_int = -1;
+    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+    let zero: libc::c_long = 0;
+    // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. The third argument is where the
+    // pidfd goes, on every architecture; the other two are not looked at with these flags.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, zero, &raw mut pidfd, zero, zero) };
+    match c_int::try_from(pid) {
+        Ok(0) => Ok(None),
+        // SAFETY: the kernel has just made it, and nobody else owns it.
+        Ok(pid) if pid > 0 => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
+        Ok(_) | Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Which of two processes this is that were one.
@@ -205,20 +226,21 @@ pub(crate) enum Twin {
     Copy,
 }
 
-/// Copies this process; the copy is a child of our parent, like us.
+/// Copies this process; the copy is a child of our parent, like us. `namespaces` are `CLONE_NEW…`
+/// flags of those that it is born in.
 ///
 /// # Errors
 ///
 /// When this process has more than one thread, or that cannot be seen; `EAGAIN` at a process limit,
-/// `ENOMEM`.
-pub(crate) fn fork_sibling() -> io::Result<Twin> {
+/// `ENOMEM`; `EPERM` or `ENOSPC` when there can be no such namespaces.
+pub(crate) fn fork_sibling(namespaces: c_int) -> io::Result<Twin> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("only a process with one thread can be copied whole"));
     }
-    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD | namespaces);
     let zero: libc::c_long = 0;
     // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. There is no other thread whose
-    // locks the copy would find taken for ever. The zeros are no stack, no places for thread ids and
+    // locks the copy would find taken forever. The zeros are no stack, no places for thread ids and
     // no thread storage, in whatever order the architecture has them.
     match unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) } {
         0 => Ok(Twin::Copy),
@@ -250,11 +272,6 @@ impl Unblocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut());
         }
     }
-}
-
-fn open_pidfd(pid: c_int) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid).expect("fork gave a positive pid");
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
 }
 
 /// The parent's side of a fork; a child that cannot be watched is ended, not leaked.

@@ -1,0 +1,79 @@
+//! Orphans: processes that lost their parent and come to this process, since it is a child
+//! subreaper or the first process of a container.
+
+use std::io::{self, Read as _};
+
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use signal_hook::SigId;
+use signal_hook::consts::SIGCHLD;
+use signal_hook::low_level::{pipe, unregister};
+
+use super::job::World;
+use super::supervisor::Orphans;
+use super::tree::{self, Blind};
+
+/// What becomes readable when a child of this process has exited, whichever it is.
+#[derive(Debug)]
+pub(super) struct ChildExits {
+    socket: UnixStream,
+    handler: SigId,
+}
+
+impl ChildExits {
+    /// Has the exits of children announced as events of `token`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor left for it.
+    pub(super) fn announce(registry: &Registry, token: Token) -> io::Result<Self> {
+        let (reading, writing) = std::os::unix::net::UnixStream::pair()?;
+        reading.set_nonblocking(true)?;
+        let mut socket = UnixStream::from_std(reading);
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        let handler = pipe::register(SIGCHLD, writing)?;
+        Ok(Self { socket, handler })
+    }
+
+    /// Forgets what was announced.
+    pub(super) fn take(&mut self) {
+        let mut bytes = [0; 1024];
+        while self.socket.read(&mut bytes).is_ok_and(|n| n > 0) {}
+    }
+}
+
+impl Drop for ChildExits {
+    fn drop(&mut self) {
+        unregister(self.handler);
+    }
+}
+
+impl World {
+    /// Reaps orphans that have exited, if orphans are ours to reap.
+    pub(super) fn reap_exited_orphans(&self) {
+        if self.orphans == Orphans::Adopt && has_exited_child() {
+            // Those that cannot be seen now are reaped at the next exit of a child.
+            let _ = reap_orphans(self);
+        }
+    }
+}
+
+/// Whether a child of this process has exited that was not reaped yet; mostly there is none, and one
+/// look says so.
+fn has_exited_child() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
+}
+
+/// Reaps the children that came to us as orphans and have exited; returns those still alive.
+pub(super) fn reap_orphans(world: &World) -> Result<Vec<Pid>, Blind> {
+    let mut alive = tree::children(getpid())?;
+    alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
+    alive.retain(|pid| {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
+    });
+    Ok(alive)
+}

@@ -1,0 +1,284 @@
+//! Jobs that turn on what watches them: their guard, the keeper, and processes outside of their pid
+//! namespace.
+
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use ceased::process::guard::Program;
+use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, Stopped};
+use ceased_core::id::JobId;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::deaths::guard_of;
+use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, carriers, eventually, marker};
+use crate::{argument, rig, rig_with, run_alone, run_as_test};
+
+/// A user without an account, who runs nothing else.
+const NOBODYS_UID: u32 = 231_847;
+
+/// Runs a test of this binary in processes of their own: as root, and as an ordinary user.
+fn run_as_both(test: &str, argument: &str) {
+    run_alone(test, argument);
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED as another user, cannot become one");
+        return;
+    }
+    // It could not build the program.
+    let _ = ceased_tests::binary::ceased();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.uid(NOBODYS_UID).gid(NOBODYS_UID).current_dir("/").env_remove("CARGO");
+    run_as_test(command, test, argument);
+}
+
+/// A job of this perl program, whose first argument is its marker. `None`, said aloud, without perl.
+fn perl(rig: &mut Rig, script: &str, marker: &str) -> Option<JobId> {
+    if !Path::new("/usr/bin/perl").exists() {
+        eprintln!("SKIPPED, no perl here");
+        return None;
+    }
+    Some(rig.run(&["perl", "-e", script, marker]))
+}
+
+fn orphans(argument: &str) -> Orphans {
+    if argument == "Adopt" { Orphans::Adopt } else { Orphans::Leave }
+}
+
+/// Ends a job whose guard is attacked: everything is gone when that is reported, and in time.
+fn end(rig: &Rig, job: JobId, marker: &str) -> Stopped {
+    rig.order(Order::Terminate(job));
+    rig.order(Order::Kill(job));
+    let exit = rig.wait_exit(job);
+    assert_none_left(marker);
+    exit.stopped
+}
+
+fn assert_works(rig: &mut Rig) {
+    let next = rig.run(&["echo", "well"]);
+    assert_eq!(rig.wait_exit(next).stdout.head(), b"well\n");
+}
+
+// STOP-01
+#[test]
+fn guard_that_is_stopped_in_a_loop_is_replaced() {
+    for orphans in ["Adopt", "Leave"] {
+        run_as_both("attacks::stopped_in_a_loop", orphans);
+    }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn stopped_in_a_loop() {
+    let Some(orphans) = argument().as_deref().map(orphans) else { return };
+    let mut rig = rig_with(Tier::Guard, orphans).unwrap();
+    let marker = marker();
+    let script = "my $guard = getppid(); $SIG{TERM} = 'IGNORE'; \
+                  for (1..4) { next if fork; setpgrp(0, 0); while (1) { kill 'STOP', $guard } } \
+                  open(P, '>&=3'); syswrite(P, \"1\\n\"); \
+                  while (1) { kill 'STOP', $guard }";
+    let Some(job) = perl(&mut rig, script, &marker) else { return };
+    rig.wait_ready(job);
+    eventually("all of them run", || carriers(&marker).len() == 5);
+    assert_eq!(end(&rig, job, &marker), Stopped::Killed);
+    assert_works(&mut rig);
+}
+
+// STOP-01
+#[test]
+fn guard_that_is_traced_is_replaced() {
+    run_as_both("attacks::traced", "Adopt");
+    run_as_both("attacks::traced", "Leave");
+}
+
+/// The tool says how far it came: an ordinary user is not let to trace the guard at all.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn traced() {
+    let Some(orphans) = argument().as_deref().map(orphans) else { return };
+    let number = match env::consts::ARCH {
+        "x86_64" => "101",
+        "aarch64" => "117",
+        other => return eprintln!("SKIPPED, its number for ptrace is not known: {other}"),
+    };
+    let mut rig = rig_with(Tier::Guard, orphans).unwrap();
+    let marker = marker();
+    let script = "my $guard = getppid(); $SIG{TERM} = 'IGNORE'; \
+                  my $seized = syscall(NUMBER, 0x4206, $guard, 0, 0) == 0; \
+                  syscall(NUMBER, 0x4207, $guard, 0, 0) if $seized; \
+                  open(P, '>&=3'); syswrite(P, $seized ? \"1\\n\" : \"2\\n\"); sleep 1000 while 1";
+    let Some(job) = perl(&mut rig, &script.replace("NUMBER", number), &marker) else { return };
+    let Report::Progress { progress, .. } = rig.report() else { panic!("no word of it") };
+    let is_traced = (progress - 1.0).abs() < 0.5;
+    assert_eq!(is_traced, geteuid().is_root(), "only root may trace a guard");
+    end(&rig, job, &marker);
+    assert_works(&mut rig);
+}
+
+// STOP-01
+#[test]
+fn fork_chains_are_ended_when_their_guard_is_killed() {
+    run_as_both("attacks::chains_without_guard", "1");
+}
+
+/// Two chains of forks, one of which changes its session at every step, kill their guard.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn chains_without_guard() {
+    if argument().is_none() {
+        return;
+    }
+    for _ in 0..5 {
+        let mut rig = rig_with(Tier::Guard, Orphans::Adopt).unwrap();
+        let marker = marker();
+        // Its command dies with the guard, so that a child has to do it.
+        let script = "use POSIX; my $guard = getppid(); $SIG{TERM} = 'IGNORE'; \
+                      if (fork == 0) { while (1) { exit if fork } } \
+                      if (fork == 0) { while (1) { exit if fork; setsid() } } \
+                      for (1..5) { next if fork; setsid(); sleep 1000 while 1 } \
+                      open(P, '>&=3'); syswrite(P, \"1\\n\"); \
+                      if (fork == 0) { select(undef, undef, undef, 0.05); kill 'KILL', $guard } \
+                      sleep 1000 while 1";
+        let Some(job) = perl(&mut rig, script, &marker) else { return };
+        let exit = rig.wait_exit(job);
+        assert_none_left(&marker);
+        assert_eq!((exit.code, exit.stopped), (None, Stopped::Killed));
+        assert_works(&mut rig);
+        assert!(rig.supervisor.shutdown(PATIENCE));
+    }
+}
+
+/// A job in a pid namespace of its own; `None`, said aloud, where there can be none.
+fn isolated(rig: &mut Rig, argv: &[&str]) -> Option<JobId> {
+    let program = Program::named(ceased_tests::binary::ceased()).unwrap();
+    if let Err(error) = program.check_isolation() {
+        eprintln!("SKIPPED, no pid namespaces here: {error}");
+        return None;
+    }
+    let launch = rig.command(argv);
+    Some(rig.launch(Launch { isolation: Isolation::Pid, ..launch }))
+}
+
+// STOP-01
+#[test]
+fn isolated_job_sees_and_reaches_itself_alone() {
+    for tier in [Tier::Cgroup, Tier::Guard] {
+        run_as_both("attacks::in_a_namespace", &format!("{tier:?}"));
+    }
+}
+
+fn tier(name: &str) -> Tier {
+    if name == "Cgroup" { Tier::Cgroup } else { Tier::Guard }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn in_a_namespace() {
+    let Some(tier) = argument().as_deref().map(tier) else { return };
+    let Some(mut rig) = rig_with(tier, Orphans::Adopt) else { return };
+    let script = "echo $$; cat /proc/self/stat | cut -d' ' -f4; echo /proc/[0-9]*; \
+                  kill -STOP 1; kill -KILL 1; kill -KILL $1 2>/dev/null || echo unreached; \
+                  cat /proc/1/comm; id -u; exit 7";
+    let me = std::process::id().to_string();
+    let Some(job) = isolated(&mut rig, &["sh", "-c", script, "sh", &me]) else { return };
+    let exit = rig.wait_exit(job);
+    let text = exit.stdout.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let [own, parent, all, unreached, guard, uid] = lines.as_slice() else { panic!("{exit:?}") };
+    assert_eq!((exit.code, exit.survivors), (Some(7), 0), "{text}");
+    assert_eq!((*own, *parent, *unreached), ("2", "2", "unreached"), "{text}");
+    assert!(all.split(' ').count() < 5, "it sees others: {all}");
+    assert_eq!((*guard, *uid), (job.to_string().as_str(), geteuid().as_raw().to_string().as_str()));
+    // Each step ends it, and whatever it started.
+    for order in [Order::Terminate, Order::Kill] {
+        let marker = marker();
+        let script = "(setsid sleep $1 & setsid sleep $1 &) & echo 1 >&3; sleep $1";
+        let job = isolated(&mut rig, &["sh", "-c", script, "sh", &marker]).unwrap();
+        rig.wait_ready(job);
+        eventually("all of them run", || carriers(&marker).len() == 4);
+        rig.order(order(job));
+        let exit = rig.wait_exit(job);
+        let by = if exit.stopped == Stopped::Killed { 9 } else { 15 };
+        assert_eq!(exit.signal, Some(by), "{exit:?}");
+        assert_none_left(&marker);
+    }
+    assert_works(&mut rig);
+    assert!(rig.supervisor.shutdown(PATIENCE));
+}
+
+// STOP-01
+#[test]
+fn isolated_job_ends_with_its_guard() {
+    for orphans in ["Adopt", "Leave"] {
+        run_as_both("attacks::guard_of_a_namespace_killed", orphans);
+    }
+}
+
+/// From outside, a guard can be killed or stopped: the kernel ends the namespace with it.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn guard_of_a_namespace_killed() {
+    let Some(orphans) = argument().as_deref().map(orphans) else { return };
+    let mut rig = rig_with(Tier::Guard, orphans).unwrap();
+    for signal in [Signal::KILL, Signal::STOP] {
+        let marker = marker();
+        let script = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep $0' $1 &) & \
+                      echo 1 >&3; sleep $1; sleep $1";
+        let Some(job) = isolated(&mut rig, &["sh", "-c", script, "sh", &marker]) else { return };
+        rig.wait_ready(job);
+        eventually("all of them run", || carriers(&marker).len() >= 4);
+        let guard = carriers(&marker).iter().find_map(|(pid, _)| guard_of(*pid)).unwrap();
+        kill_process(Pid::from_raw(guard).unwrap(), signal).unwrap();
+        if signal == Signal::STOP {
+            rig.order(Order::Kill(job));
+        }
+        assert_eq!(rig.wait_exit(job).stopped, Stopped::Killed);
+        assert_none_left(&marker);
+    }
+    assert_works(&mut rig);
+}
+
+/// Where no namespace can be had, the command does not run, and its ending says why.
+#[test]
+fn isolation_that_cannot_be_had_is_told() {
+    let mut rig = Rig::new(Containment::Groups, Orphans::Leave);
+    let launch = rig.command(&["true"]);
+    let job = rig.launch(Launch { isolation: Isolation::Pid, ..launch });
+    let ceased::process::Ending::NotStarted(reason) = rig.wait_ending(job) else {
+        panic!("it ran")
+    };
+    assert!(reason.contains("isolation = \"pid\" needs a guard program"), "{reason}");
+}
+
+#[test]
+fn keeper_that_dies_early_is_replaced() {
+    run_alone("attacks::keepers_killed", "1");
+}
+
+/// One keeper after another is killed as soon as it is there, and there is always a next one.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn keepers_killed() {
+    if argument().is_none() {
+        return;
+    }
+    let Some(mut rig) = rig(Tier::Cgroup) else { return };
+    let mut last = 0;
+    let begun = Instant::now();
+    for _ in 0..4 {
+        let mut keeper = None;
+        eventually("there is another keeper", || {
+            keeper = crate::deaths::guards("keeper").into_iter().find(|pid| *pid != last);
+            keeper.is_some()
+        });
+        last = keeper.unwrap();
+        kill_process(Pid::from_raw(last).unwrap(), Signal::KILL).unwrap();
+    }
+    assert!(begun.elapsed() < PATIENCE);
+    eventually("and another", || crate::deaths::guards("keeper").iter().any(|pid| *pid != last));
+    assert_works(&mut rig);
+    let base = rig.base.clone().unwrap();
+    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(!base.exists());
+}
