@@ -31,7 +31,6 @@ use super::launch::{Prepared, unavailable};
 use super::roster::{Entry, Roster};
 use super::wire::{self, FromGuard, Status, ToGuardSocket};
 use crate::service;
-use crate::sys;
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
