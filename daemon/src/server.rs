@@ -6,6 +6,7 @@
 
 mod act;
 mod doors;
+mod files;
 mod frames;
 mod gate;
 mod inline;
@@ -189,7 +190,7 @@ pub struct Server {
     /// The store failed for good.
     failed: Option<StoreError>,
     /// Held for life.
-    _state_dir: Option<StateDir>,
+    state_dir: Option<Arc<StateDir>>,
 }
 
 /// A connection as the loop sees it.
@@ -289,7 +290,7 @@ impl Server {
             store,
             place,
             failed: None,
-            _state_dir: state_dir,
+            state_dir,
         };
         server.restore(records);
         Ok(server)
@@ -424,6 +425,7 @@ impl Server {
         let taken = signals.take();
         if taken.reload {
             self.trail.audit.reopen();
+            self.look_at_files(now);
             self.reload();
         }
         for _ in 0..taken.terminate {

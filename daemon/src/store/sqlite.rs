@@ -2,12 +2,14 @@
 //! connection alone.
 //!
 //! `tasks.db` and `tasks.db-wal` belong together; `reserve` is room kept for a full disk. A file
-//! that is there and cannot be read is never replaced: opening it fails.
+//! that is there and cannot be read is never replaced: opening it fails. Files that are removed
+//! while they are open are noticed, and made again from what the open ones still have.
 
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,18 +17,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use super::reserve::{self, Reserve};
-use super::{Due, Store, StoreError, rows, schema};
+use super::file_id::Lookup;
+use super::place::Place;
+use super::{Due, StateDir, Store, StoreError, rows, schema};
 
 /// The database in the store's directory.
-const FILE: &str = "tasks.db";
+pub(super) const FILE: &str = "tasks.db";
 /// A database that is being made.
 const NEW_FILE: &str = "tasks.db.new";
 /// The write-ahead log, as SQLite calls it.
-const LOG_FILE: &str = "tasks.db-wal";
+pub(super) const LOG_FILE: &str = "tasks.db-wal";
 /// The reserve.
 const RESERVE_FILE: &str = "reserve";
 /// For trying out whether there is room.
@@ -56,7 +63,7 @@ const CHECKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Tasks in a directory of their own.
 #[derive(Debug)]
 pub struct Sqlite {
-    dir: PathBuf,
+    place: Place,
     connection: Option<Connection>,
     reserve: Reserve,
     /// How long the log is, as SQLite tells it at each commit.
@@ -73,21 +80,32 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError`]; with [`StoreError::Unusable`] the files are as they were.
     pub fn open(dir: &Path, reserve_bytes: u64) -> Result<Self, StoreError> {
-        let reserve_path = dir.join(RESERVE_FILE);
+        Self::open_at(Place::new(dir.to_owned(), None), reserve_bytes)
+    }
+
+    /// As [`Sqlite::open`], in a directory of `state`, which is taken again when it is removed.
+    pub(super) fn open_in(
+        state: Arc<StateDir>,
+        dir: &Path,
+        reserve_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        Self::open_at(Place::new(dir.to_owned(), Some(state)), reserve_bytes)
+    }
+
+    fn open_at(place: Place, reserve_bytes: u64) -> Result<Self, StoreError> {
         let log_pages = Arc::default();
-        let connection = connect(dir, &log_pages)?;
-        let reserve = Reserve::open(&reserve_path, reserve_bytes)
-            .map_err(|error| failed(&reserve_path, &error))?;
-        let (dir, connection) = (dir.to_owned(), Some(connection));
-        let store = Self { dir, connection, reserve, log_pages, is_used: false };
+        let connection = Some(connect(place.dir(), &log_pages)?);
+        let reserve = open_reserve(place.dir(), reserve_bytes)?;
+        let mut store = Self { place, connection, reserve, log_pages, is_used: false };
         store.lengthen_log();
+        store.place.note();
         Ok(store)
     }
 
     /// Makes the log's file as long as it becomes anyway; what is behind its frames is not read. No
     /// room for that is no failure.
     fn lengthen_log(&self) {
-        let Ok(file) = OpenOptions::new().write(true).open(self.dir.join(LOG_FILE)) else { return };
+        let Ok(file) = OpenOptions::new().write(true).open(self.place.log_path()) else { return };
         let Ok(found) = file.metadata() else { return };
         let zeros = [0; ZEROS];
         let mut end = found.len();
@@ -109,12 +127,12 @@ impl Sqlite {
     }
 
     fn file_bytes(&self, name: &str) -> Option<u64> {
-        fs::metadata(self.dir.join(name)).map(|found| found.len()).ok()
+        fs::metadata(self.place.dir().join(name)).map(|found| found.len()).ok()
     }
 
     /// What an error means; a handle that cannot be trusted any more is closed.
     fn judged(&mut self, error: &rusqlite::Error) -> StoreError {
-        let judged = judge(&self.dir, error);
+        let judged = judge(self.place.dir(), error);
         match judged {
             StoreError::Full | StoreError::Refused(_) => {}
             StoreError::Broken(_) | StoreError::Unusable(_) | StoreError::Lost(_) => {
@@ -184,13 +202,72 @@ impl Sqlite {
     }
 }
 
+/// What [`Sqlite::restore_files`] has done.
+enum Restored {
+    /// No file was missing.
+    Nothing,
+    /// The files are new, and have to be opened.
+    Files,
+}
+
+impl Sqlite {
+    fn verified(&self) -> Result<(), StoreError> {
+        self.place.verify().map_err(StoreError::Broken)
+    }
+
+    /// Opens what is on disk, where the connection could not be trusted any more.
+    fn reconnect(&mut self) -> Result<(), StoreError> {
+        let path = self.place.database_path();
+        if self.place.database() == Lookup::Missing {
+            // An empty one in its place would pass for all there ever was.
+            let what = "was removed, and its content cannot be read any more: restart the daemon";
+            return Err(StoreError::Broken(format!("{} {what}", path.display())));
+        }
+        self.connection = Some(connect(self.place.dir(), &self.log_pages)?);
+        Ok(())
+    }
+
+    /// Makes the files again that are missing, from those that are open. A file that is another one
+    /// is left alone.
+    fn restore_files(&self, open: &Connection) -> Result<Restored, StoreError> {
+        let paths = [
+            (self.place.database(), self.place.database_path()),
+            (self.place.log(), self.place.log_path()),
+        ];
+        if let Some((_, path)) = paths.iter().find(|(found, _)| *found == Lookup::Other) {
+            let path = path.display();
+            return Err(StoreError::Broken(format!(
+                "{path} was replaced by another file; move that away, and the tasks are written \
+                 anew (mv {path} {path}.other), or restart the daemon to use it"
+            )));
+        }
+        let [(database, path), (log, log_path)] = &paths;
+        match (database, log) {
+            (Lookup::Same, Lookup::Same) => return Ok(Restored::Nothing),
+            // What the log had is in the database then.
+            (Lookup::Same, _) => copy_log(open).map_err(|error| judge(self.place.dir(), &error))?,
+            (_, log) => {
+                copy_database(open, self.place.dir())?;
+                if *log == Lookup::Same {
+                    // It would be taken for the log of the new one.
+                    fs::remove_file(log_path).map_err(|error| failed(log_path, &error))?;
+                }
+                let new = self.place.dir().join(NEW_FILE);
+                put_in_place(&new, path).map_err(|error| failed(path, &error))?;
+            }
+        }
+        tracing::warn!(file = %path.display(), "made again from the files that are still open");
+        Ok(Restored::Files)
+    }
+}
+
 impl Store for Sqlite {
     fn restore(
         &mut self,
         resident: usize,
         each: &mut dyn FnMut(TaskRecord),
     ) -> Result<(), StoreError> {
-        let file = self.dir.join(FILE);
+        let file = self.place.database_path();
         match rows::all(self.connection()?, resident, each) {
             Ok(()) => Ok(()),
             Err(rows::Unread::Damaged(what)) => {
@@ -205,24 +282,26 @@ impl Store for Sqlite {
         match due {
             // The log has room of its own; that is for what was begun.
             Due::New if !self.reserve.hold() || !self.reserve.has_beside(NEW_BYTES) => {
-                Err(StoreError::Full)
+                return Err(StoreError::Full);
             }
-            Due::New => self.write(writes),
+            Due::New => self.write(writes)?,
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
                     // The log is not cut: its room is ours, and is written over next.
                     self.reserve.release();
                     let done = self.shorten_log("PASSIVE").and_then(|()| self.write(writes));
                     self.reserve.hold();
-                    done
+                    done?;
                 }
-                other => other,
+                other => other?,
             },
         }
+        // DUR-01: what is in files that the next process does not find is not kept.
+        self.verified()
     }
 
     fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
-        let file = self.dir.join(FILE);
+        let file = self.place.database_path();
         match rows::outcome(self.connection()?, key).optional() {
             Ok(None) => Ok(None),
             // One result that cannot be given is no reason to give none at all.
@@ -259,10 +338,31 @@ impl Store for Sqlite {
         self.file_bytes(FILE).map(|database| database + log)
     }
 
+    fn verify(&mut self) -> Result<(), StoreError> {
+        self.verified()
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
-        self.connection = None;
-        self.connection = Some(connect(&self.dir, &self.log_pages)?);
+        self.place.retake().map_err(StoreError::Broken)?;
+        match self.connection.take() {
+            None => self.reconnect()?,
+            Some(open) => match self.restore_files(&open) {
+                Ok(Restored::Nothing) => self.connection = Some(open),
+                Ok(Restored::Files) => {
+                    // Its locks on a database that stays would keep the new one out.
+                    drop(open);
+                    self.connection = Some(connect(self.place.dir(), &self.log_pages)?);
+                }
+                Err(error) => {
+                    // It has all there is.
+                    self.connection = Some(open);
+                    return Err(error);
+                }
+            },
+        }
+        self.reserve = open_reserve(self.place.dir(), self.reserve.bytes())?;
         self.lengthen_log();
+        self.place.note();
         Ok(())
     }
 }
@@ -272,6 +372,39 @@ impl Drop for Sqlite {
         // A database in one piece is easier to look at; what fails now is done at the next start.
         let _ = self.shorten_log("TRUNCATE");
     }
+}
+
+fn open_reserve(dir: &Path, bytes: u64) -> Result<Reserve, StoreError> {
+    let path = dir.join(RESERVE_FILE);
+    Reserve::open(&path, bytes).map_err(|error| failed(&path, &error))
+}
+
+/// Copies all of the log into the database.
+fn copy_log(open: &Connection) -> rusqlite::Result<()> {
+    open.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).map(drop)
+}
+
+/// Writes everything that a connection has into a new file, [`NEW_FILE`].
+fn copy_database(open: &Connection, dir: &Path) -> Result<(), StoreError> {
+    let new = new_file(dir)?;
+    let name = ValueRef::Text(new.as_os_str().as_bytes());
+    open.execute("VACUUM INTO ?1", [ToSqlOutput::Borrowed(name)])
+        .map_err(|error| judge(dir, &error))?;
+    File::open(&new).and_then(|file| file.sync_all()).map_err(|error| failed(&new, &error))
+}
+
+/// Gives a new file its name, which must not be another file's meanwhile.
+fn put_in_place(new: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
+        // A file system that does not know how to.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            fs::hard_link(new, path)?;
+            fs::remove_file(new)?;
+        }
+        renamed => renamed?,
+    }
+    let dir = path.parent().unwrap_or_else(|| Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all())
 }
 
 /// A connection to the database in `dir`, which is made if there is none; it notes how long its log
@@ -389,16 +522,11 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Makes an empty database under another name, so that one under its own name is always whole.
 fn make(dir: &Path) -> Result<(), StoreError> {
-    let new = dir.join(NEW_FILE);
+    let new = new_file(dir)?;
     let at = |path: &Path| {
         let path = path.to_owned();
         move |error: io::Error| failed(&path, &error)
     };
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
-        Ok(()) | Err(_) => {}
-    }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(at(&new))?;
     let fill = || -> rusqlite::Result<()> {
         let mut connection = Connection::open_with_flags(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
@@ -410,6 +538,17 @@ fn make(dir: &Path) -> Result<(), StoreError> {
     File::open(&new).and_then(|file| file.sync_all()).map_err(at(&new))?;
     fs::rename(&new, dir.join(FILE)).map_err(at(&new))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+}
+
+/// Makes an empty [`NEW_FILE`] for its owner alone, in the place of one that was never finished.
+fn new_file(dir: &Path) -> Result<PathBuf, StoreError> {
+    let new = dir.join(NEW_FILE);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&new, &error)),
+        Ok(()) | Err(_) => {}
+    }
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    made.map(|_| new.clone()).map_err(|error| failed(&new, &error))
 }
 
 /// What an error of SQLite means for a store in `dir`.
