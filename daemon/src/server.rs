@@ -20,6 +20,7 @@ mod stored;
 mod strangers;
 mod trail;
 mod upkeep;
+mod vetting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -146,6 +147,7 @@ pub struct Server {
     links: BTreeMap<ConnId, Box<Peer>>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
+    vetting: vetting::Vetting,
     next_conn: u64,
     ready: ready::Ready,
     /// Bytes that were read ahead of their turn.
@@ -259,6 +261,7 @@ impl Server {
             doors: Vec::new(),
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
+            vetting: vetting::Vetting::default(),
             next_conn: FIRST_CONN,
             ready: ready::Ready::default(),
             ahead_bytes: 0,

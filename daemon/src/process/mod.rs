@@ -28,6 +28,7 @@ mod guarded;
 mod job;
 mod keeper;
 mod launch;
+mod lineage;
 mod lookups;
 mod output;
 mod pipes;
@@ -40,9 +41,12 @@ mod turns;
 mod wire;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ceased_core::id::{JobId, SurveyId};
+
+use rustix::process::Pid;
 
 pub use cgroup::Cgroup;
 pub(crate) use cgroup::end_left_behind;
@@ -67,6 +71,26 @@ pub enum Order {
     Abandon(JobId),
     /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
     Survey(SurveyId, Vec<JobId>),
+    /// Say which job a process is part of. Answered by one [`Report::Located`].
+    Locate {
+        /// Number for the answer.
+        ticket: u64,
+        /// The process.
+        pid: Pid,
+        /// A pidfd of it, where there is one: its number may be another process's by now.
+        process: Option<OwnedFd>,
+    },
+}
+
+/// Where a process belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Located {
+    /// To a job that runs.
+    Job(JobId),
+    /// To no job.
+    Outside,
+    /// The process has ended, or is left of a job that is not known any more.
+    Unknown,
 }
 
 /// What a supervisor tells.
@@ -105,6 +129,13 @@ pub enum Report {
         survey: SurveyId,
         /// The live processes of each job, in no order.
         processes: Vec<(JobId, Vec<Process>)>,
+    },
+    /// Which job a process is part of.
+    Located {
+        /// For which [`Order::Locate`].
+        ticket: u64,
+        /// Where it belongs.
+        located: Located,
     },
 }
 
