@@ -72,7 +72,8 @@ fn audited(daemon: &Daemon, is: impl Fn(&Value) -> bool) -> Value {
     wait_until("an audit record", || {
         let text = fs::read_to_string(daemon.home.path().join("audit.jsonl")).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let mut records = whole.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+        let mut records =
+            whole.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
         found = records.find(|record| is(record));
         found.is_some()
     });

@@ -81,6 +81,23 @@ fn removed_files_fail_the_write_and_are_made_again() {
     }
 }
 
+/// DUR-01: files that were removed shortly before the end are made again at the end.
+#[test]
+fn removed_files_are_made_again_when_the_store_is_closed() {
+    for (what, harm) in HARMS {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("tasks");
+        make(&dir);
+        let mut store = open(&dir);
+        put(&mut store, 1).unwrap();
+        let all = contents(&mut store).unwrap();
+        harm(&dir);
+        make(&dir);
+        drop(store);
+        assert_eq!(contents(&mut open(&dir)).unwrap(), all, "{what}");
+    }
+}
+
 /// DUR-01: a file that came in the place of one of the store's is neither written nor removed; when
 /// it is moved away the store goes on with what it has.
 #[test]

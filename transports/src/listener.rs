@@ -162,6 +162,12 @@ impl Listener {
         Ok(())
     }
 
+    /// Whether it has a socket file that others can remove and [`Listener::renew`] makes again.
+    #[must_use]
+    pub const fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Whether peers can still find the socket: false once the file of a Unix socket that this
     /// listener has made, or the lock of that, was removed or replaced.
     #[must_use]

@@ -326,13 +326,13 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn start(site: &Site, path: &Path, log: &Path) -> Result<Child, Failure> {
-    spawn(site, log).map_err(|why| fail("start a daemon", path, &why))
+    let stderr = logging::create(log).map_err(|why| fail("use the log", log, &why))?;
+    spawn(site, log, stderr).map_err(|why| fail("start a daemon", path, &why))
 }
 
 /// Starts it apart from us: a session of its own, no descriptor of ours, its log a
 /// file that it keeps small.
-fn spawn(site: &Site, log: &Path) -> io::Result<Child> {
-    let stderr = logging::create(log)?;
+fn spawn(site: &Site, log: &Path, stderr: File) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
     if let Some(config) = &site.config {

@@ -40,7 +40,8 @@ impl Lineage {
             next = Pid::from_raw(stat.parent);
         }
         // A process that has got another parent meanwhile may have left out a part of the line.
-        let holds = |(pid, was): &(Pid, Stat)| Stat::of(*pid).is_some_and(|is| is.parent == was.parent);
+        let holds =
+            |(pid, was): &(Pid, Stat)| Stat::of(*pid).is_some_and(|is| is.parent == was.parent);
         line.iter().all(holds).then_some(line)
     }
 

@@ -121,12 +121,7 @@ impl Server {
     }
 
     /// Watches a new peer, at whatever stage it is.
-    pub(super) fn watch(
-        &mut self,
-        mut link: Link,
-        sole: bool,
-        stage: Stage,
-    ) -> io::Result<ConnId> {
+    pub(super) fn watch(&mut self, mut link: Link, sole: bool, stage: Stage) -> io::Result<ConnId> {
         let conn = ConnId::new(self.next_conn);
         link.register(
             self.poll.registry(),

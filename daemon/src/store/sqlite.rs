@@ -23,9 +23,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
-use super::reserve::{self, Reserve};
 use super::file_id::Lookup;
 use super::place::Place;
+use super::reserve::{self, Reserve};
 use super::{Due, StateDir, Store, StoreError, rows, schema};
 
 /// The database in the store's directory.
@@ -369,6 +369,11 @@ impl Store for Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        if self.verified().is_err() {
+            // The last moment in which there is something to make the files of. Why they cannot be
+            // made was said when they were found missing.
+            let _ = self.reopen();
+        }
         // A database in one piece is easier to look at; what fails now is done at the next start.
         let _ = self.shorten_log("TRUNCATE");
     }
