@@ -45,25 +45,7 @@ pub(super) fn connect(
     grace: Duration,
     io: &mut Io<'_>,
 ) -> Result<OwnedFd, Failure> {
-    if let Site { config: Some(config), socket: None, .. } = site {
-        let what = format!(
-            "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
-             with transport = \"unix\"; add one, or start the daemon with `ceased serve`",
-            config.display()
-        );
-        return Err(Failure::new(Exit::Usage, what));
-    }
-    let is_elsewhere = |path: &Path| site.socket.as_deref().is_some_and(|socket| socket != path);
-    let path = match endpoints.first() {
-        Some(Endpoint::Unix(path)) if !is_elsewhere(path) => path,
-        Some(_) | None => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--spawn starts a daemon where the config says that it listens; unset \
-                 $CEASED_SOCKET, which names another place",
-            ));
-        }
-    };
+    let path = place(endpoints, site)?;
     let patience = WITHIN + site.shutdown_grace;
     let mut wait = Wait::new(io.input, patience, grace);
     let _turn = match turn(path, endpoints, &mut wait)? {
@@ -113,6 +95,27 @@ pub(super) fn connect(
                 ),
             });
         }
+    }
+}
+
+/// Where a daemon is started: the socket that the configuration says.
+fn place<'e>(endpoints: &'e [Endpoint], site: &Site) -> Result<&'e Path, Failure> {
+    if let Site { config: Some(config), socket: None, .. } = site {
+        let what = format!(
+            "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
+             with transport = \"unix\"; add one, or start the daemon with `ceased serve`",
+            config.display()
+        );
+        return Err(Failure::new(Exit::Usage, what));
+    }
+    let is_elsewhere = |path: &Path| site.socket.as_deref().is_some_and(|socket| socket != path);
+    match endpoints.first() {
+        Some(Endpoint::Unix(path)) if !is_elsewhere(path) => Ok(path),
+        Some(_) | None => Err(Failure::new(
+            Exit::Usage,
+            "--spawn starts a daemon where the config says that it listens; unset $CEASED_SOCKET, \
+             which names another place",
+        )),
     }
 }
 
