@@ -226,6 +226,40 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
     }
 }
 
+/// DUR-01: a store that is found to have failed while nothing was written is tried again by itself,
+/// and takes no task until it takes a write.
+#[test]
+fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
+    for speech in BOTH {
+        let (mut w, mut store) = durable();
+        let c = speech.open(&mut w);
+        let why = Unstored::Broken;
+        // Said twice: what was found does not have to be remembered by the host.
+        w.feed(Input::StoreFailed(why));
+        w.feed(Input::StoreFailed(why));
+        assert_eq!(w.notes, [Note::StoreFailed { why }]);
+        w.send(c, &speech.create(json!("a")));
+        unavailable(&w.next(c), "a", why);
+        assert!(w.started.is_empty() && store.waiting.is_empty());
+        assert_eq!(w.due_in(), Some(RETRY));
+        w.advance(RETRY);
+        w.feed(Input::StoreFailed(why));
+        store.commit_all(&mut w);
+        w.advance(RETRY);
+        store.commit_all(&mut w);
+        assert_eq!(w.notes.last(), Some(&Note::StoreRecovered));
+        working(&mut w, &mut store, speech, c);
+    }
+}
+
+/// DUR-01: without a store nothing that is said of one matters.
+#[test]
+fn a_failed_store_is_ignored_where_there_is_none() {
+    let mut w = World::new();
+    w.feed(Input::StoreFailed(Unstored::Broken));
+    assert!(w.notes.is_empty());
+}
+
 /// DUR-01: the table: every method that tells how a task ended, for every end: at once when that
 /// is on disk, held until it is, refused while the store does not take it, and right after.
 #[test]

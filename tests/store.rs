@@ -4,6 +4,8 @@
 
 #[path = "store/damage.rs"]
 mod damage;
+#[path = "store/files.rs"]
+mod files;
 #[path = "store/format.rs"]
 mod format;
 #[path = "store/full.rs"]

@@ -217,6 +217,7 @@ impl Engine {
             Event::Restored { record } => self.on_restored(record),
             Event::Durable { upto } => self.on_durable(upto),
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
+            Event::StoreFailed { why } => self.on_store_failed(why),
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::Surveyed { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),

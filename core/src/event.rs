@@ -269,6 +269,12 @@ pub enum Event<'a> {
         /// Why.
         why: Unstored,
     },
+    /// The store was found unable to keep anything, without a write: its files are gone, for
+    /// instance. New tasks are refused until it takes writes again, which is tried from now on.
+    StoreFailed {
+        /// Why.
+        why: Unstored,
+    },
     /// What was asked for by [`Action::Load`](crate::action::Action::Load).
     Loaded {
         /// Which load.

@@ -279,6 +279,8 @@ impl Backend for InThisProcess {
             socket: config.socket().map(Path::to_path_buf),
             eof_grace: config.daemon.eof_grace,
             shutdown_grace: config.daemon.shutdown_grace,
+            state_dir: (config.daemon.store != Keeping::Memory)
+                .then(|| config.daemon.state_dir.clone()),
         })
     }
 

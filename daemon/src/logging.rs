@@ -15,6 +15,7 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{fmt, reload};
 
+use crate::cli::trust;
 use crate::config::Level;
 use crate::stderr::Patient;
 
@@ -101,15 +102,19 @@ fn previous(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// An empty log file, for its owner alone.
+/// An empty log file, for its owner alone. A file of another user, and what is no regular file, is
+/// refused before anything of it is changed.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    trust::check_type(path)?;
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)
-        .and_then(|file| file.set_len(0).map(|()| file))
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+        .open(path)?;
+    trust::check_file(&file, path)?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// Whether a thread can be made: where none can, because of a limit, [`start`] panics.

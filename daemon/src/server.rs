@@ -6,6 +6,7 @@
 
 mod act;
 mod doors;
+mod files;
 mod frames;
 mod gate;
 mod lead;
@@ -18,6 +19,7 @@ mod stored;
 mod strangers;
 mod trail;
 mod upkeep;
+mod vetting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -144,6 +146,7 @@ pub struct Server {
     links: BTreeMap<ConnId, Box<Peer>>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
+    vetting: vetting::Vetting,
     next_conn: u64,
     ready: ready::Ready,
     /// Bytes that were read ahead of their turn.
@@ -183,7 +186,7 @@ pub struct Server {
     /// The store failed for good.
     failed: Option<StoreError>,
     /// Held for life.
-    _state_dir: Option<StateDir>,
+    state_dir: Option<Arc<StateDir>>,
 }
 
 /// A connection as the loop sees it.
@@ -251,6 +254,7 @@ impl Server {
             doors: Vec::new(),
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
+            vetting: vetting::Vetting::default(),
             next_conn: FIRST_CONN,
             ready: ready::Ready::default(),
             ahead_bytes: 0,
@@ -279,7 +283,7 @@ impl Server {
             store,
             place,
             failed: None,
-            _state_dir: state_dir,
+            state_dir,
         };
         server.restore(records);
         Ok(server)
@@ -409,6 +413,7 @@ impl Server {
         let taken = signals.take();
         if taken.reload {
             self.trail.audit.reopen();
+            self.look_at_files(now);
             self.reload();
         }
         for _ in 0..taken.terminate {

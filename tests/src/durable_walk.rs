@@ -300,6 +300,10 @@ impl Walk {
     fn refuse(&mut self) {
         self.store.take(&mut self.world);
         let why = if self.rng.once_in(2) { Unstored::Full } else { Unstored::Broken };
+        if self.rng.once_in(4) {
+            // It was found to have failed before anything was written.
+            self.world.feed(Input::StoreFailed(why));
+        }
         for _ in 0..=self.rng.below(3) {
             if !self.store.waiting.is_empty() {
                 let yet_done = self.rng.once_in(3);

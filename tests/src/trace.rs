@@ -63,6 +63,8 @@ pub enum Input {
     Durable(Seq),
     /// See [`Event`].
     Unstored(Seq, Unstored),
+    /// The store is found to be of no use.
+    StoreFailed(Unstored),
     /// See [`Event`].
     Loaded(LoadId, Option<TaskOutcome>),
     /// See [`Event`].
@@ -124,6 +126,7 @@ impl Input {
             Self::Restored(record) => Event::Restored { record: record.clone() },
             Self::Durable(upto) => Event::Durable { upto: *upto },
             Self::Unstored(seq, why) => Event::Unstored { seq: *seq, why: *why },
+            Self::StoreFailed(why) => Event::StoreFailed { why: *why },
             Self::Loaded(load, outcome) => Event::Loaded { load: *load, outcome: outcome.clone() },
             Self::Configured(settings) => Event::Configured { settings: Arc::clone(settings) },
             Self::Drain(by) => Event::Drain { by: *by },

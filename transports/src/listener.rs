@@ -162,6 +162,38 @@ impl Listener {
         Ok(())
     }
 
+    /// Whether it has a socket file that others can remove and [`Listener::renew`] makes again.
+    #[must_use]
+    pub const fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether peers can still find the socket: false once the file of a Unix socket that this
+    /// listener has made, or the lock of that, was removed or replaced.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.file.as_ref().is_none_or(SocketFile::is_in_place)
+    }
+
+    /// Listens anew where [`Listener::is_in_place`] is false: makes the directory, the lock and the
+    /// file again as far as they are missing. The socket is another one then, to be registered and
+    /// accepted from; who waits at the old one and was not accepted is turned away. A socket that
+    /// another process listens on is left alone.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`]; the listener is as it was.
+    pub fn renew(&mut self, group: Option<u32>) -> Result<(), ListenError> {
+        let (Some(file), Address::Unix { mode, .. }) = (&mut self.file, &self.address) else {
+            return Ok(());
+        };
+        if let Some((socket, file)) = file.renew(*mode, group)? {
+            // The old file knows its own by an inode number that the old socket keeps in use.
+            self.file = Some(file);
+            self.socket = socket;
+        }
+        Ok(())
+    }
+
     /// Asks for readable events under `token`, edge-triggered: accept until [`Accept::Drained`].
     ///
     /// # Errors

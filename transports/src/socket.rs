@@ -11,7 +11,10 @@ use std::os::unix::net::UnixStream;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    getsockopt,
+    sockopt::{PeerCredentials, PeerPidfd},
+};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
@@ -91,6 +94,17 @@ impl Transport for Socket {
 
     fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    fn peer_process(&self) -> io::Result<Option<OwnedFd>> {
+        if !matches!(self.peer, Peer::Unix { .. }) {
+            return Ok(None);
+        }
+        match getsockopt(&self.fd, PeerPidfd) {
+            Ok(process) => Ok(Some(process)),
+            Err(nix::Error::ENOPROTOOPT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -54,6 +55,16 @@ pub trait Transport: Send + fmt::Debug {
 
     /// Who is at the other end.
     fn peer(&self) -> &Peer;
+
+    /// A descriptor of the process that connected, which still stands for that process when its
+    /// number was given to another one; `None` where the kernel has none to give (Linux before 6.5)
+    /// or the peer is no process of this machine.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    fn peer_process(&self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
 
     /// What an event of this transport means. For more than one descriptor under one token the
     /// plain reading is wrong and this must be overridden.

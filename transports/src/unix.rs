@@ -36,21 +36,66 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-    _lock: File,
+    lock: File,
+    /// Permissions of the directory, to be given to one that has to be made again.
+    dir_mode: Option<u32>,
 }
 
 impl SocketFile {
+    /// Whether peers find the socket at its path, and other daemons its lock. What cannot be looked
+    /// at counts as found.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let socket = fs::symlink_metadata(&self.path);
+        let is_there = socket.map_or_else(|error| !is_absent(&error), |found| self.is(&found));
+        is_there && self.has_lock()
+    }
+
+    fn is(&self, found: &fs::Metadata) -> bool {
+        (found.dev(), found.ino()) == (self.device, self.inode)
+    }
+
+    /// Whether the lock that is held is the one at its path.
+    fn has_lock(&self) -> bool {
+        match (self.lock.metadata(), fs::symlink_metadata(lock_path(&self.path))) {
+            (Ok(ours), Ok(found)) => (ours.dev(), ours.ino()) == (found.dev(), found.ino()),
+            (_, Err(error)) => !is_absent(&error),
+            (Err(_), Ok(_)) => true,
+        }
+    }
+
+    /// Makes the file, its lock and its directory again, as far as they are missing, with a socket
+    /// that listens there; `None` when the old socket is in its place. Never takes the place of a
+    /// socket that another process listens on.
+    pub(crate) fn renew(
+        &mut self,
+        mode: SocketMode,
+        group: Option<u32>,
+    ) -> Result<Option<(OwnedFd, Self)>, ListenError> {
+        let (path, address) = checked(&self.path)?;
+        make_parent(&path, self.dir_mode)?;
+        let lock = if self.has_lock() {
+            self.lock.try_clone().map_err(failed("keep the lock of", &path))?
+        } else {
+            lock(&path)?
+        };
+        if self.is_ours() {
+            self.lock = lock;
+            return Ok(None);
+        }
+        clear_stale(&path, &address)?;
+        bind(&path, &address, lock, mode, group).map(Some)
+    }
+
     /// Whether the file is still the one we made.
     fn is_ours(&self) -> bool {
-        fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+        fs::symlink_metadata(&self.path).is_ok_and(|found| self.is(&found))
     }
 
     /// Changes who may connect, unless somebody has put another file in its place.
     pub(crate) fn set(&self, mode: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
         let path = &self.path;
         let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-        if (found.dev(), found.ino()) != (self.device, self.inode) {
+        if !self.is(&found) {
             return Ok(());
         }
         let set_mode = |bits| {
@@ -88,38 +133,60 @@ pub(crate) fn listen(
     group: Option<u32>,
 ) -> Result<(OwnedFd, SocketFile, PathBuf), ListenError> {
     let (path, address) = checked(path)?;
-    if let Some(parent) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)
-            .map_err(failed("create directory", parent))?;
-    }
+    make_parent(&path, None)?;
     let lock = lock(&path)?;
     clear_stale(&path, &address)?;
+    let (fd, file) = bind(&path, &address, lock, mode, group)?;
+    Ok((fd, file, path))
+}
 
+/// Makes the directory of a socket if there is none: with mode 0700, or the one it had before.
+fn make_parent(path: &Path, mode: Option<u32>) -> Result<(), ListenError> {
+    let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(failed("create directory", parent))?;
+    if let Some(mode) = mode {
+        fs::set_permissions(parent, fs::Permissions::from_mode(mode))
+            .map_err(failed("set the mode of", parent))?;
+    }
+    Ok(())
+}
+
+/// Binds and listens, where nothing is in the way. To be called with the lock held.
+fn bind(
+    path: &Path,
+    address: &SocketAddrUnix,
+    lock: File,
+    mode: SocketMode,
+    group: Option<u32>,
+) -> Result<(OwnedFd, SocketFile), ListenError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(failed("make socket", &path))?;
+        .map_err(failed("make socket", path))?;
     // The file is born with the mode of the socket, less the umask: never wider than wanted, and
     // open to no group before it is the right one.
     let born_with = if group.is_some() { mode.bits() & 0o700 } else { mode.bits() };
-    fchmod(&fd, Mode::from_raw_mode(born_with)).map_err(failed("set the mode of", &path))?;
-    net::bind(&fd, &address).map_err(failed("bind", &path))?;
-    let born = fs::symlink_metadata(&path).map_err(failed("look at", &path))?;
-    let file =
-        SocketFile { path: path.clone(), device: born.dev(), inode: born.ino(), _lock: lock };
+    fchmod(&fd, Mode::from_raw_mode(born_with)).map_err(failed("set the mode of", path))?;
+    net::bind(&fd, address).map_err(failed("bind", path))?;
+    let born = fs::symlink_metadata(path).map_err(failed("look at", path))?;
+    let dir_mode = path.parent().and_then(|parent| fs::metadata(parent).ok());
+    let dir_mode = dir_mode.map(|found| found.mode() & 0o7777);
+    let (device, inode) = (born.dev(), born.ino());
+    let file = SocketFile { path: path.to_owned(), device, inode, lock, dir_mode };
     if let Some(gid) = group {
         std::os::unix::fs::lchown(&path, None, Some(gid))
-            .map_err(failed("set the group of", &path))?;
+            .map_err(failed("set the group of", path))?;
     }
     if born.mode() & 0o777 != mode.bits() {
         // What the umask took away is given back before anybody can connect.
         fs::set_permissions(&path, fs::Permissions::from_mode(mode.bits()))
-            .map_err(failed("set the mode of", &path))?;
+            .map_err(failed("set the mode of", path))?;
     }
-    net::listen(&fd, BACKLOG).map_err(failed("listen on", &path))?;
-    Ok((fd, file, path))
+    net::listen(&fd, BACKLOG).map_err(failed("listen on", path))?;
+    Ok((fd, file))
 }
 
 /// The absolute path, so that a later change of directory cannot redirect its removal, and the
@@ -139,9 +206,33 @@ fn checked(path: &Path) -> Result<(PathBuf, SocketAddrUnix), ListenError> {
 
 /// Takes the lock of `path`, for as long as the file it returns lives.
 fn lock(path: &Path) -> Result<File, ListenError> {
+    let lock_path = lock_path(path);
+    loop {
+        let lock = try_lock(path, &lock_path)?;
+        // A lock on a file that was removed meanwhile keeps nobody out.
+        let held = lock.metadata().map_err(failed("look at lock", &lock_path))?;
+        match fs::symlink_metadata(&lock_path) {
+            Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => return Ok(lock),
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(failed("look at lock", &lock_path)(error)),
+        }
+    }
+}
+
+/// Where the lock of a socket is.
+fn lock_path(path: &Path) -> PathBuf {
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
-    let lock_path = PathBuf::from(lock_path);
+    lock_path.into()
+}
+
+/// Whether this says that there is no such file.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn try_lock(path: &Path, lock_path: &Path) -> Result<File, ListenError> {
     let mut lock = OpenOptions::new()
         .read(true)
         .write(true)
@@ -149,8 +240,12 @@ fn lock(path: &Path) -> Result<File, ListenError> {
         .truncate(false)
         .mode(0o600)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
-        .open(&lock_path)
-        .map_err(failed("open lock", &lock_path))?;
+        .open(lock_path)
+        .map_err(failed("open lock", lock_path))?;
+    if !lock.metadata().map_err(failed("look at lock", lock_path))?.is_file() {
+        let what = "something that is no regular file";
+        return Err(ListenError::InTheWay { path: lock_path.to_owned(), what });
+    }
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
@@ -162,7 +257,7 @@ fn lock(path: &Path) -> Result<File, ListenError> {
                 .and_then(|_| text.trim_end().parse().ok());
             return Err(ListenError::AlreadyRunning { path: path.to_owned(), holder });
         }
-        Err(errno) => return Err(failed("lock", &lock_path)(errno)),
+        Err(errno) => return Err(failed("lock", lock_path)(errno)),
     }
     // The number is for the error text of the next one; without it the lock is as good.
     let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));

@@ -149,6 +149,13 @@ impl Engine {
         self.go_on_trying();
     }
 
+    /// Takes note that the store would not take a write. It is tried again after a rest.
+    pub(super) fn on_store_failed(&mut self, why: Unstored) {
+        if self.journal.is_on() {
+            self.note_trouble(why);
+        }
+    }
+
     /// The store did not take a write.
     fn note_trouble(&mut self, why: Unstored) {
         match &mut self.journal.trouble {

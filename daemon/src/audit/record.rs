@@ -17,8 +17,10 @@ const REQUEST_BYTES_MAX: usize = 64;
 /// characters, and JSON escapes what is left, so that none can forge a line (CAN-12).
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// A peer came.
-    Connect { identity: Identity, conn: ConnId, peer: String },
+    /// A peer is served; `job` is the one that its process is part of.
+    Connect { identity: Identity, conn: ConnId, peer: String, job: Option<JobId> },
+    /// A peer is not served. A user is named as the system knows it, any other peer is anonymous.
+    Refuse { identity: Identity, conn: Option<ConnId>, peer: String, reason: String },
     /// A peer went.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
     /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
@@ -85,8 +87,18 @@ impl Happening {
     /// `identity` is whoever did it, or whose it was where nobody did.
     fn write_members(&self, line: &mut Line<'_>) {
         match self {
-            Self::Connect { identity, conn, peer } => {
+            Self::Connect { identity, conn, peer, job } => {
                 who(line, "connect", identity, *conn).text("peer", peer);
+                if let Some(job) = job {
+                    line.number("job", job.get());
+                }
+            }
+            Self::Refuse { identity, conn, peer, reason } => {
+                line.word("event", "refuse").identity("identity", identity);
+                if let Some(conn) = conn {
+                    line.conn("connection", *conn);
+                }
+                line.text("peer", peer).text("reason", reason);
             }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
                 who(line, "disconnect", identity, *conn)

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 
 use super::args::ConnectArgs;
-use super::reach::{self, Reached};
+use super::reach;
 use super::{Backend, Exit, Failure, Io, Site, spawn};
 use crate::client::{Nozzle, is_gone, poll, read};
 
@@ -36,10 +36,18 @@ pub(super) fn connect(
     // A config that is wrong was said to be so where the daemon was looked for.
     let configured = site.as_ref().map_or(Site::default().eof_grace, |site| site.eof_grace);
     let grace = args.eof_grace.unwrap_or(configured);
-    let daemon = match reach::try_each(&endpoints) {
-        Reached::Absent if args.spawn => spawn::connect(&endpoints, &site?, io)?,
-        Reached::Yes(socket) => socket,
-        Reached::Absent | Reached::Broken(_) => reach::first_reachable(&endpoints)?.0,
+    let daemon = match reach::first_reachable(&endpoints) {
+        Ok((socket, endpoint)) => {
+            // Where one would be started; a daemon of the system is elsewhere.
+            if args.spawn && endpoints.first() == Some(endpoint) {
+                spawn::check(&socket, endpoint)?;
+            }
+            socket
+        }
+        Err(unreachable) if unreachable.is_absent && args.spawn => {
+            spawn::connect(&endpoints, &site?, grace, io)?
+        }
+        Err(unreachable) => return Err(unreachable.into()),
     };
     // There is a token with `--tcp` alone, which is the one endpoint then.
     if let Some(endpoint) = endpoints.first() {
@@ -75,15 +83,16 @@ fn bridge(
     let mut up = Lane::new(input, daemon)?;
     let mut down = Lane::new(daemon, output)?;
     let mut is_shut = false;
-    let mut leaving = Leaving { at: None, written: Instant::now(), late: 0 };
+    let now = Instant::now();
+    let mut leaving = Leaving { at: None, written: now, taken: now, late: 0 };
     while !down.is_done() {
         if up.is_done() && !is_shut {
             // A daemon that is gone already is seen when it is read.
             let _ = rustix::net::shutdown(daemon, Shutdown::Write);
             is_shut = true;
         }
-        let deadline = leaving.deadline(&down);
-        let steps = ready(&up, &down, deadline)?;
+        let deadline = leaving.deadline(&up, &down);
+        let steps = ready(&up, &down, leaving.at.is_none(), deadline)?;
         if deadline.is_some_and(|at| at <= Instant::now()) && !leaving.is_put_off(&steps) {
             break;
         }
@@ -97,8 +106,13 @@ fn bridge(
                     down.read()?;
                     leaving.note_read(&down);
                 }
-                // What the daemon said before it stopped reading is still to be passed on.
-                Step::WriteUp => up.write().unwrap_or_else(|_| up.give_up()),
+                Step::WriteUp => {
+                    // What the daemon said before it stopped reading is still to be passed on.
+                    up.write().unwrap_or_else(|_| up.give_up());
+                    leaving.taken = Instant::now();
+                }
+                // What is left in it is not read before the daemon takes what was.
+                Step::InputEnds => leaving.at = Some(Instant::now() + grace),
                 Step::WriteDown => {
                     down.write()?;
                     leaving.written = Instant::now();
@@ -116,20 +130,30 @@ struct Leaving {
     at: Option<Instant>,
     /// When the output last took something.
     written: Instant,
+    /// When the daemon last took something.
+    taken: Instant,
     /// Bytes read after that time.
     late: usize,
 }
 
 impl Leaving {
-    /// What the output has no room for was said in time: whoever reads it slowly is waited for.
-    fn deadline(&self, down: &Lane<'_>) -> Option<Instant> {
-        let at = self.at?;
-        Some(if down.wants_write() { at.max(self.written + READER_PATIENCE) } else { at })
+    /// What a reader has no room for was said in time: a slow one is waited for, the output as well
+    /// as the daemon.
+    fn deadline(&self, up: &Lane<'_>, down: &Lane<'_>) -> Option<Instant> {
+        let mut at = self.at?;
+        for (lane, since) in [(up, self.taken), (down, self.written)] {
+            if lane.wants_write() {
+                at = at.max(since + READER_PATIENCE);
+            }
+        }
+        Some(at)
     }
 
     /// Whether there is something at once that was said in time, as far as we can tell.
     fn is_put_off(&self, steps: &[Step]) -> bool {
         steps.contains(&Step::WriteDown)
+            || steps.contains(&Step::WriteUp)
+            || steps.contains(&Step::ReadUp)
             || steps.contains(&Step::ReadDown) && self.late < LATE_BYTES_MAX
     }
 
@@ -147,18 +171,26 @@ enum Step {
     ReadDown,
     WriteUp,
     WriteDown,
+    /// The input has no writer any more, while the daemon has not taken what came of it.
+    InputEnds,
     /// Nobody will ever read our output.
     OutputGone,
 }
 
 /// Waits until something can be done, or until the deadline.
-fn ready(up: &Lane<'_>, down: &Lane<'_>, deadline: Option<Instant>) -> io::Result<Vec<Step>> {
+fn ready(
+    up: &Lane<'_>,
+    down: &Lane<'_>,
+    is_open: bool,
+    deadline: Option<Instant>,
+) -> io::Result<Vec<Step>> {
     let wishes = [
         (Step::ReadUp, up.wants_read(), up.from, PollFlags::IN),
         (Step::WriteUp, up.wants_write(), up.to, PollFlags::OUT),
         (Step::ReadDown, down.wants_read(), down.from, PollFlags::IN),
         (Step::WriteDown, down.wants_write(), down.to, PollFlags::OUT),
-        // A descriptor that is asked for nothing still tells when it is broken.
+        // A descriptor that is asked for nothing still tells when it is broken or has ended.
+        (Step::InputEnds, is_open && !up.has_ended && up.wants_write(), up.from, PollFlags::RDHUP),
         (Step::OutputGone, !down.wants_write(), down.to, PollFlags::empty()),
     ];
     let wishes: Vec<_> = wishes.into_iter().filter(|(_, is_wanted, ..)| *is_wanted).collect();
@@ -289,6 +321,43 @@ mod tests {
         let mut heard = String::new();
         bridge.output.read_to_string(&mut heard).unwrap();
         assert!(heard == said, "{} of {} bytes", heard.len(), said.len());
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+        drop(bridge.daemon);
+    }
+
+    /// What it was sent and has not taken hides the end of the input.
+    #[test]
+    fn the_end_of_input_is_noticed_behind_a_daemon_that_reads_nothing() {
+        let mut bridge = start_with(Duration::ZERO);
+        let input = bridge.input.take().unwrap();
+        rustix::io::ioctl_fionbio(&input, true).unwrap();
+        let mut since = Instant::now();
+        // Until everything between the two is full.
+        while since.elapsed() < Duration::from_secs(1) {
+            match (&input).write(&[b'x'; 4096]) {
+                Ok(_) => since = Instant::now(),
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        drop(input);
+        assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
+        drop(bridge.daemon);
+    }
+
+    #[test]
+    fn a_long_input_is_passed_on_whole_to_a_daemon_that_reads_slowly() {
+        let mut bridge = start_with(Duration::ZERO);
+        let mut input = bridge.input.take().unwrap();
+        let feed = thread::spawn(move || input.write_all(&[b'x'; 1_000_000]));
+        let mut heard = 0;
+        let mut part = [0; 50_000];
+        while heard < 1_000_000 {
+            thread::sleep(Duration::from_millis(20));
+            let count = bridge.daemon.read(&mut part).unwrap();
+            assert!(count > 0, "{heard} bytes were passed on");
+            heard += count;
+        }
+        feed.join().unwrap().unwrap();
         assert_eq!(bridge.thread.join().unwrap().unwrap(), Ended::Input);
         drop(bridge.daemon);
     }

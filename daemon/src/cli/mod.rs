@@ -18,6 +18,7 @@ mod status;
 mod stop;
 mod tasks;
 mod top;
+pub(crate) mod trust;
 mod view;
 mod watch;
 
@@ -135,6 +136,8 @@ pub struct Site {
     pub eof_grace: Duration,
     /// `daemon.shutdown_grace`.
     pub shutdown_grace: Duration,
+    /// `daemon.state_dir`, where tasks are kept on the disk.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl Default for Site {
@@ -145,6 +148,7 @@ impl Default for Site {
             socket: None,
             eof_grace: Duration::from_millis(500),
             shutdown_grace: Duration::from_secs(10),
+            state_dir: None,
         }
     }
 }

@@ -73,29 +73,11 @@ pub(super) fn first_reachable(endpoints: &[Endpoint]) -> Result<(OwnedFd, &Endpo
     Err(Unreachable { tried: tried.join(", "), is_absent })
 }
 
-/// What trying every place came to.
-pub(super) enum Reached {
-    Yes(OwnedFd),
-    /// Nothing is there.
-    Absent,
-    /// Something is there, and no daemon to talk to.
-    Broken(Unreachable),
-}
-
-/// As [`first_reachable`], for who can do something about a daemon that is not there.
-pub(super) fn try_each(endpoints: &[Endpoint]) -> Reached {
-    match first_reachable(endpoints) {
-        Ok((socket, _)) => Reached::Yes(socket),
-        Err(unreachable) if unreachable.is_absent => Reached::Absent,
-        Err(unreachable) => Reached::Broken(unreachable),
-    }
-}
-
 /// No daemon could be reached.
 pub(super) struct Unreachable {
     tried: String,
     /// Nothing is there, as opposed to something that refuses us or is broken.
-    is_absent: bool,
+    pub(super) is_absent: bool,
 }
 
 impl From<Unreachable> for Failure {

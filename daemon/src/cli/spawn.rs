@@ -5,22 +5,30 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::reach::{self, Reached};
-use super::{Exit, Failure, Io, Site};
+use super::reach::{self, Unreachable};
+use super::{Exit, Failure, Io, Site, trust};
 use crate::client::Endpoint;
+use crate::store::dir::{Holder, Phase};
 use crate::{logging, service};
 
 /// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
+/// How long it is waited at least after the end of the input: so long a daemon takes to start on a
+/// busy machine, and what was in the input may be all there is to say.
+const INPUT_GRACE: Duration = Duration::from_secs(10);
+/// How long a daemon that runs may be out of reach. One whose socket was removed listens anew within
+/// two seconds.
+const LISTENS_ANEW_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 /// When a daemon nobody needs ends.
@@ -29,12 +37,69 @@ const IDLE_EXIT: &str = "10m";
 const LAST_WORDS_MAX: usize = 10;
 
 /// A connection to the daemon at the first of `endpoints`, which is started there when it does
-/// not run.
+/// not run. It is waited for as long as a start takes, and for `grace`, or a little longer, after
+/// the end of the input.
 pub(super) fn connect(
     endpoints: &[Endpoint],
     site: &Site,
+    grace: Duration,
     io: &mut Io<'_>,
 ) -> Result<OwnedFd, Failure> {
+    let path = place(endpoints, site)?;
+    let patience = WITHIN + site.shutdown_grace;
+    let mut wait = Wait::new(io.input, patience, grace);
+    let _turn = match turn(path, endpoints, &mut wait)? {
+        Turn::Reached(socket) => return Ok(socket),
+        Turn::Ours(lock) => lock,
+    };
+    let mut spawned = Spawned { site, path, log: beside(path, ".log"), child: None, starts: 0 };
+    loop {
+        // Looked at first: one that ends because another listens already is no failure.
+        let ended = spawned.end()?;
+        if let Reached::Yes(socket) = attempt(endpoints)? {
+            return Ok(socket);
+        }
+        match ended {
+            Some(status) if !was_occupied(status) => {
+                return Err(not_started(&format!("ended with {status}"), &spawned.log));
+            }
+            Some(_) | None => {}
+        }
+        if spawned.child.is_none() {
+            match site.state_dir.as_deref().and_then(Holder::of) {
+                Some(Holder { pid, phase: Phase::Serving }) if wait.is_lost() => {
+                    return Err(lost(path, pid));
+                }
+                Some(Holder { phase: Phase::Serving, .. }) => {}
+                // One that ends has the directory, and no socket any more, until all it ran is gone.
+                Some(_) => wait.say_occupied(io),
+                None => spawned.start(io)?,
+            }
+        }
+        if let Err(why) = wait.pause() {
+            let had = spawned.child.is_some();
+            spawned.kill();
+            return Err(match why {
+                TooLate::Input => input_ended(),
+                TooLate::Patience if had => {
+                    let late = format!("did not listen at {} within {patience:?}", path.display());
+                    not_started(&late, &spawned.log)
+                }
+                TooLate::Patience => Failure::new(
+                    Exit::Unreachable,
+                    format!(
+                        "another daemon has had the state directory for {patience:?} and does not \
+                         listen at {}; see its log, or end it",
+                        path.display()
+                    ),
+                ),
+            });
+        }
+    }
+}
+
+/// Where a daemon is started: the socket that the configuration says.
+fn place<'e>(endpoints: &'e [Endpoint], site: &Site) -> Result<&'e Path, Failure> {
     if let Site { config: Some(config), socket: None, .. } = site {
         let what = format!(
             "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
@@ -44,61 +109,159 @@ pub(super) fn connect(
         return Err(Failure::new(Exit::Usage, what));
     }
     let is_elsewhere = |path: &Path| site.socket.as_deref().is_some_and(|socket| socket != path);
-    let path = match endpoints.first() {
-        Some(Endpoint::Unix(path)) if !is_elsewhere(path) => path,
-        Some(_) | None => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--spawn starts a daemon where the config says that it listens; unset \
-                 $CEASED_SOCKET, which names another place",
-            ));
+    match endpoints.first() {
+        Some(Endpoint::Unix(path)) if !is_elsewhere(path) => Ok(path),
+        Some(_) | None => Err(Failure::new(
+            Exit::Usage,
+            "--spawn starts a daemon where the config says that it listens; unset $CEASED_SOCKET, \
+             which names another place",
+        )),
+    }
+}
+
+/// A daemon that is started, again and again while another one is about to end.
+struct Spawned<'a> {
+    site: &'a Site,
+    path: &'a Path,
+    log: PathBuf,
+    child: Option<Child>,
+    starts: u32,
+}
+
+impl Spawned<'_> {
+    fn start(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        self.child = Some(start(self.site, self.path, &self.log)?);
+        if self.starts == 0 {
+            let (path, log) = (self.path.display(), self.log.display());
+            io.say(&format!("no daemon at unix:{path}; started one, its log is {log}"));
         }
-    };
-    let patience = WITHIN + site.shutdown_grace;
-    let until = Instant::now() + patience;
-    let _turn = match turn(path, endpoints, until)? {
-        Turn::Reached(socket) => return Ok(socket),
-        Turn::Ours(lock) => lock,
-    };
-    let log = beside(path, ".log");
-    let mut child = start(site, path, &log)?;
-    io.say(&format!(
-        "no daemon at unix:{}; started one, its log is {}",
-        path.display(),
-        log.display()
-    ));
-    let mut is_occupied = false;
-    loop {
-        // Looked at first: one that ends because another listens already is no failure.
-        let ended = child.try_wait().map_err(|why| fail("watch the daemon", path, &why))?;
-        if let Reached::Yes(socket) = reach::try_each(endpoints) {
-            return Ok(socket);
+        self.starts += 1;
+        Ok(())
+    }
+
+    /// How it ended, if it has.
+    fn end(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let ended = child.try_wait().map_err(|why| fail("watch the daemon", self.path, &why))?;
+        if ended.is_some() {
+            self.child = None;
         }
-        match ended {
-            // One that ends has the directory, and no socket any more, until all it ran is gone.
-            Some(status) if was_occupied(status) && Instant::now() < until => {
-                if !is_occupied {
-                    io.say("another daemon still has the state directory; waiting for its end");
-                }
-                is_occupied = true;
-                child = start(site, path, &log)?;
-            }
-            Some(status) => return Err(not_started(&format!("ended with {status}"), &log)),
-            None if Instant::now() < until => {}
-            None => {
-                // Nobody would know of it.
-                let _ = child.kill();
-                let _ = child.wait();
-                let late = format!("did not listen at {} within {patience:?}", path.display());
-                return Err(not_started(&late, &log));
-            }
+        Ok(ended)
+    }
+
+    /// Ends one that nobody would know of.
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Why it is not waited any longer.
+enum TooLate {
+    /// The input has ended and the time for what was in it is over.
+    Input,
+    /// A daemon would listen by now.
+    Patience,
+}
+
+/// How long it is waited for a daemon, and what for.
+struct Wait<'a> {
+    until: Instant,
+    input: BorrowedFd<'a>,
+    /// How long it is waited after the end of the input.
+    grace: Duration,
+    /// When the input ended.
+    ended: Option<Instant>,
+    /// When a daemon was first seen that serves and cannot be reached.
+    lost: Option<Instant>,
+    has_said_occupied: bool,
+}
+
+impl<'a> Wait<'a> {
+    fn new(input: BorrowedFd<'a>, patience: Duration, grace: Duration) -> Self {
+        let (ended, lost, has_said_occupied) = (None, None, false);
+        let grace = grace.max(INPUT_GRACE);
+        Self { until: Instant::now() + patience, input, grace, ended, lost, has_said_occupied }
+    }
+
+    /// Waits a moment.
+    fn pause(&mut self) -> Result<(), TooLate> {
+        let now = Instant::now();
+        if self.ended.is_none() && has_hung_up(self.input) {
+            self.ended = Some(now);
+        }
+        if self.ended.is_some_and(|ended| now >= ended + self.grace) {
+            return Err(TooLate::Input);
+        }
+        if now >= self.until {
+            return Err(TooLate::Patience);
         }
         sleep(PAUSE);
+        Ok(())
     }
+
+    /// Whether a daemon that serves has been out of reach for longer than it takes to listen anew.
+    fn is_lost(&mut self) -> bool {
+        self.lost.get_or_insert_with(Instant::now).elapsed() > LISTENS_ANEW_WITHIN
+    }
+
+    fn say_occupied(&mut self, io: &mut Io<'_>) {
+        if !std::mem::replace(&mut self.has_said_occupied, true) {
+            io.say("another daemon still has the state directory; waiting for its end");
+        }
+    }
+}
+
+/// Whether a pipe or socket has no writer any more; there may still be something to read.
+fn has_hung_up(input: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(input, PollFlags::RDHUP)];
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    let over = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR | PollFlags::NVAL;
+    polled.is_ok() && fds.iter().any(|fd| fd.revents().intersects(over))
+}
+
+fn input_ended() -> Failure {
+    let what = "the input ended before a daemon could be reached";
+    Failure::new(Exit::Unreachable, what.to_owned())
+}
+
+/// A daemon runs, and its socket is gone.
+fn lost(path: &Path, pid: u32) -> Failure {
+    let what = format!(
+        "a daemon runs (process {pid}), and cannot be reached at {}: its socket was removed, or it \
+         listens elsewhere; have it listen anew with `kill -HUP {pid}`, or end it with `kill {pid}`",
+        path.display()
+    );
+    Failure::new(Exit::Unreachable, what)
 }
 
 fn was_occupied(status: ExitStatus) -> bool {
     status.code() == Some(Exit::Occupied.code().into())
+}
+
+/// What trying every place came to.
+enum Reached {
+    Yes(OwnedFd),
+    /// Nothing is there.
+    Absent,
+    /// Something is there, and no daemon to talk to.
+    Broken(Unreachable),
+}
+
+/// Tries every place; the daemon at the first one must not be another user's.
+fn attempt(endpoints: &[Endpoint]) -> Result<Reached, Failure> {
+    match reach::first_reachable(endpoints) {
+        Ok((socket, endpoint)) => {
+            if endpoints.first() == Some(endpoint) {
+                check(&socket, endpoint)?;
+            }
+            Ok(Reached::Yes(socket))
+        }
+        Err(unreachable) if unreachable.is_absent => Ok(Reached::Absent),
+        Err(unreachable) => Ok(Reached::Broken(unreachable)),
+    }
 }
 
 enum Turn {
@@ -108,51 +271,71 @@ enum Turn {
     Ours(File),
 }
 
-fn turn(path: &Path, endpoints: &[Endpoint], until: Instant) -> Result<Turn, Failure> {
+fn turn(path: &Path, endpoints: &[Endpoint], wait: &mut Wait<'_>) -> Result<Turn, Failure> {
     let lock_path = beside(path, ".spawn");
+    if let Some(dir) = path.parent() {
+        make_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
+    }
     let lock = open(&lock_path).map_err(|why| fail("lock", &lock_path, &why))?;
     loop {
         let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        match reach::try_each(endpoints) {
+        match attempt(endpoints)? {
             Reached::Yes(socket) => return Ok(Turn::Reached(socket)),
             Reached::Broken(unreachable) => return Err(unreachable.into()),
             Reached::Absent if is_ours => return Ok(Turn::Ours(lock)),
             Reached::Absent => {}
         }
-        if Instant::now() >= until {
-            let what = format!(
-                "another `ceased connect --spawn` has held {} for too long",
-                lock_path.display()
-            );
-            return Err(Failure::new(Exit::Unreachable, what));
+        match wait.pause() {
+            Ok(()) => {}
+            Err(TooLate::Input) => return Err(input_ended()),
+            Err(TooLate::Patience) => {
+                let what = format!(
+                    "another `ceased connect --spawn` has held {} for too long",
+                    lock_path.display()
+                );
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
         }
-        sleep(PAUSE);
     }
+}
+
+/// Makes the directory of the socket if there is none, and checks that no other user has it.
+fn make_directory(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    trust::check_directory(dir)
+}
+
+/// Checks a daemon that was reached where one would be started: it must not be another user's.
+pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint) -> Result<(), Failure> {
+    let Endpoint::Unix(path) = endpoint else { return Ok(()) };
+    let dir = path.parent().unwrap_or(path);
+    trust::check_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
+    trust::check_daemon(socket).map_err(|why| fail("use the daemon", path, &why))
 }
 
 /// The lock file, which is never removed, or two could hold "the" lock on two files.
 fn open(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    }
+    trust::check_type(path)?;
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(flags)
-        .open(path)
+        .open(path)?;
+    trust::check_file(&file, path)?;
+    Ok(file)
 }
 
 fn start(site: &Site, path: &Path, log: &Path) -> Result<Child, Failure> {
-    spawn(site, log).map_err(|why| fail("start a daemon", path, &why))
+    let stderr = logging::create(log).map_err(|why| fail("use the log", log, &why))?;
+    spawn(site, log, stderr).map_err(|why| fail("start a daemon", path, &why))
 }
 
 /// Starts it apart from us: a session of its own, no descriptor of ours, its log a
 /// file that it keeps small.
-fn spawn(site: &Site, log: &Path) -> io::Result<Child> {
-    let stderr = logging::create(log)?;
+fn spawn(site: &Site, log: &Path, stderr: File) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
     if let Some(config) = &site.config {

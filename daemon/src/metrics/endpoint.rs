@@ -25,6 +25,9 @@ const PAGE_WITHIN: Duration = Duration::from_secs(1);
 /// How long accepting rests when the system has no room for another peer.
 const REST: Duration = Duration::from_millis(100);
 
+/// How often it is looked whether the socket file is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
 const STOP: Token = Token(0);
 const LISTENER: Token = Token(1);
 const PEER: Token = Token(2);
@@ -90,9 +93,11 @@ impl Server {
         let mut events = Events::with_capacity(8);
         let mut again = None;
         while !self.is_stopped() {
-            if !self.wait(&mut events, again.take()) {
+            let look = self.listener.has_file().then_some(LOOK_EVERY);
+            if !self.wait(&mut events, again.take().or(look)) {
                 return;
             }
+            self.renew_listener();
             while !self.is_stopped() {
                 match self.listener.accept() {
                     // A peer that goes away, or is too slow, is its own misfortune.
@@ -108,6 +113,21 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+
+    /// Listens anew where the socket file was removed.
+    fn renew_listener(&mut self) {
+        if self.listener.is_in_place() {
+            return;
+        }
+        let registry = self.poll.registry();
+        let _ = self.listener.deregister(registry);
+        let renewed = self.listener.renew(None).map_err(|error| error.to_string());
+        let watched = self.listener.register(registry, LISTENER).map_err(|error| error.to_string());
+        match renewed.and(watched) {
+            Ok(()) => tracing::warn!("the metrics' socket file was removed; listening there again"),
+            Err(why) => tracing::debug!(%why, "the metrics' socket file cannot be made again yet"),
         }
     }
 

@@ -230,7 +230,11 @@ impl Group {
 
     fn contains(&self, pid: Pid) -> bool {
         let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
-        let text = fs::read_to_string(path).unwrap_or_default();
+        self.has(&fs::read_to_string(path).unwrap_or_default())
+    }
+
+    /// Whether a process with this `/proc/PID/cgroup` is in the group or below it.
+    pub(super) fn has(&self, text: &str) -> bool {
         text.lines().filter_map(|line| line.strip_prefix("0::")).any(|group| {
             group.split_once(&self.mark).is_some_and(|(_, b)| b.is_empty() || b.starts_with('/'))
         })

@@ -20,6 +20,7 @@ use super::cgroup::{self, Group};
 use super::guard::ready;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
+use super::lineage::Lineage;
 use super::pipes::Watched;
 use super::survey::Process;
 use super::tree::{self, KILL, Stat, TERMINATE};
@@ -213,6 +214,16 @@ impl Direct {
         match &self.group {
             Some(group) => Process::of(group.processes()),
             None => Process::of(world.table().members(self.pid)),
+        }
+    }
+
+    /// Whether a process is part of the job, as far as its descent shows. The command's number is
+    /// its own until it is reaped.
+    pub(super) fn holds(&self, lineage: &Lineage) -> bool {
+        let leads = self.exit.fd().is_some() && lineage.is_below(self.pid);
+        match &self.group {
+            Some(group) => leads || group.has(lineage.cgroup()),
+            None => leads || lineage.is_with(self.pid),
         }
     }
 

@@ -24,6 +24,7 @@ use super::direct::Direct;
 use super::guard::Started;
 use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
+use super::lineage::Lineage;
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
 use super::spare::Spare;
@@ -265,6 +266,15 @@ impl Job {
             Body::Guarded(guarded) => guarded.processes(),
             // They are being killed as they are found.
             Body::Lost(_) => Vec::new(),
+        }
+    }
+
+    /// Whether a process is part of the job, as far as its descent shows.
+    pub(super) fn holds(&self, lineage: &Lineage) -> bool {
+        match &self.body {
+            Body::Direct(direct) => direct.holds(lineage),
+            Body::Guarded(guarded) => lineage.is_below(guarded.pid()),
+            Body::Lost(_) => false,
         }
     }
 

@@ -29,6 +29,7 @@ mod guarding;
 mod job;
 mod keeper;
 mod launch;
+mod lineage;
 mod lookups;
 mod namespace;
 mod orphans;
@@ -45,11 +46,14 @@ mod turns;
 mod wire;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::sys;
 
 use ceased_core::id::{JobId, SurveyId};
+
+use rustix::process::Pid;
 
 pub use cgroup::Cgroup;
 pub(crate) use cgroup::end_left_behind;
@@ -86,6 +90,26 @@ pub enum Order {
     Abandon(JobId),
     /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
     Survey(SurveyId, Vec<JobId>),
+    /// Say which job a process is part of. Answered by one [`Report::Located`].
+    Locate {
+        /// Number for the answer.
+        ticket: u64,
+        /// The process.
+        pid: Pid,
+        /// A pidfd of it, where there is one: its number may be another process's by now.
+        process: Option<OwnedFd>,
+    },
+}
+
+/// Where a process belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Located {
+    /// To a job that runs.
+    Job(JobId),
+    /// To no job.
+    Outside,
+    /// The process has ended, or is left of a job that is not known any more.
+    Unknown,
 }
 
 /// What a supervisor tells.
@@ -124,6 +148,13 @@ pub enum Report {
         survey: SurveyId,
         /// The live processes of each job, in no order.
         processes: Vec<(JobId, Vec<Process>)>,
+    },
+    /// Which job a process is part of.
+    Located {
+        /// For which [`Order::Locate`].
+        ticket: u64,
+        /// Where it belongs.
+        located: Located,
     },
 }
 

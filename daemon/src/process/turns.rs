@@ -3,22 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ceased_core::id::{JobId, SurveyId};
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::cgroup;
 use super::containment::Containment;
+use super::guard::ready;
 use super::job::{Job, Part, World};
 use super::keeper::Keeper;
 use super::launch::{Launch, explain_resources};
+use super::lineage::Lineage;
 use super::lookups::Lookups;
 use super::orphans::ChildExits;
 use super::pipes::{Flow, Pipe};
-use super::supervisor::{Mailbox, Message};
-use super::{Ending, Order, Report};
+use super::supervisor::{Mailbox, Message, Orphans};
+use super::{Ending, Located, Order, Report};
 use crate::accounts::Account;
 
 pub(super) const WAKER: Token = Token(usize::MAX);
@@ -169,6 +173,10 @@ impl State {
                 Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Order(Order::Survey(survey, jobs))) => self.survey(survey, &jobs),
+                Ok(Message::Order(Order::Locate { ticket, pid, process })) => {
+                    let located = self.locate(pid, process);
+                    (self.world.report)(Report::Located { ticket, located });
+                }
                 Ok(Message::Account(uid, account)) => self.on_account(uid, &account),
                 Ok(Message::Probe(probe)) => probe.answer(),
                 Ok(Message::Stop(until)) => {
@@ -200,6 +208,25 @@ impl State {
             }
         }
         (self.world.report)(Report::Surveyed { survey, processes });
+    }
+
+    /// Finds the job that a process is part of.
+    fn locate(&self, pid: Pid, process: Option<OwnedFd>) -> Located {
+        let process = process.map_or_else(|| pidfd_open(pid, PidfdFlags::empty()), Ok);
+        let (Ok(process), Some(lineage)) = (process, Lineage::of(pid)) else {
+            return Located::Unknown;
+        };
+        // What was read was the process's own as long as it lives.
+        if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
+            return Located::Unknown;
+        }
+        match self.jobs.values().find(|job| job.holds(&lineage)) {
+            Some(job) => Located::Job(job.id),
+            None if self.world.orphans == Orphans::Adopt && lineage.is_started_here() => {
+                Located::Unknown
+            }
+            None => Located::Outside,
+        }
     }
 
     /// Has a job stopped, also one that has not begun.

@@ -161,6 +161,10 @@ pub(super) enum Happened {
         /// Whether there is no room, or else the store is broken.
         full: bool,
     },
+    StoreFailed {
+        /// Whether there is no room, or else the store is broken.
+        full: bool,
+    },
     Loaded {
         load: u64,
         outcome: Option<Ended>,
@@ -265,6 +269,7 @@ impl Happened {
             Event::Unstored { seq, why } => {
                 Self::Unstored { seq: seq.get(), full: *why == Unstored::Full }
             }
+            Event::StoreFailed { why } => Self::StoreFailed { full: *why == Unstored::Full },
             Event::Loaded { load, outcome } => {
                 Self::Loaded { load: load.get(), outcome: outcome.as_ref().map(Ended::of_task) }
             }
@@ -362,6 +367,10 @@ impl Happened {
             Self::Unstored { seq, full } => {
                 let why = if *full { Unstored::Full } else { Unstored::Broken };
                 Event::Unstored { seq: Seq::new(*seq), why }
+            }
+            Self::StoreFailed { full } => {
+                let why = if *full { Unstored::Full } else { Unstored::Broken };
+                Event::StoreFailed { why }
             }
             Self::Loaded { load, outcome } => Event::Loaded {
                 load: LoadId::new(*load),

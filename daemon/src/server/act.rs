@@ -78,6 +78,9 @@ impl Server {
             process::Report::Surveyed { survey, processes } => {
                 self.answer_survey(now, survey, processes);
             }
+            process::Report::Located { ticket, located } => {
+                self.take_located(now, ticket, &located);
+            }
             process::Report::Ended { job, ending } => {
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);

@@ -20,7 +20,18 @@ pub(super) struct Door {
     pub(super) again: Option<Instant>,
     /// As it was asked for: with port 0 where the system chose.
     place: Address,
+    /// Group of the socket file; this process's group when not said.
+    group: Option<u32>,
     owner: Owner,
+    /// Why the socket file could not be made again when it was removed, as it was logged.
+    unrenewed: Option<String>,
+}
+
+impl Door {
+    /// Whether it has a socket file that others can remove, and that is this process's to renew.
+    fn has_file(&self) -> bool {
+        self.owner == Owner::Us && matches!(self.place, Address::Unix { .. })
+    }
 }
 
 /// Where peers come in, and who may.
@@ -75,13 +86,14 @@ impl Server {
     }
 
     fn install(&mut self, entrance: Entrance, listener: Listener, owner: Owner) -> Address {
-        let Entrance { address: place, group: _, access } = entrance;
+        let Entrance { address: place, group, access } = entrance;
         let address = listener.address().clone();
         let taken: BTreeSet<Token> = self.doors.iter().map(|door| door.token).collect();
         let mut numbers = (FIRST_LISTENER..FIRST_CONN as usize).map(Token);
         // With so many doors the last ones are heard by each other's events, which costs a look.
         let token = numbers.find(|token| !taken.contains(token)).unwrap_or(Token(FIRST_LISTENER));
-        self.doors.push(Door { token, listener, access, again: None, place, owner });
+        let (again, unrenewed) = (None, None);
+        self.doors.push(Door { token, listener, access, again, place, group, owner, unrenewed });
         address
     }
 
@@ -121,6 +133,7 @@ impl Server {
             let Some(door) = self.doors.get_mut(*at) else { continue };
             if let (Address::Unix { mode, .. }, Owner::Us) = (address, door.owner) {
                 door.listener.set_file(*mode, *group).map_err(|error| error.to_string())?;
+                door.group = *group;
             }
         }
         self.close_doors(&stays.keys().copied().collect());
@@ -159,6 +172,43 @@ impl Server {
             }
             is_wanted
         });
+    }
+
+    /// Whether there are socket files to look after.
+    pub(super) fn has_socket_files(&self) -> bool {
+        self.doors.iter().any(Door::has_file)
+    }
+
+    /// Listens anew where the socket file was removed: by a cleaner of temporary files, or with the
+    /// runtime directory of a user who has logged out.
+    pub(super) fn renew_doors(&mut self, now: Now) {
+        let is_lost = |door: &Door| door.has_file() && !door.listener.is_in_place();
+        if !self.doors.iter().any(is_lost) {
+            return;
+        }
+        // Those who connected before the file was removed are waiting at the old socket.
+        self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
+        self.take_peers(now);
+        let registry = self.poll.registry();
+        for door in self.doors.iter_mut().filter(|door| is_lost(door)) {
+            let _ = door.listener.deregister(registry);
+            let renewed = door.listener.renew(door.group).map_err(|error| error.to_string());
+            let watched = door.listener.register(registry, door.token);
+            let outcome = renewed.and_then(|()| watched.map_err(|error| error.to_string()));
+            door.again = Some(now.at);
+            let address = door.listener.address();
+            match outcome {
+                Ok(()) => {
+                    tracing::warn!(%address, "the socket file was removed; listening there again");
+                    door.unrenewed = None;
+                }
+                Err(why) if door.unrenewed.as_ref() == Some(&why) => {}
+                Err(why) => {
+                    tracing::error!(%address, %why, "the socket file was removed, and no peer can connect: it is tried again");
+                    door.unrenewed = Some(why);
+                }
+            }
+        }
     }
 
     /// Closes every door, for the end.

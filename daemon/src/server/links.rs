@@ -6,7 +6,7 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::event::{AfterInput, Event, Identity};
 use ceased_core::frame::Frame;
-use ceased_core::id::ConnId;
+use ceased_core::id::{ConnId, JobId};
 use ceased_core::role::Role;
 use ceased_core::time::Now;
 use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Sink, Transport};
@@ -94,28 +94,35 @@ impl Server {
         identity: Identity,
         sole: bool,
     ) -> io::Result<()> {
+        self.admit_from(now, transport, identity, sole, None)
+    }
+
+    /// As [`Server::admit`], for a peer that is part of this job.
+    pub(super) fn admit_from(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: Identity,
+        sole: bool,
+        job: Option<JobId>,
+    ) -> io::Result<()> {
         let link = Link::new(transport, self.settings.limits.frames);
-        let conn = self.watch(now, link, sole, Stage::Open(None), &identity)?;
+        let peer = link.peer().clone();
+        let conn = self.watch(link, sole, Stage::Open(None))?;
+        self.record_connect(now, conn, &identity, &peer, job);
         self.open(now, conn, identity);
         Ok(())
     }
 
     /// Watches a new peer, at whatever stage it is.
-    pub(super) fn watch(
-        &mut self,
-        now: Now,
-        mut link: Link,
-        sole: bool,
-        stage: Stage,
-        identity: &Identity,
-    ) -> io::Result<ConnId> {
+    pub(super) fn watch(&mut self, mut link: Link, sole: bool, stage: Stage) -> io::Result<ConnId> {
         let conn = ConnId::new(self.next_conn);
         link.register(
             self.poll.registry(),
             Token(usize::try_from(conn.get()).unwrap_or(usize::MAX)),
         )?;
         self.next_conn += 1;
-        self.record_connect(now, conn, identity, link.peer());
+        self.note_connection();
         let (closing, backlog) = (false, None);
         let place = self.ready.front();
         let peer = Peer { link, stage, sole, closing, backlog, place };
@@ -342,7 +349,19 @@ impl Server {
             self.strangers.remove(&(until, conn));
         }
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
-        self.record_close(now, conn, &peer.link);
+        self.note_close(&peer.link);
+        match &peer.stage {
+            Stage::Open(_) => self.record_disconnect(now, conn, &peer.link),
+            Stage::Gated(_) => self.record_refusal(
+                now,
+                Some(conn),
+                Identity::Anonymous,
+                peer.link.peer(),
+                "it went before it said who it is",
+            ),
+            // That was recorded when it was turned away.
+            Stage::Dismissed(_) => {}
+        }
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         }

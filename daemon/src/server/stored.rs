@@ -73,6 +73,20 @@ impl Server {
         }
     }
 
+    /// Whether its files can be removed by others.
+    pub(super) const fn store_has_files(&self) -> bool {
+        self.place.path.is_some()
+    }
+
+    /// Has the store look whether its files are still there.
+    pub(super) fn verify_store(&mut self) {
+        if self.store_has_files()
+            && let Some(Err(gone)) = self.store.as_mut().map(StoreThread::verify)
+        {
+            self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
+        }
+    }
+
     /// Whether a quick batch would hold up nobody but a peer that is alone in saying anything, and
     /// most likely waits for it.
     fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
@@ -91,6 +105,7 @@ impl Server {
                 Event::Durable { upto }
             }
             Report::Unstored(seq, why) => Event::Unstored { seq, why },
+            Report::Ailing(why) => Event::StoreFailed { why },
             Report::Loaded(load, outcome) => Event::Loaded { load, outcome },
             Report::Failed(error) => {
                 tracing::error!(%error, "the store failed for good");

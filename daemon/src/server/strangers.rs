@@ -10,7 +10,7 @@ use ceased_core::id::ConnId;
 use ceased_core::limits::FrameLimits;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::{Instant, Now};
-use ceased_transports::{Flow, Link, Sent, Transport};
+use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
 use super::links::Sending;
@@ -48,8 +48,6 @@ pub(super) enum Backlog {
     Blocked(u64),
 }
 
-/// Who a peer is until it has said so.
-const NOBODY: &Identity = &Identity::Anonymous;
 /// Peers turned away that may be waited for beside those served; more are closed without a word.
 const DISMISSED_MAX: usize = 64;
 
@@ -62,14 +60,29 @@ impl Server {
         entry: Entry,
     ) -> io::Result<()> {
         match entry {
-            Entry::As(identity) => self.admit(now, transport, identity, false),
+            Entry::As(identity) => self.admit_user(now, transport, identity),
             Entry::Ask(access) => self.ask(now, transport, access),
             Entry::Refuse(why) => {
-                tracing::warn!(peer = %transport.peer(), %why, "refused");
-                let error = ErrorObject::new(code::FORBIDDEN, why);
-                self.turn_away(now, transport, &error)
+                let identity = match transport.peer() {
+                    Origin::Unix { uid, .. } | Origin::Stdio { uid } => Identity::User(*uid),
+                    Origin::Tcp { .. } => Identity::Anonymous,
+                };
+                self.refuse(now, transport, identity, why)
             }
         }
+    }
+
+    /// Turns away a peer that may not come in.
+    pub(super) fn refuse(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: Identity,
+        why: String,
+    ) -> io::Result<()> {
+        tracing::warn!(peer = %transport.peer(), %why, "refused");
+        let error = ErrorObject::new(code::FORBIDDEN, why);
+        self.turn_away(now, transport, identity, &error)
     }
 
     fn ask(
@@ -83,7 +96,7 @@ impl Server {
             let message = format!("the daemon serves {max} connections at most");
             let error = ErrorObject::new(code::LIMIT_REACHED, message)
                 .with_data(format!("{{\"limit\":\"connections\",\"max\":{max}}}"));
-            return self.turn_away(now, transport, &error);
+            return self.turn_away(now, transport, Identity::Anonymous, &error);
         }
         let limits = if access.anonymous {
             self.settings.limits.frames
@@ -92,8 +105,7 @@ impl Server {
         };
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
-        let conn =
-            self.watch(now, link, false, Stage::Gated(Box::new(Gate { access, until })), NOBODY)?;
+        let conn = self.watch(link, false, Stage::Gated(Box::new(Gate { access, until })))?;
         self.strangers.insert((until, conn));
         Ok(())
     }
@@ -102,15 +114,24 @@ impl Server {
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
+        identity: Identity,
         error: &ErrorObject,
     ) -> io::Result<()> {
-        if self.links.len() >= self.settings.limits.connections_max.saturating_add(DISMISSED_MAX) {
+        if self.links.len() >= self.connections_most() {
+            self.record_refusal(now, None, identity, transport.peer(), &error.message);
             return Ok(());
         }
         let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
-        let conn = self.watch(now, link, false, Stage::Dismissed(now.at), NOBODY)?;
+        let peer = link.peer().clone();
+        let conn = self.watch(link, false, Stage::Dismissed(now.at))?;
+        self.record_refusal(now, Some(conn), identity, &peer, &error.message);
         self.dismiss(now, conn, &gate::error_answer("null", error));
         Ok(())
+    }
+
+    /// Connections that there may be, those of peers turned away included.
+    pub(super) fn connections_most(&self) -> usize {
+        self.settings.limits.connections_max.saturating_add(DISMISSED_MAX)
     }
 
     /// Peers turned away that are still there.
@@ -183,16 +204,20 @@ impl Server {
                 peer.greet(&answer);
                 peer.stage = Stage::Open(Some(token));
                 let origin = peer.link.peer().clone();
-                self.record_identity(now, conn, &identity, &origin);
+                self.record_connect(now, conn, &identity, &origin, None);
                 self.unsent.push((conn, Sending::More));
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Anonymous, Some(identity)) => {
                 peer.stage = Stage::Open(None);
+                let origin = peer.link.peer().clone();
+                self.record_connect(now, conn, &identity, &origin, None);
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Refused { answer, why }, _) => {
                 tracing::warn!(%conn, peer = %peer.link.peer(), why, "not authenticated");
+                let origin = peer.link.peer().clone();
+                self.record_refusal(now, Some(conn), Identity::Anonymous, &origin, why);
                 self.dismiss(now, conn, &answer);
             }
             (Verdict::Known { .. } | Verdict::Anonymous, None) => {}

@@ -119,33 +119,46 @@ impl Server {
         self.trail.audit.record(now.wall, happening);
     }
 
+    /// Counts a connection, whatever becomes of it.
+    pub(super) fn note_connection(&mut self) {
+        self.trail.metrics.note_connection();
+    }
+
+    /// Counts what a connection carried that is closed.
+    pub(super) fn note_close(&mut self, link: &Link) {
+        self.trail.metrics.note_close(link.bytes_received(), link.bytes_sent());
+    }
+
+    /// Records a peer that is served, and the job that it is part of, if it is part of one.
     pub(super) fn record_connect(
         &mut self,
         now: Now,
         conn: ConnId,
         identity: &Identity,
         peer: &Origin,
-    ) {
-        self.trail.metrics.note_connection();
-        self.record_identity(now, conn, identity, peer);
-    }
-
-    /// Who a connection is: when it comes in, and again once it has said so.
-    pub(super) fn record_identity(
-        &mut self,
-        now: Now,
-        conn: ConnId,
-        identity: &Identity,
-        peer: &Origin,
+        job: Option<JobId>,
     ) {
         let (identity, peer) = (identity.clone(), peer.to_string());
-        self.audit(now, &Happening::Connect { identity, conn, peer });
+        self.audit(now, &Happening::Connect { identity, conn, peer, job });
     }
 
-    /// To be called before the engine forgets who it was.
-    pub(super) fn record_close(&mut self, now: Now, conn: ConnId, link: &Link) {
+    /// Records a peer that is not served, as whom it came, and why.
+    pub(super) fn record_refusal(
+        &mut self,
+        now: Now,
+        conn: Option<ConnId>,
+        identity: Identity,
+        peer: &Origin,
+        reason: &str,
+    ) {
+        let (peer, reason) = (peer.to_string(), reason.to_owned());
+        self.audit(now, &Happening::Refuse { identity, conn, peer, reason });
+    }
+
+    /// Records that a peer that was served has gone. To be called before the engine forgets who it
+    /// was.
+    pub(super) fn record_disconnect(&mut self, now: Now, conn: ConnId, link: &Link) {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
-        self.trail.metrics.note_close(received_bytes, sent_bytes);
         let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
         let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };

@@ -14,6 +14,7 @@ use super::{Entrance, LAST_KILL, Server, Stopping};
 use crate::metrics::Thresholds;
 use crate::reports::Report;
 use crate::service::{Due, Notifier, Watchdog};
+use crate::store::dir::Phase;
 use crate::sys;
 
 /// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
@@ -89,6 +90,8 @@ pub(super) struct Upkeep {
     give_back: Option<fn()>,
     /// The most connections there were since that was called; `None`: it never was.
     crowd: Option<usize>,
+    /// When the files are looked at that others may remove.
+    pub(super) look_at_files: Option<Instant>,
     /// A crowd has gone: when to look for what it left.
     look_at: Option<Instant>,
     reading: Reading,
@@ -106,7 +109,7 @@ impl Upkeep {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
         let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
-        [idle, watchdog, self.look_at].into_iter().flatten().min()
+        [idle, watchdog, self.look_at, self.look_at_files].into_iter().flatten().min()
     }
 }
 
@@ -130,8 +133,17 @@ impl Server {
 
     /// Everything is open: says so.
     pub(super) fn now_ready(&mut self) {
+        if self.stopping == Stopping::No {
+            self.note_phase(Phase::Serving);
+        }
         if self.upkeep.notifier.is_heard() {
             self.upkeep.notifier.ready(&self.in_short());
+        }
+    }
+
+    fn note_phase(&self, phase: Phase) {
+        if let Some(dir) = &self.state_dir {
+            dir.note_phase(phase);
         }
     }
 
@@ -146,6 +158,7 @@ impl Server {
     pub(super) fn keep_up(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.mind_idleness(now);
+        self.look_at_files_when_due(now);
         self.give_back(now.at);
     }
 
@@ -300,6 +313,7 @@ impl Server {
 
     /// The service manager has to wait as long as the configuration allows the end to take.
     pub(super) fn now_stopping(&self) {
+        self.note_phase(Phase::Ending);
         self.upkeep.notifier.stopping(self.shutdown_grace + 2 * LAST_KILL);
     }
 }

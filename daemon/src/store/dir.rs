@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::file_id::{FileId, Lookup};
 use crate::process::{self, Roster};
 
 /// How long a daemon that has just been killed may seem to live: a process that it was about to
 /// start holds its lock until that is started.
-const HELD_FOR: Duration = Duration::from_secs(1);
+pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
 /// How long what a dead daemon left behind may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// When a start that waits for that says so.
@@ -38,10 +39,71 @@ const TEXT_BYTES_MAX: u64 = 4096;
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    _lock: File,
+    held: Mutex<Held>,
+}
+
+/// The files that keep other daemons out.
+#[derive(Debug)]
+struct Held {
+    lock: File,
     processes: File,
+    /// Control group of the jobs, as noted for the next daemon.
+    group: Vec<u8>,
+    phase: Phase,
     /// `None` where none could be written: then the next start can only wait for guards.
     roster: Option<Arc<Roster>>,
+}
+
+/// What the daemon that holds a state directory is doing, as its lock file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It does not listen yet.
+    Starting,
+    /// It listens.
+    Serving,
+    /// It does not listen any more.
+    Ending,
+}
+
+impl Phase {
+    /// Text behind the process id in the lock file.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Starting => ", starting",
+            Self::Serving => "",
+            Self::Ending => ", ending",
+        }
+    }
+}
+
+/// The daemon that holds a state directory, by the text of its lock file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// What it is doing.
+    pub(crate) phase: Phase,
+}
+
+impl Holder {
+    /// The daemon that holds `dir`; `None` when none does, or it does not say who it is.
+    pub(crate) fn of(dir: &Path) -> Option<Self> {
+        let mut lock = OpenOptions::new().read(true).open(dir.join("lock")).ok()?;
+        if try_lock(&lock).ok()? {
+            return None;
+        }
+        let text = text(&mut lock).ok()?;
+        Self::parse(std::str::from_utf8(&text).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.trim().strip_prefix("process ")?;
+        let phases = [Phase::Starting, Phase::Ending, Phase::Serving];
+        phases.into_iter().find_map(|phase| {
+            let pid = rest.strip_suffix(phase.suffix())?.parse().ok()?;
+            Some(Self { pid, phase })
+        })
+    }
 }
 
 /// Why a state directory cannot be used.
@@ -136,15 +198,68 @@ impl StateDir {
             move |error| StateDirError::Io { path, error }
         };
         let processes_path = path.join("processes");
-        let lock = hold(path)?;
+        let lock = hold(path, HELD_FOR, Phase::Starting)?;
         let mut processes = open(&processes_path).map_err(at(&processes_path))?;
         let roster = Roster::open(path).inspect_err(|error| {
             tracing::warn!(path = %path.display(), %error, "cannot record the guards of jobs");
         });
         wait_for_leftovers(path, &mut processes)?;
         replace(&processes, b"").map_err(at(&processes_path))?;
+        let (group, phase) = (Vec::new(), Phase::Starting);
         let roster = roster.ok().map(Arc::new);
-        Ok(Self { path: path.to_owned(), _lock: lock, processes, roster })
+        let held = Mutex::new(Held { lock, processes, group, phase, roster });
+        Ok(Self { path: path.to_owned(), held })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that the lock is still where the next daemon looks for it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn verify(&self) -> Result<(), String> {
+        let held = self.held();
+        let files = [(&held.lock, "lock"), (&held.processes, "processes")];
+        let complaint = files.into_iter().find_map(|(file, name)| {
+            let path = self.path.join(name);
+            look_at(file, &path).complaint(&path)
+        });
+        complaint.map_or(Ok(()), Err)
+    }
+
+    /// Makes the directory again if it was removed, and takes the lock again where it is not the
+    /// one that is held.
+    ///
+    /// # Errors
+    /// [`StateDirError`]; with [`StateDirError::Held`] another daemon has taken the directory.
+    pub(crate) fn retake(&self) -> Result<(), StateDirError> {
+        make(&self.path)?;
+        let mut held = self.held();
+        if look_at(&held.lock, &self.path.join("lock")) != Lookup::Same {
+            held.lock = hold(&self.path, Duration::ZERO, held.phase)?;
+        }
+        let path = self.path.join("processes");
+        if look_at(&held.processes, &path) != Lookup::Same {
+            let at = |error| StateDirError::Io { path: path.clone(), error };
+            let processes = open(&path).map_err(at)?;
+            if !try_lock(&processes).map_err(at)? {
+                let what = "they hold its file `processes`".to_owned();
+                return Err(StateDirError::LeftBehind { path: self.path.clone(), what });
+            }
+            replace(&processes, &held.group).map_err(at)?;
+            held.processes = processes;
+        }
+        Ok(())
+    }
+
+    /// Notes what this daemon is doing, for those who find the directory held.
+    pub(crate) fn note_phase(&self, phase: Phase) {
+        let mut held = self.held();
+        held.phase = phase;
+        // The text is for people and for `connect --spawn`; the lock is as good without it.
+        let _ = name_holder(&held.lock, phase);
     }
 
     /// The directory of the store, made if it is not there.
@@ -165,34 +280,51 @@ impl StateDir {
 
     /// What the processes have to hold that end what we would leave behind.
     pub(crate) fn lease(&self) -> io::Result<OwnedFd> {
-        self.processes.as_fd().try_clone_to_owned()
+        self.held().processes.as_fd().try_clone_to_owned()
     }
 
     /// Where guards are recorded.
     pub(crate) fn roster(&self) -> Option<Arc<Roster>> {
-        self.roster.clone()
+        self.held().roster.clone()
     }
 
     /// Notes the control group of our jobs for the next daemon.
     pub(crate) fn note_group(&self, group: &Path) -> io::Result<()> {
-        replace(&self.processes, group.as_os_str().as_bytes())
+        let mut held = self.held();
+        held.group = group.as_os_str().as_bytes().to_vec();
+        replace(&held.processes, &held.group)
     }
 }
 
 /// Keeps every other daemon out of a directory that is there, for as long as the file is open.
-pub(super) fn hold(path: &Path) -> Result<File, StateDirError> {
+pub(super) fn hold(path: &Path, within: Duration, phase: Phase) -> Result<File, StateDirError> {
     let lock_path = path.join("lock");
     let at = |error| StateDirError::Io { path: lock_path.clone(), error };
-    let mut lock = open(&lock_path).map_err(at)?;
-    if !lock_within(&lock, HELD_FOR).map_err(at)? {
-        let by = text(&mut lock).map_err(at)?;
-        let by = String::from_utf8_lossy(&by).trim().to_owned();
-        let by = if by.is_empty() { "it does not say who it is".into() } else { by };
-        return Err(StateDirError::Held { path: path.to_owned(), by });
+    loop {
+        let mut lock = open(&lock_path).map_err(at)?;
+        if !lock_within(&lock, within).map_err(at)? {
+            let by = text(&mut lock).map_err(at)?;
+            let by = String::from_utf8_lossy(&by).trim().to_owned();
+            let by = if by.is_empty() { "it does not say who it is".into() } else { by };
+            return Err(StateDirError::Held { path: path.to_owned(), by });
+        }
+        // A lock on a file that was removed meanwhile keeps nobody out.
+        if look_at(&lock, &lock_path) == Lookup::Same {
+            name_holder(&lock, phase).map_err(at)?;
+            return Ok(lock);
+        }
     }
-    let by = format!("process {}\n", std::process::id());
-    replace(&lock, by.as_bytes()).map_err(at)?;
-    Ok(lock)
+}
+
+/// Writes into the lock which process has it.
+fn name_holder(lock: &File, phase: Phase) -> io::Result<()> {
+    let text = format!("process {}{}\n", std::process::id(), phase.suffix());
+    replace(lock, text.as_bytes())
+}
+
+/// Where a path leads to, compared with an open file.
+fn look_at(file: &File, path: &Path) -> Lookup {
+    FileId::of(file).map_or(Lookup::Same, |id| id.look_at(path))
 }
 
 /// Makes a directory for us alone, if it is not there; checks that it is ours alone.

@@ -117,6 +117,21 @@ impl<S: Store> Store for Faulty<S> {
         self.inner.bytes()
     }
 
+    fn verify(&mut self) -> Result<(), StoreError> {
+        match self.faults.get() {
+            Fault::Broken | Fault::Unknown => {
+                self.is_broken = true;
+                Err(StoreError::Broken("it is found broken on purpose".into()))
+            }
+            Fault::None
+            | Fault::Full
+            | Fault::FullForAll
+            | Fault::Lost
+            | Fault::Panic
+            | Fault::Slow(_) => self.inner.verify(),
+        }
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
         match self.faults.get() {
             Fault::Broken | Fault::Unknown => Err(StoreError::Broken("still broken".into())),

@@ -26,7 +26,7 @@ pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
         let verdict = format!("{}: no task was ever kept here", store.display());
         return Ok(Inspected { verdict, problems: Vec::new() });
     }
-    let _lock = dir::hold(state_dir)?;
+    let _lock = dir::hold(state_dir, dir::HELD_FOR, dir::Phase::Starting)?;
     match look(&store) {
         Err(StoreError::Unusable(what)) => {
             Ok(Inspected { verdict: String::new(), problems: vec![what.to_string()] })

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ceased_core::durable::TaskRecord;
@@ -45,7 +46,7 @@ pub enum Damaged {
 pub(crate) struct Kept {
     pub(crate) store: Box<dyn Store>,
     pub(crate) records: Vec<TaskRecord>,
-    pub(crate) dir: Option<StateDir>,
+    pub(crate) dir: Option<Arc<StateDir>>,
     /// Where the files are; `None` for a store of the embedding program's.
     pub(crate) path: Option<PathBuf>,
     /// What a damaged one before it is called now.
@@ -68,10 +69,10 @@ impl Keep {
 
 impl OnDisk {
     fn open(&self, resident: usize) -> Result<Kept, StartError> {
-        let dir = StateDir::take(&self.dir)?;
+        let dir = Arc::new(StateDir::take(&self.dir)?);
         let path = dir.store()?;
         let mut set_aside_as = None;
-        let (store, records) = match self.read(&path, resident) {
+        let (store, records) = match self.read(&dir, &path, resident) {
             Err(StoreError::Unusable(super::Unusable::Damaged(what)))
                 if self.damaged == Damaged::SetAside =>
             {
@@ -80,7 +81,7 @@ impl OnDisk {
                 say(format_args!("its tasks are lost to this daemon; it was set aside as {aside}"));
                 tracing::error!(%what, %aside, "a damaged store was set aside; this one is empty");
                 let path = dir.store()?;
-                self.read(&path, resident)?
+                self.read(&dir, &path, resident)?
             }
             other => other.map_err(|error| refused(error, &path))?,
         };
@@ -89,14 +90,19 @@ impl OnDisk {
     }
 
     #[cfg(feature = "sqlite")]
-    fn read(&self, path: &Path, resident: usize) -> Result<Opened, StoreError> {
-        let mut store = super::Sqlite::open(path, self.reserve)?;
+    fn read(
+        &self,
+        dir: &Arc<StateDir>,
+        path: &Path,
+        resident: usize,
+    ) -> Result<Opened, StoreError> {
+        let mut store = super::Sqlite::open_in(Arc::clone(dir), path, self.reserve)?;
         let records = records(&mut store, resident)?;
         Ok((Box::new(store), records))
     }
 
     #[cfg(not(feature = "sqlite"))]
-    fn read(&self, _: &Path, _: usize) -> Result<Opened, StoreError> {
+    fn read(&self, _: &Arc<StateDir>, _: &Path, _: usize) -> Result<Opened, StoreError> {
         let what = "this build keeps no tasks on a disk: it was made without the feature `sqlite`; \
                     set store = \"memory\" in [daemon]";
         Err(StoreError::Refused(what.into()))

@@ -5,12 +5,15 @@
 //! purpose in front of another. The daemon runs one on a thread of its own, which writes whatever
 //! has been queued as one batch and then tells the loop how far it got.
 
-mod dir;
+pub(crate) mod dir;
 mod faulty;
+mod file_id;
 pub(crate) mod health;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 mod memory;
+#[cfg(feature = "sqlite")]
+mod place;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
 mod record;
 #[cfg(feature = "sqlite")]
@@ -83,7 +86,17 @@ pub trait Store: Send {
         None
     }
 
-    /// Starts over with nothing but what is on disk, after [`StoreError::Broken`].
+    /// Checks, without a write, that the next process will find what was written; for a look now
+    /// and then while there is nothing to write.
+    ///
+    /// # Errors
+    /// [`StoreError::Broken`] when the files were removed, renamed or replaced.
+    fn verify(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Has it take writes again, after [`StoreError::Broken`]: with what is on disk, or with what it
+    /// still has where its files are gone.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -37,6 +37,11 @@ impl Reserve {
         Ok(reserve)
     }
 
+    /// Bytes it is to have.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes the room, unless it has it; false when there is not enough. What there is is taken all
     /// the same, or others would use it up.
     pub(super) fn hold(&mut self) -> bool {

@@ -2,7 +2,10 @@
 //! connection alone.
 //!
 //! `tasks.db` and `tasks.db-wal` belong together; `reserve` is room kept for a full disk. A file
-//! that is there and cannot be read is never replaced: opening it fails.
+//! that is there and cannot be read is never replaced: opening it fails. Files that are removed
+//! while they are open are noticed, and made again from what the open ones still have.
+
+mod repair;
 
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
@@ -18,15 +21,16 @@ use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
 use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
+use super::place::Place;
 use super::reserve::{self, Reserve};
-use super::{Due, Store, StoreError, rows, schema};
+use super::{Due, StateDir, Store, StoreError, rows, schema};
 
 /// The database in the store's directory.
-const FILE: &str = "tasks.db";
+pub(super) const FILE: &str = "tasks.db";
 /// A database that is being made.
 const NEW_FILE: &str = "tasks.db.new";
 /// The write-ahead log, as SQLite calls it.
-const LOG_FILE: &str = "tasks.db-wal";
+pub(super) const LOG_FILE: &str = "tasks.db-wal";
 /// The reserve.
 const RESERVE_FILE: &str = "reserve";
 /// For trying out whether there is room.
@@ -56,7 +60,7 @@ const CHECKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Tasks in a directory of their own.
 #[derive(Debug)]
 pub struct Sqlite {
-    dir: PathBuf,
+    place: Place,
     connection: Option<Connection>,
     reserve: Reserve,
     /// How long the log is, as SQLite tells it at each commit.
@@ -73,21 +77,32 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError`]; with [`StoreError::Unusable`] the files are as they were.
     pub fn open(dir: &Path, reserve_bytes: u64) -> Result<Self, StoreError> {
-        let reserve_path = dir.join(RESERVE_FILE);
+        Self::open_at(Place::new(dir.to_owned(), None), reserve_bytes)
+    }
+
+    /// As [`Sqlite::open`], in a directory of `state`, which is taken again when it is removed.
+    pub(super) fn open_in(
+        state: Arc<StateDir>,
+        dir: &Path,
+        reserve_bytes: u64,
+    ) -> Result<Self, StoreError> {
+        Self::open_at(Place::new(dir.to_owned(), Some(state)), reserve_bytes)
+    }
+
+    fn open_at(place: Place, reserve_bytes: u64) -> Result<Self, StoreError> {
         let log_pages = Arc::default();
-        let connection = connect(dir, &log_pages)?;
-        let reserve = Reserve::open(&reserve_path, reserve_bytes)
-            .map_err(|error| failed(&reserve_path, &error))?;
-        let (dir, connection) = (dir.to_owned(), Some(connection));
-        let store = Self { dir, connection, reserve, log_pages, is_used: false };
+        let connection = Some(connect(place.dir(), &log_pages)?);
+        let reserve = open_reserve(place.dir(), reserve_bytes)?;
+        let mut store = Self { place, connection, reserve, log_pages, is_used: false };
         store.lengthen_log();
+        store.place.note();
         Ok(store)
     }
 
     /// Makes the log's file as long as it becomes anyway; what is behind its frames is not read. No
     /// room for that is no failure.
     fn lengthen_log(&self) {
-        let Ok(file) = OpenOptions::new().write(true).open(self.dir.join(LOG_FILE)) else { return };
+        let Ok(file) = OpenOptions::new().write(true).open(self.place.log_path()) else { return };
         let Ok(found) = file.metadata() else { return };
         let zeros = [0; ZEROS];
         let mut end = found.len();
@@ -109,12 +124,12 @@ impl Sqlite {
     }
 
     fn file_bytes(&self, name: &str) -> Option<u64> {
-        fs::metadata(self.dir.join(name)).map(|found| found.len()).ok()
+        fs::metadata(self.place.dir().join(name)).map(|found| found.len()).ok()
     }
 
     /// What an error means; a handle that cannot be trusted any more is closed.
     fn judged(&mut self, error: &rusqlite::Error) -> StoreError {
-        let judged = judge(&self.dir, error);
+        let judged = judge(self.place.dir(), error);
         match judged {
             StoreError::Full | StoreError::Refused(_) => {}
             StoreError::Broken(_) | StoreError::Unusable(_) | StoreError::Lost(_) => {
@@ -190,7 +205,7 @@ impl Store for Sqlite {
         resident: usize,
         each: &mut dyn FnMut(TaskRecord),
     ) -> Result<(), StoreError> {
-        let file = self.dir.join(FILE);
+        let file = self.place.database_path();
         match rows::all(self.connection()?, resident, each) {
             Ok(()) => Ok(()),
             Err(rows::Unread::Damaged(what)) => {
@@ -205,24 +220,26 @@ impl Store for Sqlite {
         match due {
             // The log has room of its own; that is for what was begun.
             Due::New if !self.reserve.hold() || !self.reserve.has_beside(NEW_BYTES) => {
-                Err(StoreError::Full)
+                return Err(StoreError::Full);
             }
-            Due::New => self.write(writes),
+            Due::New => self.write(writes)?,
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
                     // The log is not cut: its room is ours, and is written over next.
                     self.reserve.release();
                     let done = self.shorten_log("PASSIVE").and_then(|()| self.write(writes));
                     self.reserve.hold();
-                    done
+                    done?;
                 }
-                other => other,
+                other => other?,
             },
         }
+        // DUR-01: what is in files that the next process does not find is not kept.
+        self.verified()
     }
 
     fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
-        let file = self.dir.join(FILE);
+        let file = self.place.database_path();
         match rows::outcome(self.connection()?, key).optional() {
             Ok(None) => Ok(None),
             // One result that cannot be given is no reason to give none at all.
@@ -259,19 +276,35 @@ impl Store for Sqlite {
         self.file_bytes(FILE).map(|database| database + log)
     }
 
+    fn verify(&mut self) -> Result<(), StoreError> {
+        self.verified()
+    }
+
     fn reopen(&mut self) -> Result<(), StoreError> {
-        self.connection = None;
-        self.connection = Some(connect(&self.dir, &self.log_pages)?);
+        self.place.retake().map_err(StoreError::Broken)?;
+        self.repair()?;
+        self.reserve = open_reserve(self.place.dir(), self.reserve.bytes())?;
         self.lengthen_log();
+        self.place.note();
         Ok(())
     }
 }
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        if self.verified().is_err() {
+            // The last moment in which there is something to make the files of. Why they cannot be
+            // made was said when they were found missing.
+            let _ = self.reopen();
+        }
         // A database in one piece is easier to look at; what fails now is done at the next start.
         let _ = self.shorten_log("TRUNCATE");
     }
+}
+
+fn open_reserve(dir: &Path, bytes: u64) -> Result<Reserve, StoreError> {
+    let path = dir.join(RESERVE_FILE);
+    Reserve::open(&path, bytes).map_err(|error| failed(&path, &error))
 }
 
 /// A connection to the database in `dir`, which is made if there is none; it notes how long its log
@@ -389,16 +422,11 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Makes an empty database under another name, so that one under its own name is always whole.
 fn make(dir: &Path) -> Result<(), StoreError> {
-    let new = dir.join(NEW_FILE);
+    let new = new_file(dir)?;
     let at = |path: &Path| {
         let path = path.to_owned();
         move |error: io::Error| failed(&path, &error)
     };
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
-        Ok(()) | Err(_) => {}
-    }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(at(&new))?;
     let fill = || -> rusqlite::Result<()> {
         let mut connection = Connection::open_with_flags(&new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
@@ -410,6 +438,17 @@ fn make(dir: &Path) -> Result<(), StoreError> {
     File::open(&new).and_then(|file| file.sync_all()).map_err(at(&new))?;
     fs::rename(&new, dir.join(FILE)).map_err(at(&new))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+}
+
+/// Makes an empty [`NEW_FILE`] for its owner alone, in the place of one that was never finished.
+fn new_file(dir: &Path) -> Result<PathBuf, StoreError> {
+    let new = dir.join(NEW_FILE);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&new, &error)),
+        Ok(()) | Err(_) => {}
+    }
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    made.map(|_| new.clone()).map_err(|error| failed(&new, &error))
 }
 
 /// What an error of SQLite means for a store in `dir`.

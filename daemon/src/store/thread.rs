@@ -49,6 +49,8 @@ pub(crate) enum Order {
     Write { seq: Seq, write: StoreWrite },
     /// Read what came of a task.
     Load { load: LoadId, key: RecordKey },
+    /// Check that the next process will find what was written.
+    Verify,
 }
 
 /// What the store tells.
@@ -60,6 +62,8 @@ pub(crate) enum Report {
     Unstored(Seq, Unstored),
     /// What came of a task; `None` when that cannot be said.
     Loaded(LoadId, Option<TaskOutcome>),
+    /// The store was found to have failed, by no write.
+    Ailing(Unstored),
     /// Orders are left undone, and nothing of this process can be stored any more.
     Failed(StoreError),
 }
@@ -151,6 +155,15 @@ impl StoreThread {
         Ok(())
     }
 
+    /// Has the store checked by its own thread, unless writes are on their way, which check it.
+    pub(crate) fn verify(&mut self) -> Result<(), StoreGone> {
+        if self.waiting.is_some() {
+            return Ok(());
+        }
+        self.fresh.push(Order::Verify);
+        self.hand_over(false)
+    }
+
     /// What the caller is to carry out.
     pub(crate) const fn turn(&mut self) -> Option<Turn> {
         self.turn.take()
@@ -217,7 +230,7 @@ fn is_small(orders: &[Order]) -> bool {
     let bytes = |order: &Order| match order {
         Order::Write { write, .. } => Some(result_bytes(write)),
         // Who knows where on the disk it is.
-        Order::Load { .. } => None,
+        Order::Load { .. } | Order::Verify => None,
     };
     let total = orders.iter().try_fold(0, |total, order| Some(total + bytes(order)?));
     orders.len() <= FEW && total.is_some_and(|total| total <= FEW_BYTES)

@@ -36,6 +36,9 @@ pub(super) struct Worker {
     overdue: bool,
     tidied: Instant,
     health: Health,
+    /// Last failure that was logged, until the store is open again: one that stays the same is
+    /// logged once.
+    logged: Option<String>,
 }
 
 /// The store cannot be used any more.
@@ -108,7 +111,9 @@ impl Worker {
     ) -> Result<Self, Failed> {
         let (orders, tidied) = (VecDeque::new(), Instant::now());
         let (reopen, untidy, overdue) = (None, true, false);
-        let mut worker = Self { store, report, orders, reopen, untidy, overdue, tidied, health };
+        let logged = None;
+        let mut worker =
+            Self { store, report, orders, reopen, untidy, overdue, tidied, health, logged };
         worker.tidy()?;
         Ok(worker)
     }
@@ -139,7 +144,7 @@ impl Worker {
 
     /// Carries out what it was ordered, as one batch; how many writes that were.
     pub(super) fn carry_out(&mut self) -> Result<usize, Failed> {
-        let (mut batch, mut loads) = (Batch::default(), Vec::new());
+        let (mut batch, mut loads, mut verifies) = (Batch::default(), Vec::new(), false);
         while !batch.is_full()
             && loads.len() < BATCH_WRITES
             && let Some(order) = self.orders.pop_front()
@@ -147,6 +152,7 @@ impl Worker {
             match order {
                 Order::Write { seq, write } => batch.push(seq, write),
                 Order::Load { load, key } => loads.push((load, key)),
+                Order::Verify => verifies = true,
             }
         }
         // Room for a burst is given back.
@@ -164,7 +170,26 @@ impl Worker {
             let outcome = self.load(key)?;
             (self.report)(Report::Loaded(load, outcome));
         }
+        if verifies {
+            self.verify()?;
+        }
         Ok(writes)
+    }
+
+    /// Looks whether the store has failed unnoticed.
+    fn verify(&mut self) -> Result<(), Failed> {
+        if self.reopen.is_some() {
+            // That is known, and it is opened again when there is something to write.
+            return Ok(());
+        }
+        match self.health.step(|| self.store.verify()) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.broke(error)?;
+                (self.report)(Report::Ailing(Unstored::Broken));
+                Ok(())
+            }
+        }
     }
 
     /// Writes what can be written of a batch and reports what cannot.
@@ -271,7 +296,13 @@ impl Worker {
     fn broke(&mut self, error: StoreError) -> Result<(), Failed> {
         match error {
             StoreError::Full | StoreError::Refused(_) | StoreError::Broken(_) => {
-                tracing::error!(%error, "the store failed; it will be opened again");
+                let text = error.to_string();
+                if self.logged.as_ref() == Some(&text) {
+                    tracing::debug!(%error, "the store fails as before");
+                } else {
+                    tracing::error!(%error, "the store failed; it will be opened again");
+                    self.logged = Some(text);
+                }
                 self.reopen = Some(Instant::now() + REOPEN_AFTER);
                 Ok(())
             }
@@ -287,7 +318,7 @@ impl Worker {
         }
         match self.health.step(|| self.store.reopen()) {
             Ok(()) => {
-                self.reopen = None;
+                (self.reopen, self.logged) = (None, None);
                 tracing::info!("the store is open again");
                 Ok(true)
             }

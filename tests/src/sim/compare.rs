@@ -289,7 +289,11 @@ fn renamed(
             let caller = Caller::Job { job: name(job), ask: *ask };
             (Some(Input::CancelCall(caller, reason.clone())), None)
         }
-        Input::Restored(_) | Input::Durable(_) | Input::Unstored(..) | Input::Loaded(..) => {
+        Input::Restored(_)
+        | Input::Durable(_)
+        | Input::Unstored(..)
+        | Input::StoreFailed(_)
+        | Input::Loaded(..) => {
             unreachable!("the simulator has no store")
         }
         Input::OpenedAcp(conn, ..) => (None, Some(conn.get())),

@@ -171,7 +171,11 @@ impl Oracle {
             Input::Notify(from, method, params) => {
                 self.notify(*from, method, params.as_deref().map(RawValue::get));
             }
-            Input::Restored(_) | Input::Durable(_) | Input::Unstored(..) | Input::Loaded(..) => {
+            Input::Restored(_)
+            | Input::Durable(_)
+            | Input::Unstored(..)
+            | Input::StoreFailed(_)
+            | Input::Loaded(..) => {
                 unreachable!("the simulator has no store")
             }
             Input::Drain(by) => self.drain(by.as_nanos()),
