@@ -35,7 +35,10 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
 /// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
 fn own_path(command: &CommandTool) -> Option<Option<std::ffi::OsString>> {
     let set = command.template.env.iter().rev().find(|(name, _)| name == "PATH");
-    let Some((_, template)) = set else { return Some(None) };
+    let Some((_, template)) = set else {
+        let of_file = command.variables().ok()?.into_iter().rev();
+        return Some(of_file.into_iter().find(|(name, _)| name == "PATH").map(|(_, path)| path));
+    };
     let text = template.fill(|_| Ok(None)).ok().flatten()?;
     Some(Some(text.into()))
 }

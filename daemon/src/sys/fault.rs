@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Descriptors,
     /// Starting a session of its own.
     Session,
+    /// Setting resource limits.
+    Limits,
     /// Becoming another user.
     Credentials,
     /// Entering the working directory.
@@ -35,10 +37,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Cgroup,
         Self::Descriptors,
         Self::Session,
+        Self::Limits,
         Self::Credentials,
         Self::Cwd,
         Self::Exec,
