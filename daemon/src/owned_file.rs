@@ -302,8 +302,8 @@ impl Facts {
         if self.owner != 0 && self.owner != us && !is_unknown_dir {
             return Some(Flaw::Owner);
         }
-        let writers =
-            self.mode & if self.group_is_owner { OTHERS_WRITE & !GROUP_WRITE } else { OTHERS_WRITE };
+        let writers = self.mode
+            & if self.group_is_owner { OTHERS_WRITE & !GROUP_WRITE } else { OTHERS_WRITE };
         match self.kind {
             // The mode of a link means nothing, and nobody can write into what a device gives.
             Kind::Link | Kind::Device => None,
@@ -382,7 +382,8 @@ fn has_no_acl(entry: &impl AsFd) -> bool {
 /// Whether this is a user namespace that does not map the overflow user: root's and all other
 /// users' files that it does not map read as belonging to it.
 fn is_unmapped() -> bool {
-    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps(&map, accounts::OVERFLOW_UID))
+    std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| !maps(&map, accounts::OVERFLOW_UID))
 }
 
 fn maps(map: &str, uid: u32) -> bool {

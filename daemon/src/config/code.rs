@@ -6,7 +6,8 @@
 //!
 //! Limits: a program that is not in the table is not known to run code; its arguments are still
 //! searched for an interpreter with a code option (`docker exec box sh -c …`). Code that is written
-//! in the configuration can run its own arguments or its input (`sh -c 'eval "$1"'`), a script that
+//! in the configuration can run its own arguments or its input (`sh -c 'eval "$1"'`), an input that
+//! begins with `-` can be an option (of which `check` warns, see [`option_warning`]), a script that
 //! an input names can be any file, and clients of databases run SQL. What an element brings that a
 //! call may leave out is taken as being there.
 
@@ -17,7 +18,7 @@ use toml::Spanned;
 use self::table::{Operands, PROGRAMS, Program, VARIABLES};
 use super::check::Checker;
 use super::raw;
-use crate::arguments::{Arguments, Template};
+use crate::arguments::{Arguments, CommandTemplate, Template};
 
 /// Stands for an input that can be any text.
 const ANY: char = '\u{e000}';
@@ -35,7 +36,7 @@ const DEPTH_MAX: usize = 16;
 enum Finding {
     /// Input is in the code that this element is.
     Code(usize),
-    /// This element can be an option, which can bring code.
+    /// An input is among the letters of an option, or may be one, which can bring code.
     Option(usize, &'static str),
     /// This element names the program.
     Program(usize),
@@ -50,10 +51,11 @@ pub(super) fn check(
     arguments: Option<&Arguments>,
     check: &mut Checker<'_>,
 ) {
-    let word = |text: &str| Template::parse(text).map_or_else(|_| text.into(), |it| mark(&it, arguments));
+    let word =
+        |text: &str| Template::parse(text).map_or_else(|_| text.into(), |it| mark(&it, arguments));
     let words: Vec<String> = command.iter().map(|text| word(text.get_ref())).collect();
     let stdin = raw.stdin.as_ref().map(|text| word(text.get_ref()));
-    match (Scan { words, stdin, depth: 0 }).command(0) {
+    match (Scan { words, stdin, depth: 0, is_wary: false }).command(0) {
         None => {}
         Some(Finding::Stdin(program)) => {
             let Some(stdin) = &raw.stdin else { return };
@@ -65,9 +67,7 @@ pub(super) fn check(
             );
             check.problem(stdin.span().start, what, hint);
         }
-        Some(
-            finding @ (Finding::Code(at) | Finding::Option(at, _) | Finding::Program(at)),
-        ) => {
+        Some(finding @ (Finding::Code(at) | Finding::Option(at, _) | Finding::Program(at))) => {
             if let Some(element) = command.get(at) {
                 element_problem(&finding, element, check);
             }
@@ -85,6 +85,28 @@ pub(super) fn check(
     }
 }
 
+/// The warning of a command whose program could take an input for an option that brings code.
+pub(crate) fn option_warning(template: &CommandTemplate, arguments: &Arguments) -> Option<String> {
+    let program = template.program.to_string_lossy().into_owned();
+    let words = template.elements.iter().map(|element| mark(element, Some(arguments)));
+    let words = std::iter::once(program).chain(words).collect();
+    let stdin = template.stdin.as_ref().map(|text| mark(text, Some(arguments)));
+    match (Scan { words, stdin, depth: 0, is_wary: true }).command(0)? {
+        Finding::Option(at, program) => {
+            let element = template.elements.get(at.checked_sub(1)?)?.to_string();
+            Some(format!(
+                "{program} may take {element:?} for an option, which can bring code; write \"--\" \
+                 before it, or restrict the input by `enum` or by a `pattern` that no text with a \
+                 leading `-` matches"
+            ))
+        }
+        Finding::Stdin(program) => Some(format!(
+            "what {program} reads from `stdin` may be taken for options that bring code"
+        )),
+        Finding::Code(_) | Finding::Program(_) => None,
+    }
+}
+
 fn element_problem(finding: &Finding, element: &Spanned<String>, check: &mut Checker<'_>) {
     let text = element.get_ref();
     let template = Template::parse(text).ok();
@@ -99,8 +121,8 @@ fn element_problem(finding: &Finding, element: &Spanned<String>, check: &mut Che
         ),
         Finding::Option(_, program) => (
             format!("`command` in [[tool]] lets an argument be an option of {program}: {text:?}"),
-            "an option can bring code that is run; write \"--\" before it, or restrict the input \
-             by `enum` or by a `pattern` that no text with a leading `-` matches"
+            "an option can bring code that is run; write the option out, or restrict the input by \
+             `enum`"
                 .to_owned(),
         ),
         Finding::Program(_) => (
@@ -114,9 +136,8 @@ fn element_problem(finding: &Finding, element: &Spanned<String>, check: &mut Che
 /// The text of a template, with a mark for each input by what it can be.
 fn mark(template: &Template, arguments: Option<&Arguments>) -> String {
     let text = template.fill(|name| {
-        let takes = |texts: &[&str]| {
-            arguments.is_none_or(|rules| rules.takes_any_text(name, texts))
-        };
+        let takes =
+            |texts: &[&str]| arguments.is_none_or(|rules| rules.takes_any_text(name, texts));
         Ok(Some(if !takes(&PROBES) {
             KNOWN.into()
         } else if takes(&OPTIONS) {
@@ -130,7 +151,15 @@ fn mark(template: &Template, arguments: Option<&Arguments>) -> String {
 
 /// Texts that nobody lists in an `enum`; who takes one of them takes many.
 const PROBES: [&str; 10] = [
-    "zqxjk", "ZQXJK", "Zqxjk9", "zq_xjk", "zq-xjk", "zq/xjk", "zq xjk; zq", "-czqxjk", "7zqxjk",
+    "zqxjk",
+    "ZQXJK",
+    "Zqxjk9",
+    "zq_xjk",
+    "zq-xjk",
+    "zq/xjk",
+    "zq xjk; zq",
+    "-czqxjk",
+    "7zqxjk",
     "zqxjk=$(zq)",
 ];
 /// Texts that are options.
@@ -161,6 +190,8 @@ struct Scan {
     words: Vec<String>,
     stdin: Option<String>,
     depth: usize,
+    /// Whether an input that can begin with `-` counts where an interpreter looks for options.
+    is_wary: bool,
 }
 
 /// What was seen of the arguments of a program.
@@ -224,9 +255,8 @@ impl Scan {
         let mut at = from;
         while let Some(word) = self.words.get(at) {
             let is_option = !seen.ended && word.starts_with(['-', '+']) && word.len() > 1;
-            let may_be_option =
-                word.starts_with(ANY) && !seen.ended && !program.takes_code(&seen);
-            let step = if may_be_option && is_certain && program.is_strict() {
+            let may_be_option = word.starts_with(ANY) && !seen.ended && !program.takes_code(&seen);
+            let step = if may_be_option && self.is_wary && is_certain && program.is_strict() {
                 Step::Found(Finding::Option(at, name))
             } else if word == "--" && !seen.ended {
                 seen.ended = program.operands != Operands::Any;
@@ -264,10 +294,11 @@ impl Scan {
             known == stem || stem.starts_with("--") && stem.len() > 2 && known.starts_with(stem)
         };
         let is_in = |words: &str| words.split_ascii_whitespace().any(abbreviates);
-        if is_code(stem) && word.starts_with("--") {
+        if is_code(stem) && word.starts_with("--") && program.is_strict() {
             return Step::Found(Finding::Option(at, name));
         }
-        if lists(program.value_words, stem) || is_in(program.value_words) && !is_in(program.code_words)
+        if lists(program.value_words, stem)
+            || is_in(program.value_words) && !is_in(program.code_words)
         {
             return Step::On(at + if value.is_some() { 1 } else { 2 });
         }
@@ -295,7 +326,9 @@ impl Scan {
             let rest = word.get(place + letter.len_utf8()..).unwrap_or_default();
             let value = Some(rest).filter(|rest| !rest.is_empty());
             match letter {
-                ANY | TAME => return Step::Found(Finding::Option(at, name)),
+                ANY | TAME if program.is_strict() => {
+                    return Step::Found(Finding::Option(at, name));
+                }
                 'c' if is_shell => seen.flag = true,
                 's' if is_shell => seen.stdin = true,
                 // Its value follows the whole cluster.
@@ -315,6 +348,9 @@ impl Scan {
                     if (program.operands, letter) == (Operands::Xargs, 'I') {
                         seen.replaced =
                             value.or_else(|| Some(self.words.get(at + 1)?)).map(str::to_owned);
+                    }
+                    if program.last.contains(letter) {
+                        return Step::Done;
                     }
                     return Step::On(at + if value.is_some() { 1 } else { 2 });
                 }
@@ -353,8 +389,10 @@ impl Scan {
             let words = code.split_ascii_whitespace().map(str::to_owned);
             let split = words.clone().count();
             let words = words.chain(rest.iter().cloned()).collect();
-            let inner = Self { words, stdin: self.stdin.clone(), depth: self.depth + 1 };
-            let moved = |inner: usize| if inner < split { place } else { inner - split + place + 1 };
+            let (stdin, depth) = (self.stdin.clone(), self.depth + 1);
+            let inner = Self { words, stdin, depth, is_wary: self.is_wary };
+            let moved =
+                |inner: usize| if inner < split { place } else { inner - split + place + 1 };
             return inner.command(0).map_or(Step::Done, |finding| Step::Found(finding.at(moved)));
         }
         if is_last { Step::Done } else { Step::On(place + 1) }
@@ -419,7 +457,8 @@ impl Scan {
             Operands::Command(_) => self.inner(at, self.stdin.clone(), |word| word.to_owned()),
             Operands::Xargs => {
                 let replaced = seen.replaced.clone().filter(|it| !it.is_empty());
-                let stdin = self.stdin.as_deref().filter(|text| is_code(text)).map(|_| ANY.to_string());
+                let stdin =
+                    self.stdin.as_deref().filter(|text| is_code(text)).map(|_| ANY.to_string());
                 match (stdin, replaced) {
                     (None, _) => self.inner(at, None, |word| word.to_owned()),
                     (Some(any), Some(replaced)) => {
@@ -428,7 +467,8 @@ impl Scan {
                     (Some(any), None) => {
                         let mut words = self.words.clone();
                         words.push(any);
-                        let more = Self { words, stdin: None, depth: self.depth };
+                        let more =
+                            Self { words, stdin: None, depth: self.depth, is_wary: self.is_wary };
                         match more.inner(at, None, |word| word.to_owned()) {
                             // What is added at the end stands in the configuration's `stdin`.
                             Step::Found(finding) if finding.place() == Some(self.words.len()) => {
@@ -448,7 +488,8 @@ impl Scan {
             return self.nested(at).map_or(Step::Done, Step::Found);
         }
         let words = self.words.iter().skip(at).map(|word| change(word)).collect();
-        let found = Self { words, stdin, depth: self.depth + 1 }.command(0);
+        let inner = Self { words, stdin, depth: self.depth + 1, is_wary: self.is_wary };
+        let found = inner.command(0);
         found.map_or(Step::Done, |finding| Step::Found(finding.at(|inner| inner + at)))
     }
 }

@@ -196,10 +196,8 @@ mod tests {
 
     #[test]
     fn values_are_not_displayed() {
-        let file = EnvFile {
-            path: "F".into(),
-            variables: Some(vec![("A".into(), "secret".into())]),
-        };
+        let file =
+            EnvFile { path: "F".into(), variables: Some(vec![("A".into(), "secret".into())]) };
         let shown = format!("{file:?}");
         assert!(shown.contains("\"A\"") && !shown.contains("secret"), "{shown}");
         assert!(EnvFile::at("F".into()).variables().unwrap_err().contains("was not read"));

@@ -36,6 +36,7 @@ use crate::store::Damaged;
 
 pub use crate::access::Users;
 pub use crate::process::Inherit;
+pub(crate) use code::option_warning;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use find::Environment;

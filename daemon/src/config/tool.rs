@@ -321,7 +321,11 @@ fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
     }
     if let (true, Some(pass)) = (everything, &raw.pass_env) {
         let what = "this [[tool]] has both `pass_env` and inherit_env = true";
-        check.problem(pass.span().start, what, "all variables are passed then; leave one of them out");
+        check.problem(
+            pass.span().start,
+            what,
+            "all variables are passed then; leave one of them out",
+        );
     }
     Inherit { everything, also }
 }

@@ -11,7 +11,7 @@ const LINK: Kind = Kind::Link;
 const OWNER: Option<Flaw> = Some(Flaw::Owner);
 const WRITABLE: Option<Flaw> = Some(Flaw::Writable);
 
-/// TSK-39: the whole table, for root and for an ordinary user.
+/// SEC-02: the whole table, for root and for an ordinary user.
 #[test]
 fn only_what_root_or_we_can_change_is_taken() {
     for (kind, owner, mode, us, want) in [

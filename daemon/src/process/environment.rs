@@ -166,7 +166,7 @@ mod tests {
         env.into_iter().map(pair).collect::<Vec<_>>().join(" ").replace('"', "")
     }
 
-    /// STOP-01's jobs get nothing of the daemon's but what is named.
+    /// SEC-01
     #[test]
     fn environment_is_clean_unless_more_is_named() {
         let clean = "HOME=/root LANG=C LC_ALL=C PATH=/bin TMPDIR=/root/tmp USER=root \

@@ -163,7 +163,9 @@ impl Prepared {
         bytes.extend(ids.into_iter().flat_map(u32::to_le_bytes));
         number(&mut bytes, limits.len());
         for Limit { resource, soft, hard } in limits {
-            bytes.extend([u64::from(*resource), *soft, *hard].into_iter().flat_map(u64::to_le_bytes));
+            bytes.extend(
+                [u64::from(*resource), *soft, *hard].into_iter().flat_map(u64::to_le_bytes),
+            );
         }
         bytes
     }
@@ -329,7 +331,9 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
 
 fn explain_directory(launch: &Launch, error: &io::Error) -> String {
     let cwd = match (&launch.cwd, launch.user) {
-        (None, Some(uid)) => return format!("cannot enter the home directory of uid {uid}: {error}"),
+        (None, Some(uid)) => {
+            return format!("cannot enter the home directory of uid {uid}: {error}");
+        }
         (None, None) => WorkingDir::from("."),
         (Some(cwd), _) => cwd.clone(),
     };

@@ -61,31 +61,34 @@ const RESOURCES: [(Resource, libc::__rlimit_resource_t); 9] = [
 
 /// The limits that a command gets in the place of those this process has now.
 pub(super) fn of_command(becomes_another: bool) -> Vec<Limit> {
-    RESOURCES.iter().filter_map(|(resource, number)| {
-        let now = getrlimit(*resource);
-        let ours = if *resource == Resource::Nofile {
-            // The hard limit may have been lowered since.
-            let original = original_files();
-            Rlimit {
-                current: least(original.current, now.maximum),
-                maximum: least(original.maximum, now.maximum),
-            }
-        } else {
-            now.clone()
-        };
-        let wanted = match of_a_user(*resource).filter(|_| becomes_another) {
-            Some((soft, hard)) => {
-                let maximum = least(ours.maximum, hard);
-                Rlimit { current: least(least(ours.current, soft), maximum), maximum }
-            }
-            None => ours,
-        };
-        (wanted != now).then_some(Limit {
-            resource: *number,
-            soft: wanted.current.unwrap_or(u64::MAX),
-            hard: wanted.maximum.unwrap_or(u64::MAX),
+    RESOURCES
+        .iter()
+        .filter_map(|(resource, number)| {
+            let now = getrlimit(*resource);
+            let ours = if *resource == Resource::Nofile {
+                // The hard limit may have been lowered since.
+                let original = original_files();
+                Rlimit {
+                    current: least(original.current, now.maximum),
+                    maximum: least(original.maximum, now.maximum),
+                }
+            } else {
+                now.clone()
+            };
+            let wanted = match of_a_user(*resource).filter(|_| becomes_another) {
+                Some((soft, hard)) => {
+                    let maximum = least(ours.maximum, hard);
+                    Rlimit { current: least(least(ours.current, soft), maximum), maximum }
+                }
+                None => ours,
+            };
+            (wanted != now).then_some(Limit {
+                resource: *number,
+                soft: wanted.current.unwrap_or(u64::MAX),
+                hard: wanted.maximum.unwrap_or(u64::MAX),
+            })
         })
-    }).collect()
+        .collect()
 }
 
 /// The lower of two limits, of which `None` is none at all.

@@ -66,7 +66,8 @@ fn open_beneath(base: RawFd, below: &CStr) -> Result<RawFd, c_int> {
     };
     let mut result = Err(libc::EAGAIN);
     for _ in 0..TRIES {
-        let (path, start) = (below.as_ptr().expose_provenance(), (&raw const how).expose_provenance());
+        let (path, start) =
+            (below.as_ptr().expose_provenance(), (&raw const how).expose_provenance());
         let arguments = [of(base), path, start, size_of::<OpenHow>(), 0];
         // SAFETY: the string and the structure live, and the size is the structure's.
         result = unsafe { raw::call(libc::SYS_openat2, arguments) };
@@ -159,7 +160,7 @@ mod tests {
 
     const BY_WALKING: Resolve = |_, _| Err(libc::ENOSYS);
 
-    /// The kernel's way and the fallback: both refuse everything that leads out.
+    /// SEC-03: the kernel's way and the fallback both refuse everything that leads out.
     #[test]
     fn nothing_leads_out_of_a_base() {
         let dir = tempfile::tempdir().unwrap();

@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(Fault::unpack(fault.pack()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[7, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[8, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
         assert_eq!(Fault::unpack(0), None);
         assert_eq!(Fault::unpack(u64::MAX), None);

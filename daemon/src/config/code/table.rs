@@ -98,9 +98,9 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         names: "python pythonw pypy ipython micropython jython",
-        code: "cm",
+        code: "c",
         last: "cm",
-        value: "WX",
+        value: "WXm",
         value_words: "--check-hash-based-pycs",
         ..SCRIPT
     },
@@ -288,13 +288,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         reads_code: true,
         ..NONE
     },
-    Program {
-        names: "sg",
-        code: "c",
-        operands: Operands::CodeAfter(1),
-        reads_code: true,
-        ..NONE
-    },
+    Program { names: "sg", code: "c", operands: Operands::CodeAfter(1), reads_code: true, ..NONE },
     Program {
         names: "script",
         code: "c",
@@ -305,11 +299,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         reads_code: true,
         ..NONE
     },
-    Program {
-        names: "eval",
-        operands: Operands::CodeAfter(0),
-        ..NONE
-    },
+    Program { names: "eval", operands: Operands::CodeAfter(0), ..NONE },
     Program {
         names: "nix nix-shell nix-instantiate nix-build",
         code: "EI",
@@ -346,12 +336,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         operands: Operands::Command(1),
         ..WRAPPER
     },
-    Program {
-        names: "stdbuf",
-        value: "ioe",
-        value_words: "--input --output --error",
-        ..WRAPPER
-    },
+    Program { names: "stdbuf", value: "ioe", value_words: "--input --output --error", ..WRAPPER },
     Program { names: "time", value: "fo", value_words: "--format --output", ..WRAPPER },
     Program {
         names: "timeout",
