@@ -2,6 +2,8 @@
 //! `check` says of them before.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use ceased_tests::daemon::{
     Config, Daemon, Home, Program, Ran, wait_until, wait_until_no_group_of,
@@ -207,4 +209,71 @@ required = true
         assert!(line.starts_with("ceased: warning: the tool "), "{line}");
         assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
     }
+}
+
+/// SEC-02: every command that would run what a file says refuses one that somebody else can write,
+/// or whose directory somebody else can; and says how to put it right.
+#[test]
+fn a_configuration_of_somebody_else() {
+    let home = home("");
+    let (file, dir) = (home.config_path(), home.path().to_owned());
+    let chmod = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let judged = |want: &[&str]| {
+        for args in [&["serve"][..], &["stdio"], &["call", "echo", "text=x"], &["check"]] {
+            let said = complaint(&refused(&home, args, None));
+            for want in want {
+                assert!(said.contains(want), "{args:?}: {want} in {said}");
+            }
+        }
+    };
+    let (path, place) = (file.display().to_string(), dir.display().to_string());
+    chmod(&file, 0o666);
+    judged(&[&path, "mode 0666", &format!("chmod go-w {path}")]);
+    chmod(&file, 0o644);
+    chmod(&dir, 0o777);
+    judged(&[&format!("the directory {place} "), "mode 0777", &format!("chmod go-w {place}")]);
+    chmod(&dir, 0o700);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Root takes no orders from others, whatever the mode; and others take root's.
+    std::os::unix::fs::chown(&file, Some(1), None).expect("root can");
+    judged(&[&format!("{path} belongs to uid 1 (mode 0644)"), &format!("chown 0 {path}")]);
+    std::os::unix::fs::chown(&file, Some(0), None).expect("root can");
+    std::os::unix::fs::chown(&dir, Some(1), None).expect("root can");
+    judged(&[&format!("the directory {place} belongs to uid 1")]);
+    std::os::unix::fs::chown(&dir, Some(0), None).expect("root can");
+    for (owner, mode, code) in [(0, 0o644, 0), (0, 0o666, 2), (2, 0o644, 2), (2, 0o666, 2)] {
+        std::os::unix::fs::chown(&file, Some(owner), None).expect("root can");
+        chmod(&file, mode);
+        for args in [&["check"][..], &["call", "echo", "text=x"]] {
+            let Some(command) = home.command_limited(1, 64, args) else { return };
+            let ran = Program::start(&home, command).wait();
+            assert_eq!(ran.code, Some(code), "uid {owner}, mode {mode:o}: {ran:?}");
+        }
+    }
+}
+
+/// SEC-02: the working directory is not searched for a configuration.
+#[test]
+fn a_configuration_that_merely_lies_there() {
+    let home = home("");
+    let alone = |args: &[&str]| {
+        let mut command = home.command(args);
+        command.env_remove("CEASED_CONFIG").env("HOME", home.path());
+        command
+    };
+    if Path::new("/etc/ceased/config.toml").exists() {
+        eprintln!("skipped: there is a configuration of the system");
+        return;
+    }
+    let ran = Program::start(&home, alone(&["check"])).wait();
+    assert!(ran.out.starts_with("no configuration file: the defaults"), "{ran:?}");
+    let mut command = alone(&["call", "echo", "text=x"]);
+    command.env("XDG_RUNTIME_DIR", home.path());
+    let ran = Program::start(&home, command).wait();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("no config to run the tool from"), "{ran:?}");
 }

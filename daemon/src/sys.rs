@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code, reason = "the one place for it")]
 
+mod beneath;
 mod birth;
 mod fault;
 mod memory;
@@ -21,7 +22,9 @@ use libc::c_int;
 
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
-pub(crate) use spawn::{Credentials, Exec, Image, Spawned, Twin, fork_sibling, spawn, spawn_idle};
+pub(crate) use spawn::{
+    Credentials, Exec, Image, Limit, Spawned, Twin, fork_sibling, spawn, spawn_idle,
+};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.
 pub(crate) fn block_signals() {

@@ -28,6 +28,7 @@ use rustix::process::{
 use super::Isolation;
 use super::guarding;
 use super::launch::{Prepared, unavailable};
+use super::limits;
 use super::roster::{Entry, Roster};
 use super::wire::{self, FromGuard, Status, ToGuardSocket};
 use crate::service;
@@ -63,6 +64,7 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// ceased::process::guard::init();
 /// ```
 pub fn init() {
+    limits::note_original();
     let is_named = env::args_os().next().is_some_and(|name| name == NAME);
     if is_named && env::var_os(MARK).is_some() {
         if env::args_os().nth(1).is_some_and(|label| label == TRIAL) {

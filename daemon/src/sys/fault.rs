@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Descriptors,
     /// Starting a session of its own.
     Session,
+    /// Setting resource limits.
+    Limits,
     /// Becoming another user.
     Credentials,
     /// Entering the working directory.
@@ -41,10 +43,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Cgroup,
         Self::Descriptors,
         Self::Session,
+        Self::Limits,
         Self::Credentials,
         Self::Cwd,
         Self::Exec,
@@ -155,7 +158,7 @@ mod tests {
             assert_eq!(Fault::unpack(fault.pack()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[10, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[11, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
         assert_eq!(Fault::unpack(0), None);
         assert_eq!(Fault::unpack(u64::MAX), None);
