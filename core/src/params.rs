@@ -31,13 +31,15 @@ pub struct Members<'a> {
     pub(crate) name: Option<Raw<'a>>,
     pub(crate) arguments: Option<Raw<'a>>,
     pub(crate) task: Option<Raw<'a>>,
-    /// `None` as well where it is no object: it is a hint, and no request depends on it.
+    /// `None` as well where it is no object, for the cancels that hold nevertheless.
     pub(crate) meta: Option<Meta<'a>>,
     pub(crate) task_id: Option<Raw<'a>>,
     pub(crate) request_id: Option<Raw<'a>>,
     pub(crate) reason: Option<Raw<'a>>,
     pub(crate) request_state: Option<Raw<'a>>,
     pub(crate) input_responses: Option<Raw<'a>>,
+    /// Whether `_meta` is there and no object.
+    odd_meta: bool,
     seen: Seen,
 }
 
@@ -134,6 +136,7 @@ impl<'a> Members<'a> {
         reason: None,
         request_state: None,
         input_responses: None,
+        odd_meta: false,
         seen: Seen { once: 0, twice: 0 },
     };
 
@@ -165,7 +168,10 @@ impl<'a> Members<'a> {
             b"name" => (0, &mut self.name),
             b"arguments" => (1, &mut self.arguments),
             b"task" => (2, &mut self.task),
-            b"_meta" => return Some(META),
+            b"_meta" => {
+                self.odd_meta = value != "null";
+                return Some(META);
+            }
             b"taskId" => (4, &mut self.task_id),
             b"requestId" => (5, &mut self.request_id),
             b"reason" => (6, &mut self.reason),
@@ -267,6 +273,17 @@ pub(crate) fn members<'a>(params: Option<&Params<'a>>) -> Result<&'a Members<'a>
         None => Ok(Members::NONE),
         Some(params) if params.text.starts_with('{') => Ok(params.members),
         Some(_) => Err(not_an_object()),
+    }
+}
+
+/// Refuses a `_meta` that is no object; only a cancel holds with any.
+///
+/// # Errors
+/// `-32602`
+pub(crate) fn check_meta(params: Option<&Params<'_>>) -> Result<(), ErrorObject> {
+    match any_members(params).odd_meta {
+        true => Err(ErrorObject::invalid_params("params._meta must be an object")),
+        false => Ok(()),
     }
 }
 

@@ -227,23 +227,35 @@ pub(crate) fn key(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((name, space(text, expect(text, space(text, end), b':')?)))
 }
 
-/// A value that is most often a short whole number.
+/// A whole number of so few digits that it is in range, in its usual spelling and at the end of a
+/// member: its value, and where it ends.
 #[inline]
-pub(crate) fn token(text: &[u8], at: usize, depth_max: usize) -> Option<usize> {
-    let mut end = at;
-    while text.get(end).is_some_and(u8::is_ascii_digit) {
+pub(crate) fn short_number(text: &[u8], at: usize) -> Option<(i64, usize)> {
+    let (mut number, mut end) = (0, at);
+    while let Some(digit) = text.get(end).map(|byte| byte.wrapping_sub(b'0'))
+        && digit < 10
+    {
+        number = i64::wrapping_add(i64::wrapping_mul(number, 10), i64::from(digit));
         end += 1;
     }
-    let is_whole = end > at
-        && matches!(text.get(end), Some(b',' | b'}'))
-        && (end == at + 1 || text.get(at) != Some(&b'0'));
-    if is_whole { Some(end) } else { value(text, at, depth_max) }
+    let usual = match end - at {
+        1 => true,
+        2..=18 => text.get(at) != Some(&b'0'),
+        _ => false,
+    };
+    (usual && matches!(text.get(end), Some(b',' | b'}'))).then_some((number, end))
+}
+
+/// Whether a byte is white space.
+#[inline]
+pub(crate) const fn is_space(byte: Option<&u8>) -> bool {
+    matches!(byte, Some(b' ' | b'\n' | b'\r' | b'\t'))
 }
 
 /// White space, if there is any.
 #[inline]
 pub(crate) fn space(text: &[u8], mut at: usize) -> usize {
-    while matches!(text.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+    while is_space(text.get(at)) {
         at += 1;
     }
     at

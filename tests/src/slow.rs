@@ -141,7 +141,7 @@ fn classify_value(json: &Json<'_>) -> Said {
                 None if ids.iter().all(|raw| raw.text == "null") => {
                     Said::Request { id: Id::Null, token: "null".to_owned(), method, params }
                 }
-                None => invalid(None, -32600),
+                None => invalid(token, -32600),
             }
         }
         (false, true, _) => Said::Response { id: id.map(|(id, _)| id), result: true },

@@ -200,6 +200,7 @@ impl Engine {
     ) -> Result<Admitted<'a>, ErrorObject> {
         let read = params::members(params)?;
         read.once(params::ALL)?;
+        params::check_meta(params)?;
         let Some(service) = self.settings.services.get(method) else {
             // It was declared, and a reload took it away.
             let message = alloc::format!("there is no method {method:?}");

@@ -21,6 +21,7 @@ impl<'a> CallParams<'a> {
     pub(super) fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
         let members = params::members(params)?;
         members.once(params::ALL)?;
+        params::check_meta(params)?;
         Ok(Self {
             name: params::text("name", members.name)?,
             arguments: members.arguments,

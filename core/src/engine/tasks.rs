@@ -71,7 +71,7 @@ impl Engine {
 
     /// TSK-12
     pub(super) fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        match self.named_task(reply.conn, params) {
+        match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => {
                 self.note_poll(reply.conn, id);
@@ -82,7 +82,7 @@ impl Engine {
 
     /// TSK-14, TSK-15
     pub(super) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        match self.named_task(reply.conn, params) {
+        match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => self.reveal(reply, id, Form::Outcome),
         }

@@ -98,7 +98,7 @@ impl Peer {
         }
         let Some(id) = message.get("id").map(exact) else { return };
         let null = id.is_null() && self.acp.is_some();
-        if !id.is_string() && !id.is_i64() && !null {
+        if !id.is_string() && !id.is_number() && !null {
             return;
         }
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -486,7 +486,10 @@ pub(super) fn named_by_cancel(params: Option<&str>) -> Option<Id> {
 /// The request that this message, which is alone or in a batch, cancels.
 fn cancelled_by(said: &Said) -> Option<Id> {
     match said {
-        Said::Notification { method, params } if method == "notifications/cancelled" => {
+        Said::Notification { method, params }
+        | Said::Request { id: Id::Null, method, params, .. }
+            if method == "notifications/cancelled" =>
+        {
             named_by_cancel(params.as_deref())
         }
         Said::Notification { .. }
