@@ -44,7 +44,8 @@ pub enum Orphans {
     Leave,
     /// Every child of this process that the supervisor did not start is an orphan of one of its
     /// jobs: it is reaped, and killed if its guard was. Makes this process a child subreaper when
-    /// guards are used. Only for a program that starts no process in any other way.
+    /// guards are used, and hears `SIGCHLD`. Only for a program that starts no process in any other
+    /// way.
     Adopt,
 }
 

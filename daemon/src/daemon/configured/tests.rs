@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::config::Level;
+use crate::tools::{Payload, PayloadRun};
 
 /// Every key outside of the lists of tables; another value than the default; whether it is warned
 /// of instead of applied.
@@ -19,6 +20,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.shutdown_grace", "\"3s\"", false),
     ("daemon.eof_grace", "\"3s\"", false),
     ("daemon.on_disconnect", "\"detach\"", false),
+    ("daemon.isolation", "\"pid\"", false),
     ("limits.connections", "3", false),
     ("limits.message_bytes", "\"5KiB\"", false),
     ("limits.inflight_per_connection", "3", false),
@@ -95,7 +97,12 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let brought = reload(path, started, true, set_level)().unwrap_or_else(|why| panic!("{why}"));
     let Reloaded { settings, set_level, needs_restart, .. } = &brought;
     set_level();
-    let tools: Vec<_> = settings.catalog.iter().map(|tool| &tool.on_disconnect).collect();
+    let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
+        Some(PayloadRun::Command { command, .. }) => Some(command.isolation),
+        _ => None,
+    };
+    let tools = settings.catalog.iter().map(|tool| (&tool.on_disconnect, isolation(tool)));
+    let tools: Vec<_> = tools.collect();
     let level = *level.lock().unwrap();
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
