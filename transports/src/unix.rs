@@ -177,12 +177,12 @@ fn bind(
     let (device, inode) = (born.dev(), born.ino());
     let file = SocketFile { path: path.to_owned(), device, inode, lock, dir_mode };
     if let Some(gid) = group {
-        std::os::unix::fs::lchown(&path, None, Some(gid))
+        std::os::unix::fs::lchown(path, None, Some(gid))
             .map_err(failed("set the group of", path))?;
     }
     if born.mode() & 0o777 != mode.bits() {
         // What the umask took away is given back before anybody can connect.
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode.bits()))
+        fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
             .map_err(failed("set the mode of", path))?;
     }
     net::listen(&fd, BACKLOG).map_err(failed("listen on", path))?;
