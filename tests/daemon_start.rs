@@ -222,7 +222,7 @@ fn a_configuration_of_somebody_else() {
     };
     let judged = |want: &[&str]| {
         for args in [&["serve"][..], &["stdio"], &["call", "echo", "text=x"], &["check"]] {
-            let said = complaint(&refused(&home, args, None));
+            let said = refused(&home, args, None).err;
             for want in want {
                 assert!(said.contains(want), "{args:?}: {want} in {said}");
             }
@@ -251,7 +251,10 @@ fn a_configuration_of_somebody_else() {
         for args in [&["check"][..], &["call", "echo", "text=x"]] {
             let Some(command) = home.command_limited(1, 64, args) else { return };
             let ran = Program::start(&home, command).wait();
-            assert_eq!(ran.code, Some(code), "uid {owner}, mode {mode:o}: {ran:?}");
+            // A call looks for a daemon at the usual place before it gives up.
+            assert_eq!(ran.code == Some(0), code == 0, "uid {owner}, mode {mode:o}: {ran:?}");
+            let is_told = ran.err.contains("the configuration is not taken");
+            assert_eq!(is_told, code != 0, "uid {owner}, mode {mode:o}: {ran:?}");
         }
     }
 }
@@ -276,4 +279,47 @@ fn a_configuration_that_merely_lies_there() {
     let ran = Program::start(&home, command).wait();
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.err.contains("no config to run the tool from"), "{ran:?}");
+}
+
+/// SEC-04: `check` refuses a tool in which whoever calls it would write code, and takes one that
+/// gives the same input to its code as an argument.
+#[test]
+fn input_in_code_is_refused_by_check() {
+    let home = Home::new();
+    let check = |command: &str, more: &str| {
+        home.configure_as(&format!(
+            "[[tool]]\nname = \"a\"\ncommand = {command}\n{more}\n[tool.input.v]\ntype = \"string\"\n"
+        ));
+        home.run(&["check"])
+    };
+    for command in [
+        r#"["sh", "-c{v}"]"#,
+        r#"["bash", "-ec", "echo {v}"]"#,
+        r#"["python3", "-c{v}"]"#,
+        r#"["env", "-S", "sh -c {v}"]"#,
+        r#"["node", "-p", "{v}"]"#,
+        r#"["node", "--eval={v}"]"#,
+        r#"["php", "-r", "{v}"]"#,
+        r#"["su", "-c", "{v}"]"#,
+        r#"["script", "-qc", "{v}", "/dev/null"]"#,
+        r#"["watch", "ls {v}"]"#,
+        r#"["awk", "/{v}/"]"#,
+        r#"["deno", "eval", "{v}"]"#,
+        r#"["sudo", "-u", "bin", "timeout", "5", "perl", "-ne", "{v}"]"#,
+    ] {
+        let ran = check(command, "");
+        assert_eq!(ran.code, Some(2), "{command}: {ran:?}");
+        assert!(ran.err.contains("puts an argument into code") || ran.err.contains("an option of"));
+    }
+    assert_eq!(check(r#"["sh"]"#, "stdin = \"echo {v}\"").code, Some(2));
+    for (command, warning) in [
+        (r#"["sh", "-c", "echo \"$1\"", "sh", "{v}"]"#, false),
+        (r#"["grep", "-c", "--", "{v}"]"#, false),
+        (r#"["sh", "{v}"]"#, true),
+        (r#"["sh", "--", "{v}"]"#, false),
+    ] {
+        let ran = check(command, "");
+        assert_eq!(ran.code, Some(0), "{command}: {ran:?}");
+        assert_eq!(ran.err.contains("for an option"), warning, "{command}: {ran:?}");
+    }
 }

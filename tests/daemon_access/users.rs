@@ -231,9 +231,10 @@ inherit_env = true
         let file = home.path().join("secrets.env");
         fs::write(&file, "# what it needs\nFROM_FILE='a b'\nFROM_BOTH=file\n").unwrap();
         let mut command = home.command(&["serve"]);
-        command.env("CEASED_CONTAINMENT", containment).env("HOME", "/root").env("LANG", "C");
+        command.env("CEASED_CONTAINMENT", containment).env("HOME", "/ours").env("LANG", "C");
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("AWS_SECRET_ACCESS_KEY", "s3cret").env("DATABASE_URL", "s3cret");
-        command.env("LD_LIBRARY_PATH", "/s3cret").env("XDG_CONFIG_HOME", "/root/c");
+        command.env("LD_LIBRARY_PATH", "/s3cret").env("XDG_CONFIG_HOME", "/ours/c");
         command.env("CREDENTIALS_DIRECTORY", "/s3cret").env("CEASED_TOKEN", "s3cret");
         let daemon = Daemon::start_with(home, command);
         let mut bin = peer_as(&daemon.home, 2);
@@ -241,11 +242,11 @@ inherit_env = true
         for want in ["HOME=/bin\n", "USER=bin\n", "LOGNAME=bin\n", "LANG=C\n", "PATH="] {
             assert!(theirs.contains(want), "{want} in {theirs}");
         }
-        for secret in ["s3cret", "/root", "CARGO"] {
+        for secret in ["s3cret", "/ours", "CARGO"] {
             assert!(!theirs.contains(secret), "{secret} in {theirs}");
         }
         let ours = text(&mut bin, "own").unwrap();
-        assert!(ours.contains("HOME=/root\n") && ours.contains("XDG_CONFIG_HOME=/root/c\n"));
+        assert!(ours.contains("HOME=/ours\n") && ours.contains("XDG_CONFIG_HOME=/ours/c\n"));
         assert!(!ours.contains("s3cret"), "{ours}");
         let named = text(&mut bin, "named").unwrap();
         for want in ["DATABASE_URL=s3cret", "LD_LIBRARY_PATH=/s3cret", "FROM_FILE=a b\n"] {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ceased::process::{Ending, Launch, WorkingDir};
@@ -152,9 +151,7 @@ fn with_the_limits_of_root() {
     let mut limit = getrlimit(Resource::Core);
     limit.current = limit.maximum;
     setrlimit(Resource::Core, limit).unwrap();
-    let pid = std::process::id().to_string();
-    let is_nicer = Command::new("renice").args(["-n", "-5", "-p", &pid]).output();
-    let has_priority = is_nicer.is_ok_and(|done| done.status.success())
+    let has_priority = rustix::process::setpriority_process(None, -5).is_ok()
         && fs::write("/proc/self/oom_score_adj", "-100").is_ok();
     let script = "nice; cat /proc/self/oom_score_adj; ulimit -Sc; ulimit -Sn; ulimit -Hl";
     for mut rig in rigs() {

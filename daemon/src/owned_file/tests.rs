@@ -1,3 +1,5 @@
+//! The rule as a table, and files, directories and links on the disk.
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 

@@ -133,15 +133,15 @@ mod tests {
         ("A", "theirs"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
         ("CEASED_TASK", "outer"),
-        ("HOME", "/root"),
+        ("HOME", "/ours"),
         ("LANG", "C"),
         ("LC_ALL", "C"),
         ("LD_LIBRARY_PATH", "/lib"),
         ("PATH", "/bin"),
         ("SSH_AUTH_SOCK", "/s"),
-        ("TMPDIR", "/root/tmp"),
+        ("TMPDIR", "/ours/tmp"),
         ("USER", "root"),
-        ("XDG_CONFIG_HOME", "/root/c"),
+        ("XDG_CONFIG_HOME", "/ours/c"),
     ];
 
     fn account() -> Account {
@@ -169,8 +169,8 @@ mod tests {
     /// SEC-01
     #[test]
     fn environment_is_clean_unless_more_is_named() {
-        let clean = "HOME=/root LANG=C LC_ALL=C PATH=/bin TMPDIR=/root/tmp USER=root \
-                     XDG_CONFIG_HOME=/root/c";
+        let clean = "HOME=/ours LANG=C LC_ALL=C PATH=/bin TMPDIR=/ours/tmp USER=root \
+                     XDG_CONFIG_HOME=/ours/c";
         assert_eq!(made(Inherit::default(), None), clean);
         let also = vec!["AWS_*".into(), "LD_LIBRARY".into(), "MISSING".into()];
         let more = made(Inherit { everything: false, also }, None);
@@ -189,11 +189,11 @@ mod tests {
         assert_eq!(made(Inherit::default(), Some(&account)), theirs);
         let all = made(Inherit { everything: true, also: Vec::new() }, Some(&account));
         assert!(all.contains("AWS_SECRET_ACCESS_KEY=secret"), "{all}");
-        for name in ["/root", "SSH_AUTH_SOCK"] {
+        for name in ["/ours", "SSH_AUTH_SOCK"] {
             assert!(!all.contains(name), "{all}");
         }
         let named = Inherit { everything: false, also: vec!["TMPDIR".into()] };
-        assert!(made(named, Some(&account)).contains("TMPDIR=/root/tmp"));
+        assert!(made(named, Some(&account)).contains("TMPDIR=/ours/tmp"));
     }
 
     #[test]

@@ -23,21 +23,40 @@ pub(crate) fn original_files() -> Rlimit {
     FILES.get_or_init(|| getrlimit(Resource::Nofile)).clone()
 }
 
-/// What a process of another user may have at most, as a login without further configuration
-/// gives: the soft and the hard limit. Root's own limits may be higher, and are not for others.
-fn of_a_user(resource: Resource) -> Option<(Option<u64>, Option<u64>)> {
-    match resource {
-        Resource::Core => Some((Some(0), None)),
-        Resource::Stack => Some((Some(8 * MIB), None)),
-        Resource::Nofile => Some((Some(1024), Some(524_288))),
-        Resource::Memlock => Some((Some(8 * MIB), Some(8 * MIB))),
-        Resource::Msgqueue => Some((Some(819_200), Some(819_200))),
-        Resource::Nice | Resource::Rtprio => Some((Some(0), Some(0))),
-        // As many as the kernel gives to the first process.
-        Resource::Nproc | Resource::Sigpending => {
-            threads_max().map(|threads| (Some(threads / 2), Some(threads / 2)))
+/// What a process of another user may have of a resource at most, as a login without further
+/// configuration gives: root's own limits may be higher, and are not for others.
+#[derive(Debug, Clone, Copy)]
+enum OfUser {
+    /// This soft limit and this hard one; `None` is no limit.
+    Most(Option<u64>, Option<u64>),
+    /// Half of the threads of the system, as the kernel gives to the first process.
+    HalfOfThreads,
+}
+
+use OfUser::{HalfOfThreads, Most};
+
+const RESOURCES: [(Resource, libc::__rlimit_resource_t, OfUser); 9] = [
+    (Resource::Core, libc::RLIMIT_CORE, Most(Some(0), None)),
+    (Resource::Stack, libc::RLIMIT_STACK, Most(Some(8 * MIB), None)),
+    (Resource::Nofile, libc::RLIMIT_NOFILE, Most(Some(1024), Some(524_288))),
+    (Resource::Memlock, libc::RLIMIT_MEMLOCK, Most(Some(8 * MIB), Some(8 * MIB))),
+    (Resource::Msgqueue, libc::RLIMIT_MSGQUEUE, Most(Some(819_200), Some(819_200))),
+    (Resource::Nice, libc::RLIMIT_NICE, Most(Some(0), Some(0))),
+    (Resource::Rtprio, libc::RLIMIT_RTPRIO, Most(Some(0), Some(0))),
+    (Resource::Nproc, libc::RLIMIT_NPROC, HalfOfThreads),
+    (Resource::Sigpending, libc::RLIMIT_SIGPENDING, HalfOfThreads),
+];
+
+impl OfUser {
+    /// The soft and the hard limit.
+    fn limits(self) -> (Option<u64>, Option<u64>) {
+        match self {
+            Most(soft, hard) => (soft, hard),
+            HalfOfThreads => {
+                let half = threads_max().map(|threads| threads / 2);
+                (half, half)
+            }
         }
-        _ => None,
     }
 }
 
@@ -47,48 +66,30 @@ fn threads_max() -> Option<u64> {
     *THREADS.get_or_init(read)
 }
 
-const RESOURCES: [(Resource, libc::__rlimit_resource_t); 9] = [
-    (Resource::Core, libc::RLIMIT_CORE),
-    (Resource::Stack, libc::RLIMIT_STACK),
-    (Resource::Nofile, libc::RLIMIT_NOFILE),
-    (Resource::Memlock, libc::RLIMIT_MEMLOCK),
-    (Resource::Msgqueue, libc::RLIMIT_MSGQUEUE),
-    (Resource::Nice, libc::RLIMIT_NICE),
-    (Resource::Rtprio, libc::RLIMIT_RTPRIO),
-    (Resource::Nproc, libc::RLIMIT_NPROC),
-    (Resource::Sigpending, libc::RLIMIT_SIGPENDING),
-];
-
 /// The limits that a command gets in the place of those this process has now.
 pub(super) fn of_command(becomes_another: bool) -> Vec<Limit> {
-    RESOURCES
-        .iter()
-        .filter_map(|(resource, number)| {
-            let now = getrlimit(*resource);
-            let ours = if *resource == Resource::Nofile {
-                // The hard limit may have been lowered since.
-                let original = original_files();
-                Rlimit {
-                    current: least(original.current, now.maximum),
-                    maximum: least(original.maximum, now.maximum),
-                }
-            } else {
-                now.clone()
-            };
-            let wanted = match of_a_user(*resource).filter(|_| becomes_another) {
-                Some((soft, hard)) => {
-                    let maximum = least(ours.maximum, hard);
-                    Rlimit { current: least(least(ours.current, soft), maximum), maximum }
-                }
-                None => ours,
-            };
-            (wanted != now).then_some(Limit {
-                resource: *number,
-                soft: wanted.current.unwrap_or(u64::MAX),
-                hard: wanted.maximum.unwrap_or(u64::MAX),
-            })
+    let changed = |(resource, number, of_user): &(Resource, _, OfUser)| {
+        let now = getrlimit(*resource);
+        let mut wanted = now.clone();
+        if *resource == Resource::Nofile {
+            // The hard limit may have been lowered since.
+            let original = original_files();
+            wanted.current = least(original.current, now.maximum);
+            wanted.maximum = least(original.maximum, now.maximum);
+        }
+        if becomes_another {
+            let (soft, hard) = of_user.limits();
+            wanted.maximum = least(wanted.maximum, hard);
+            wanted.current = least(least(wanted.current, soft), wanted.maximum);
+        }
+        let number: libc::__rlimit_resource_t = *number;
+        (wanted != now).then_some(Limit {
+            resource: number,
+            soft: wanted.current.unwrap_or(u64::MAX),
+            hard: wanted.maximum.unwrap_or(u64::MAX),
         })
-        .collect()
+    };
+    RESOURCES.iter().filter_map(changed).collect()
 }
 
 /// The lower of two limits, of which `None` is none at all.
@@ -106,8 +107,8 @@ mod tests {
     #[test]
     fn limits_are_lowered_and_never_raised() {
         for limit in of_command(true) {
-            let (resource, _) =
-                RESOURCES.iter().find(|(_, number)| *number == limit.resource).unwrap();
+            let (resource, ..) =
+                RESOURCES.iter().find(|(_, number, _)| *number == limit.resource).unwrap();
             let now = getrlimit(*resource);
             assert!(limit.soft <= now.current.unwrap_or(u64::MAX), "{limit:?}");
             assert!(limit.hard <= now.maximum.unwrap_or(u64::MAX), "{limit:?}");

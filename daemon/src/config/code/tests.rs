@@ -1,3 +1,6 @@
+//! Commands, each with what the check says of it.
+
+use super::scan::{ANY, Finding, KNOWN, Scan, TAME};
 use super::*;
 
 /// What is found in a command of words; `{v}` can be any text, `{t}` no option, `{n}` a number.
@@ -12,7 +15,7 @@ fn scan(words: &[&str], stdin: Option<&str>, is_wary: bool) -> Option<Finding> {
             .replace("{n}", KNOWN)
     };
     let words = words.iter().map(marked).collect();
-    Scan { words, stdin: stdin.map(|text| marked(&text)), depth: 0, is_wary }.command(0)
+    Scan::new(words, stdin.map(|text| marked(&text)), is_wary).find()
 }
 
 /// What is found in a line, as a shell would split it without quotes, where options count.
