@@ -120,6 +120,7 @@ mod tests {
             inherit,
             stdin: None,
             user: None,
+            isolation: crate::process::Isolation::None,
             output_bytes_max: 0,
             task: None,
         }
