@@ -121,7 +121,10 @@ impl Rig {
                     assert_eq!(ended, job);
                     return ending;
                 }
-                Report::Progress { .. } | Report::Lingering { .. } | Report::Surveyed { .. } => {}
+                Report::Progress { .. }
+                | Report::Lingering { .. }
+                | Report::Located { .. }
+                | Report::Surveyed { .. } => {}
             }
         }
     }
