@@ -302,7 +302,7 @@ fn envelopes() {
     refused(&mut w, r#"{"jsonrpc":"2.0","id":1.5,"method":"session/new"}"#, json!(1.5), -32600);
     refused(
         &mut w,
-        r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":[]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":[1]}"#,
         json!(1),
         -32602,
     );

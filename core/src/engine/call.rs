@@ -394,7 +394,8 @@ fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
     }
     let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
     // What does not fit is larger than every maximum and is shortened to it anyway.
-    let millis = Whole::read(ttl.get()).and_then(|ttl| ttl.to_u64_saturating());
+    let usual = ttl.get().parse().ok();
+    let millis = usual.or_else(|| Whole::read(ttl.get())?.to_u64_saturating());
     millis
         .filter(|millis| *millis > 0)
         .map(RequestedTtl::Millis)
