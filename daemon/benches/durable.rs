@@ -173,7 +173,7 @@ fn twice(lives: usize, size: usize) -> Vec<Vec<Noted>> {
 }
 
 fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Samples) {
-    let dir = tempfile::tempdir_in(".").unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let notes = Arc::<Mutex<Notes>>::default();
     let store = Sqlite::open(dir.path(), 1 << 20).unwrap();
     let store = Noting { store, notes: Arc::clone(&notes) };
@@ -277,7 +277,7 @@ impl Client {
 
 /// The same records in the same batches through the daemon's store, without the daemon.
 fn store(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
-    let dir = tempfile::tempdir_in(".").unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut store = Sqlite::open(dir.path(), 1 << 20).unwrap();
     let write = |(key, has_ended): &Noted| {
         let sample = samples[usize::from(*has_ended)].clone();
@@ -316,7 +316,7 @@ fn bare_server(outstanding: usize, lives: usize, samples: &Samples) -> (Duration
 
 /// Starts the built daemon on a store with so many ended tasks.
 fn start_with(tasks: usize) {
-    let dir = tempfile::tempdir_in(".").unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let config = "[daemon]\nstate_dir = \"state\"\n[limits]\nstored_tasks_per_identity = 1000000\n";
     let daemon = kit::Daemon::start_in(dir, config, &[]);
     let dir = daemon.into_dir();

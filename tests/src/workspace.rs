@@ -33,26 +33,57 @@ pub fn rust_files() -> Vec<SourceFile> {
 /// # Panics
 /// When the workspace cannot be read.
 pub fn files(wanted: impl Fn(&Path) -> bool) -> Vec<SourceFile> {
-    let root = root();
-    let mut open = vec![root.clone()];
     let mut found = Vec::new();
+    walk(&|name| name.starts_with('.') || name == "target", &mut |path| {
+        if wanted(path) {
+            let text = fs::read_to_string(path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            found.push(SourceFile { path: below_root(path), text });
+        }
+    });
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// Paths of the files that are not UTF-8 text or hold a NUL byte, hidden files included. Skips the
+/// folders of Git, Cargo and npm.
+///
+/// # Panics
+/// When the workspace cannot be read.
+#[must_use]
+pub fn binary_files() -> Vec<String> {
+    let mut found = Vec::new();
+    walk(&|name| matches!(name, ".git" | "target" | "node_modules"), &mut |path| {
+        // A temporary file may be gone by now.
+        let Ok(bytes) = fs::read(path) else { return };
+        if bytes.contains(&0) || std::str::from_utf8(&bytes).is_err() {
+            found.push(below_root(path));
+        }
+    });
+    found.sort();
+    found
+}
+
+/// Calls `visit` with every file of the workspace that is not below a skipped name.
+fn walk(skip: &dyn Fn(&str) -> bool, visit: &mut dyn FnMut(&Path)) {
+    let mut open = vec![root()];
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of the workspace can be read") {
             let path = entry.expect("an entry can be read").path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with('.') || name == "target" {
+            if skip(name) {
                 continue;
             }
             if path.is_dir() {
                 open.push(path);
-            } else if wanted(&path) {
-                let text = fs::read_to_string(&path)
-                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-                let below = path.strip_prefix(&root).expect("it was found below the root");
-                found.push(SourceFile { path: below.to_string_lossy().replace('\\', "/"), text });
+            } else {
+                visit(&path);
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found
+}
+
+fn below_root(path: &Path) -> String {
+    let below = path.strip_prefix(root()).expect("it was found below the root");
+    below.to_string_lossy().replace('\\', "/")
 }

@@ -35,7 +35,7 @@ pub(crate) struct Bare {
 impl Bare {
     /// An empty one in a directory of its own.
     pub(crate) fn open() -> Self {
-        let dir = tempfile::tempdir_in(".").unwrap();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         drop(Sqlite::open(dir.path(), 0).unwrap());
         let connection = Connection::open(dir.path().join("tasks.db")).unwrap();
         for (name, value) in [
