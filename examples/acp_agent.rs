@@ -85,7 +85,6 @@ fn main() -> io::Result<()> {
         timeout: None,
         ladder: Ladder::Handler { patience: Duration::from_secs(2) },
         check: None,
-        inline: false,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,

@@ -158,7 +158,7 @@ fn receipts_say_how_far_it_went() {
 fn receipts_of_what_never_began() {
     let tools = "[[tool]]\nname = \"careful\"\nmax_output = \"64KiB\"\n\
                  command = [\"true\"]\nconfirm = \"Really?\"\n\
-                 [[tool]]\nname = \"quick\"\nbuiltin = \"echo\"\ninline = true\n\
+                 [[tool]]\nname = \"quick\"\nbuiltin = \"echo\"\n\
                  [[tool]]\nname = \"absent\"\nmax_output = \"64KiB\"\n\
                  command = [\"/no/such/program\"]\n";
     let daemon = audited(tools);

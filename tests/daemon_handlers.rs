@@ -1,22 +1,16 @@
-//! Handlers of an embedding program: on worker threads, which share the calls and tell together,
-//! and inline, on the loop itself.
+//! Handlers of an embedding program: on worker threads, which share the calls and tell together.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ceased::{
-    AskError, CancelToken, Daemon, HandlerTool, Job, Limits, Running, StartError, Tool, ToolResult,
-};
+use ceased::{CancelToken, Daemon, HandlerTool, Job, Running, StartError, Tool, ToolResult};
+use ceased_core::tool::ArgumentCheck;
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
-/// A tool that is quick, one that waits until the test lets it go on, and two inline ones.
+/// A tool that is quick, one that waits until the test lets it go on, and one that panics.
 fn daemon() -> (Running, Sender<()>) {
-    daemon_of(Limits::default())
-}
-
-fn daemon_of(limits: Limits) -> (Running, Sender<()>) {
     let (release, gate): (Sender<()>, Receiver<()>) = channel();
     let gate = Mutex::new(gate);
     let tools = [
@@ -26,22 +20,10 @@ fn daemon_of(limits: Limits) -> (Running, Sender<()>) {
             Ok(ToolResult::text("open"))
         }),
         HandlerTool::new("panics", |_: &Job| panic!("as the test wants it")),
-        HandlerTool::new("inline", |job: &Job| {
-            job.progress(1.0, Some(2.0), Some("half"));
-            Ok(ToolResult::text("here"))
-        })
-        .inline(),
-        HandlerTool::new("asks_inline", |job: &Job| {
-            let asked = job.ask("roots/list", &serde_json::json!({}));
-            assert_eq!(asked, Err(AskError::Inline));
-            Ok(ToolResult::text("not asked"))
-        })
-        .inline(),
     ];
     let daemon = tools
         .into_iter()
         .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")));
-    let daemon = daemon.limits(limits);
     (daemon.start().expect("it starts"), release)
 }
 
@@ -98,7 +80,6 @@ fn bad_tools_are_refused() {
         (tool(""), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
         (tool("two words"), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
         (tool("x").input_schema("nope"), "schema: "),
-        (tool("x").timeout(Duration::from_secs(1)).inline(), "nothing ends a call that runs on"),
     ] {
         let refused = bad.build().map(|tool| tool.timeout).expect_err(why);
         assert!(refused.why.starts_with(why), "{refused}");
@@ -126,95 +107,47 @@ impl Drop for Bomb {
     }
 }
 
-/// RPC-03: what a panic carries is the handler's as well. It costs neither the answer nor a worker,
-/// and an inline tool not the loop.
+/// RPC-03: what a panic carries is the handler's as well. It costs neither the answer nor a worker.
 #[test]
 fn a_panic_with_something_that_panics_is_one_answer() {
-    let bombs = ["bomb", "inline_bomb"].map(|name| {
-        let tool = HandlerTool::new(name, |_: &Job| std::panic::panic_any(Bomb));
-        if name == "bomb" { tool } else { tool.inline() }
-    });
+    let bomb = HandlerTool::new("bomb", |_: &Job| std::panic::panic_any(Bomb));
     let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
-    let daemon = bombs
+    let daemon = [bomb, quick]
         .into_iter()
-        .chain([quick])
         .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
         .start()
         .expect("it starts");
     let mut peer = Peer::of(&daemon);
     for _ in 0..3 {
-        for name in ["bomb", "inline_bomb"] {
-            let id = peer.call(name, "{}");
-            assert_eq!(peer.answer(id)["error"]["code"], -32603, "{name}");
-        }
+        let id = peer.call("bomb", "{}");
+        assert_eq!(peer.answer(id)["error"]["code"], -32603);
         let id = peer.call("quick", "{}");
         assert_eq!(peer.text(id), "done");
     }
     daemon.shut_down().expect("the loop is as it was");
 }
 
-/// More than may run at once, in one piece: they make room for each other.
-#[test]
-fn inline_calls_all_run() {
-    let (daemon, _release) = daemon();
-    let mut peer = Peer::of(&daemon);
-    let lines: String = (1000..1200).map(|id| call(id, "inline", "{}", "") + "\n").collect();
-    peer.try_send(lines.as_bytes()).expect("it reads");
-    for id in 1000..1200 {
-        assert_eq!(peer.text(id), "here");
-    }
-    // TSK-33: progress comes before its answer, so it has come.
-    for id in 1000..1200 {
-        let progress = peer.note("notifications/progress");
-        assert_eq!(progress["params"]["progressToken"], id);
-        assert_eq!(progress["params"]["progress"], 1.0);
-    }
-}
-
-/// CAN-08: an inline call that is cancelled in the same breath neither runs nor is answered.
-#[test]
-fn a_cancel_beats_an_inline_call() {
-    let (say, ran) = channel();
-    let counts = HandlerTool::new("counts", move |job: &Job| {
-        let _ = say.send(job.id());
-        Ok(ToolResult::text("ran"))
-    });
-    let daemon = Daemon::new().tool(counts.inline().build().expect("a good tool")).start();
-    let daemon = daemon.expect("it starts");
-    let mut peer = Peer::of(&daemon);
-    let lines = [call(2000, "counts", "{}", ""), cancel(2000), call(2001, "counts", "{}", "")];
-    peer.try_send((lines.join("\n") + "\n").as_bytes()).expect("it reads");
-    assert_eq!(peer.text(2001), "ran");
-    assert!(!peer.has_answer(2000), "it was cancelled");
-    assert_eq!(ran.try_iter().count(), 1, "it ran although it was cancelled");
-}
-
-/// The loop is nobody's worker: all of them may be busy.
-#[test]
-fn an_inline_call_takes_up_no_worker() {
-    let (daemon, release) = daemon_of(Limits { running_max: 1, ..Limits::default() });
-    let mut peer = Peer::of(&daemon);
-    let holds = peer.call("gate", "{}");
-    let queued = peer.call("quick", "{}");
-    let inline = peer.call("inline", "{}");
-    assert_eq!(peer.text(inline), "here");
-    assert!(!peer.has_answer(holds) && !peer.has_answer(queued), "there is one worker");
-    release.send(()).expect("it waits");
-    assert_eq!((peer.text(holds), peer.text(queued)), ("open".into(), "done".into()));
-}
-
-#[test]
-fn an_inline_tool_does_not_wait() {
-    let (daemon, _release) = daemon();
-    let mut peer = Peer::of(&daemon);
-    let id = peer.call("asks_inline", "{}");
-    assert_eq!(peer.text(id), "not asked");
-}
-
 /// Connections that have something to say when the loop looks again.
 const CROWD: u64 = 60;
 
-/// A loop that is held up until the test lets it go on, and what inline tools see then.
+/// A check of arguments that runs on the loop's own thread.
+struct OnTheLoop<F>(F);
+
+impl<F: Fn(&str) + Send + Sync> ArgumentCheck for OnTheLoop<F> {
+    fn check(&self, arguments: &str) -> Result<(), String> {
+        (self.0)(arguments);
+        Ok(())
+    }
+}
+
+/// A tool whose arguments are checked by `check`.
+fn checked(name: &str, text: &'static str, check: impl Fn(&str) + Send + Sync + 'static) -> Tool {
+    let tool = HandlerTool::new(name, move |_: &Job| Ok(ToolResult::text(text)));
+    let tool = tool.input_schema(r#"{"type":"object"}"#).build().expect("a good tool");
+    Tool { check: Some(Box::new(OnTheLoop(check))), ..tool }
+}
+
+/// A loop that is held up until the test lets it go on, and what it sees with each call then.
 struct Held {
     daemon: Running,
     hold: Peer,
@@ -222,7 +155,7 @@ struct Held {
     /// The token of the call that waits for its cancel.
     token: CancelToken,
     waiter: Peer,
-    /// Of every inline call in turn: its number, and whether that token was cancelled then.
+    /// Of every call in turn: its number, and whether that token was cancelled then.
     looks: Receiver<(u64, bool)>,
 }
 
@@ -240,22 +173,19 @@ impl Held {
             job.token().sleep(Duration::MAX)?;
             Ok(ToolResult::text("not cancelled"))
         });
-        let holds = HandlerTool::new("holds", move |_: &Job| {
+        let holds = checked("holds", "goes on", move |_| {
             let _ = say_held.send(());
             let _ = gate.lock().expect("nobody panics with it").recv();
-            Ok(ToolResult::text("goes on"))
         });
-        let looks_at = HandlerTool::new("looks", move |job: &Job| {
+        let looks_at = checked("looks", "looked", move |arguments| {
             let token = said.lock().expect("nobody panics with it");
             let is_cancelled = token.as_ref().is_some_and(CancelToken::is_cancelled);
-            let number = job.arguments_json().trim_matches(|c: char| !c.is_ascii_digit());
+            let number = arguments.trim_matches(|c: char| !c.is_ascii_digit());
             let _ = say_look.send((number.parse().expect("a number"), is_cancelled));
-            Ok(ToolResult::text("looked"))
-        })
-        .input_schema(r#"{"type":"object"}"#);
-        let daemon = [waits, holds.inline(), looks_at.inline()]
+        });
+        let daemon = [waits.build().expect("a good tool"), holds, looks_at]
             .into_iter()
-            .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
+            .fold(Daemon::new(), Daemon::tool)
             .start()
             .expect("it starts");
         let crowd = (0..CROWD).map(|_| Peer::of(&daemon)).collect();

@@ -25,7 +25,6 @@ connections = 2000
 [[tool]]
 name = "echo"
 builtin = "echo"
-inline = true
 "#;
 
 /// The most heap that the thread of the loop holds at once when so many have connected.

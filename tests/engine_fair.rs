@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::event::Identity;
-use ceased_core::id::ConnId;
+use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, TaskSupport, Tool};
 use ceased_tests::store::Store;
-use ceased_tests::tools::{self, tool};
+use ceased_tests::tools::{self, TIMEOUT, tool};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
 use proptest::prelude::*;
@@ -160,48 +160,38 @@ proptest! {
     }
 }
 
-fn inline_world(running_max: usize) -> World {
-    let inline = Tool { inline: true, task_support: TaskSupport::Optional, ..tool("inline") };
+/// RPC-03: calls start in the order of their requests, as far as there is room, with the turn; their
+/// time limit counts from there.
+#[test]
+fn calls_start_with_the_turn_and_their_timeout_counts_from_it() {
     let settings = Settings {
-        limits: Limits { running_max, ..Limits::default() },
-        catalog: Catalog::new([inline, tool("echo")]).expect("good tools"),
+        limits: Limits { running_max: 3, ..Limits::default() },
+        catalog: Catalog::new([Tool { timeout: Some(TIMEOUT), ..tool("slow") }]).expect("good"),
         ..Settings::default()
     };
-    World::made_of(Arc::new(settings), Rigged::default())
-}
-
-fn line(id: usize, tool: &str, more: &Value) -> String {
-    let mut params = json!({"name": tool, "arguments": {}});
-    if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
-        params.extend(more.clone());
-    }
-    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
-}
-
-/// TSK-37: an inline call takes up no worker and is started with its request, however many others
-/// run or wait; a task has its turn like any other.
-#[test]
-fn inline_calls_wait_for_nobody() {
-    let mut w = inline_world(2);
+    let mut w = World::made_of(Arc::new(settings), Rigged::default());
     let c = w.open();
-    w.frame(c, &line(1, "inline", &json!({})));
-    assert_eq!(w.started.len(), 1);
-    let first = w.last_started();
-    w.frame(c, &line(2, "inline", &json!({"task": {}})));
-    w.frame(c, &line(3, "echo", &json!({})));
-    assert_eq!(w.started.len(), 1, "they have their turn");
+    let slow = |id: usize| {
+        let params = json!({"name": "slow", "arguments": {}});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    (1..=4).for_each(|id| w.frame(c, &slow(id)));
+    assert_eq!((w.sizes().requests, w.sizes().jobs, w.sizes().timers), (4, 4, 0));
+    assert!(w.started.is_empty() && w.due_in().is_none());
     w.feed(Input::Turn);
-    assert_eq!(w.started.len(), 2, "there is room for two");
-    w.frame(c, &line(4, "inline", &json!({})));
-    assert_eq!(w.started.len(), 3, "it needs none");
-    let last = w.last_started();
-    w.feed(Input::Turn);
-    assert_eq!(w.started.len(), 3, "the others do");
-    w.frame(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}"#);
-    w.done(last, "four");
+    assert_eq!(w.started.len(), 3, "there is room for three");
+    assert_eq!((w.sizes().timers, w.due_in()), (3, Some(TIMEOUT)));
+    let first = w.started[0];
     w.done(first, "one");
     w.feed(Input::Turn);
-    assert_eq!(w.started.len(), 4);
+    w.frame(c, &slow(5));
+    w.advance(TIMEOUT);
+    let stopped: Vec<JobId> = w.stops.iter().map(|(job, ..)| *job).collect();
+    assert_eq!(stopped, w.started[1..4], "their time is up together, as they were started");
+    stopped.into_iter().for_each(|job| w.stopped(job));
+    w.feed(Input::Turn);
+    let last = w.last_started();
+    w.done(last, "five");
     let ids: Vec<Value> = w.rest(c).into_iter().map(|mut answer| answer["id"].take()).collect();
-    assert_eq!(ids, [json!(2), json!(1)], "CAN-08: what was cancelled is not answered");
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
 }

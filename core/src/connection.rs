@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
     pub(crate) outbox: Rare<Outbox>,
-    /// Requests that wait for an answer, by the peer's id, but for calls in hand.
+    /// Requests that wait for an answer, by the peer's id.
     pub(crate) requests: Table<RequestId, Pending>,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: Rare<BTreeSet<JobId>>,

@@ -15,7 +15,6 @@ mod check;
 mod control;
 mod creation;
 mod extension;
-mod in_hand;
 mod inputs;
 mod measure;
 mod modern;
@@ -44,7 +43,6 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
-use self::in_hand::InHand;
 pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};
 use crate::claim::Claims;
@@ -82,8 +80,6 @@ pub struct Engine {
     seed: Seed,
     connections: Table<ConnId, Box<Connection>>,
     jobs: Records<Job>,
-    /// Calls that are in none of the tables.
-    in_hand: InHand,
     /// Jobs that wait for their turn.
     queue: Queue,
     /// Calls by the key their requestor gave them.
@@ -167,7 +163,6 @@ impl Engine {
             seed,
             connections: Table::new(seed),
             jobs: Records::new(seed),
-            in_hand: InHand::default(),
             queue: Queue::default(),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
@@ -200,10 +195,6 @@ impl Engine {
         assert!(now.at >= self.now.at, "the monotonic clock went back");
         self.now = now;
         core::mem::swap(&mut self.out, actions);
-        // These see to it themselves.
-        if !matches!(event, Event::Frame { .. } | Event::Done { .. } | Event::Turn) {
-            self.put_down();
-        }
         match event {
             Event::Opened { conn, identity, role } => self.on_opened(conn, identity, role),
             Event::OpenedAcp { conn, identity, form, side } => {
@@ -226,7 +217,7 @@ impl Engine {
             Event::CancelJob { job, cause } => self.withdraw(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
-            Event::Done { job, outcome } => self.on_ended(job, outcome),
+            Event::Done { job, outcome } => self.on_done(job, outcome),
             Event::Restored { record } => self.on_restored(record),
             Event::Durable { upto } => self.on_durable(upto),
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
@@ -287,25 +278,20 @@ impl Engine {
 
     /// How many there are.
     fn open_requests(&self, conn: ConnId) -> usize {
-        let requests =
-            self.connections.get(&conn).map_or(0, |connection| connection.requests.len());
-        requests + self.in_hand.of(conn)
+        self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
     }
 
     /// Who asked for a job that is not gone yet.
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
-        match self.in_hand.conn_of(job) {
-            Some(conn) => self.identity(conn),
-            None => self.jobs.get(&job).map(|job| &job.owner),
-        }
+        self.jobs.get(&job).map(|job| &job.owner)
     }
 
     /// Whether a job was told to stop and is not gone yet.
     #[must_use]
     pub fn is_stopping(&self, job: JobId) -> bool {
         let stops = |job: &Job| matches!(job.state, JobState::Stopping { .. });
-        !self.in_hand.is_next(job) && self.jobs.get(&job).is_some_and(stops)
+        self.jobs.get(&job).is_some_and(stops)
     }
 
     /// What was counted so far.
@@ -327,7 +313,6 @@ impl Engine {
 
     #[inline(never)]
     fn on_batch(&mut self, conn: ConnId, messages: &[&RawValue]) {
-        self.put_down();
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
@@ -359,9 +344,6 @@ impl Engine {
         message: Message<'_>,
         batch: Option<BatchId>,
     ) {
-        if !matches!(message, Message::Request { .. }) {
-            self.put_down();
-        }
         match message {
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
                 self.counters.invalid += 1;

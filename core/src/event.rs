@@ -291,9 +291,7 @@ pub enum Event<'a> {
     /// of them; so a host that runs short jobs at once hands in another turn after that, and one
     /// that does not loses nothing by it ([`Engine::wants_turn`](crate::engine::Engine::wants_turn)).
     ///
-    /// Nothing starts before, so that a cancel that arrives together with its request wins. Inline
-    /// calls do ([`Tool::inline`](crate::tool::Tool::inline)): a host that carries their start out
-    /// later asks [`Engine::is_stopping`](crate::engine::Engine::is_stopping) first.
+    /// Nothing starts before, so that a cancel that arrives together with its request wins.
     Turn,
     /// A deadline has passed. Takes a bounded number of what is due: the deadline tells whether
     /// something is left.

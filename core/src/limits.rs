@@ -51,7 +51,7 @@ pub struct Limits {
     pub subscribed_tasks_max: usize,
     /// Messages in one batch.
     pub batch_max: usize,
-    /// Jobs that run at once, but for plain [inline](crate::tool::Tool::inline) calls.
+    /// Jobs that run at once.
     pub running_max: usize,
     /// Jobs that wait to run; beyond that a call is refused.
     pub queued_max: usize,

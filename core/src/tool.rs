@@ -166,9 +166,6 @@ pub struct Tool {
     pub timeout: Option<Duration>,
     /// How it is stopped.
     pub ladder: Ladder,
-    /// Whether the host runs it on the thread that drives the engine, in a moment. Then a plain call
-    /// is started with its request and not at the end of the turn, however many others run.
-    pub inline: bool,
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
@@ -342,7 +339,6 @@ mod tests {
             task_support: TaskSupport::Forbidden,
             timeout: None,
             ladder: Ladder::Handler { patience: Duration::ZERO },
-            inline: false,
             read_only: false,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,

@@ -41,17 +41,12 @@ where
     }
 }
 
-/// Bytes of arguments that need not be given back before the next inline call comes.
-const ARGUMENTS_KEPT: usize = 4096;
-
 /// One call, as its handler sees it.
 #[derive(Debug)]
 pub struct Job {
     call: Call,
     token: CancelToken,
     reports: Reports,
-    /// It runs on the loop's own thread.
-    inline: bool,
     /// Numbers its questions.
     asked: AtomicU64,
 }
@@ -67,27 +62,7 @@ pub(crate) struct Call {
 impl Job {
     /// A call whose handler reports to `reports`.
     pub(crate) const fn new(call: Call, token: CancelToken, reports: Reports) -> Self {
-        Self { call, token, reports, inline: false, asked: AtomicU64::new(0) }
-    }
-
-    /// What handlers that run on the loop's own thread are given, one [`Job::call`] after the
-    /// other; it hears `reports` after each.
-    pub(crate) fn inline(reports: Reports) -> Self {
-        let call = Call { id: JobId::new(0), task: None, arguments: Json::written("{}".into()) };
-        let token = CancelToken::default();
-        Self { call, token, reports, inline: true, asked: AtomicU64::new(0) }
-    }
-
-    /// This is what is called now.
-    pub(crate) fn call(&mut self, call: Call) {
-        self.call = call;
-    }
-
-    /// What was called is over: nothing large is kept of it.
-    pub(crate) fn is_over(&mut self) {
-        if self.call.arguments.get().len() > ARGUMENTS_KEPT {
-            self.call.arguments = Json::written("{}".into());
-        }
+        Self { call, token, reports, asked: AtomicU64::new(0) }
     }
 
     pub(crate) fn into_reports(self) -> Reports {
@@ -141,14 +116,11 @@ impl Job {
 
     /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
     /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
-    /// waits until somebody waits for the task's result (TSK-30). An inline tool cannot ask.
+    /// waits until somebody waits for the task's result (TSK-30).
     ///
     /// # Errors
     /// [`AskError`].
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
-        if self.inline {
-            return Err(AskError::Inline);
-        }
         let params =
             to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
         let request =
@@ -183,8 +155,6 @@ impl Job {
 pub enum AskError {
     /// It was not asked: the requestor cannot answer such questions, or too many wait.
     Refused(Refusal),
-    /// It was not asked: an inline tool holds up everybody and must not wait.
-    Inline,
     /// The requestor answered with this error object.
     Peer(Value),
     /// The requestor went away or took too long.
@@ -199,7 +169,6 @@ impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
-            Self::Inline => f.write_str("an inline tool cannot wait for an answer"),
             Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
             Self::Unanswered => f.write_str("the requestor did not answer"),
             Self::Cancelled => Cancelled.fmt(f),
@@ -215,7 +184,6 @@ impl From<AskError> for ToolError {
         match error {
             AskError::Cancelled => Self::Cancelled,
             AskError::Refused(_)
-            | AskError::Inline
             | AskError::Peer(_)
             | AskError::Unanswered
             | AskError::Unreadable(_) => Self::Failed(error.to_string().into()),

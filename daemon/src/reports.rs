@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ceased_core::call::{Answer, Ask};
@@ -83,8 +82,6 @@ struct Mailbox {
     waker: Option<Waker>,
     /// Reports that may wait.
     most: usize,
-    /// Something waits; written with `state` locked.
-    any: AtomicBool,
     state: Mutex<State>,
     /// There is room again.
     room: Condvar,
@@ -114,16 +111,15 @@ impl Reports {
         Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
-    /// A mailbox for what handlers say on the loop's own thread, which looks after each of them:
-    /// nothing may wait for it.
+    /// A mailbox without a loop that sleeps, for tests.
+    #[cfg(test)]
     pub(crate) fn aside() -> (Self, Inbound) {
         Self::pair(None, usize::MAX)
     }
 
     fn pair(waker: Option<Waker>, most: usize) -> (Self, Inbound) {
-        let any = AtomicBool::new(false);
         let (state, room) = (Mutex::default(), Condvar::new());
-        let mailbox = Arc::new(Mailbox { waker, most, any, state, room });
+        let mailbox = Arc::new(Mailbox { waker, most, state, room });
         (Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox })
     }
 
@@ -176,7 +172,6 @@ impl Mailbox {
 
     fn push(&self, state: &mut State, report: Report) {
         state.waiting.push(report);
-        self.any.store(true, Ordering::Relaxed);
     }
 
     fn wake(&self, mut state: MutexGuard<'_, State>) {
@@ -197,17 +192,11 @@ impl Inbound {
         let mut state = self.mailbox.state();
         state.urgent = false;
         state.asleep = false;
-        self.mailbox.any.store(false, Ordering::Relaxed);
         std::mem::swap(&mut state.waiting, heard);
         drop(state);
         if heard.len() >= self.mailbox.most {
             self.mailbox.room.notify_all();
         }
-    }
-
-    /// Whether something has arrived, of those who are not at it still.
-    pub(crate) fn has_some(&self) -> bool {
-        self.mailbox.any.load(Ordering::Relaxed)
     }
 
     /// Says whether the loop may sleep; from then on a report wakes it.

@@ -8,7 +8,6 @@ mod act;
 mod doors;
 mod frames;
 mod gate;
-mod inline;
 mod lead;
 mod links;
 mod ready;
@@ -154,15 +153,12 @@ pub struct Server {
     /// Connections that keep their buffers, in the order they came in here.
     warm: VecDeque<ConnId>,
     runs: runs::Runs,
-    inline: inline::Inline,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: Reports,
     inbound: Inbound,
-    /// A handler ran on this thread: there may be room for another job.
-    ran_here: bool,
     /// Where reports are heard from, empty in between.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
@@ -264,13 +260,11 @@ impl Server {
             unsent: Vec::new(),
             warm: VecDeque::new(),
             runs: runs::Runs::default(),
-            inline: inline::Inline::new(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
             reports,
             inbound,
-            ran_here: false,
             heard: Vec::new(),
             signals: None,
             signalled: false,
@@ -345,11 +339,6 @@ impl Server {
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
-        while std::mem::take(&mut self.ran_here) {
-            // They made room. No more can have come meanwhile, so this ends.
-            self.engine.handle(now, Event::Turn, &mut self.actions);
-            self.act(now);
-        }
         self.send(now, events);
         self.trail.audit.hand_over();
         self.look_how_full(now);

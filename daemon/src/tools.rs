@@ -39,8 +39,6 @@ pub(crate) struct Confirm {
 pub(crate) enum PayloadRun {
     /// A function of this process.
     Handler(Arc<HandlerRun>),
-    /// The same, on the loop's own thread.
-    Inline(Arc<dyn Handler>),
     /// A program.
     Command {
         /// What to run.
@@ -86,7 +84,6 @@ pub struct HandlerTool {
     timeout: Option<Duration>,
     patience: Duration,
     on_disconnect: OnDisconnect,
-    inline: bool,
     read_only: bool,
     handler: Arc<dyn Handler>,
 }
@@ -103,7 +100,6 @@ impl HandlerTool {
             timeout: None,
             patience: PATIENCE,
             on_disconnect: OnDisconnect::Cancel,
-            inline: false,
             read_only: false,
             handler: Arc::new(handler),
         }
@@ -137,8 +133,7 @@ impl HandlerTool {
         self
     }
 
-    /// The longest a call may take before its token is cancelled. Not for an inline one, which
-    /// nothing can end.
+    /// The longest a call may take before its token is cancelled.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -160,16 +155,6 @@ impl HandlerTool {
         self
     }
 
-    /// Runs it on the loop's own thread instead of a worker thread, for work of a microsecond:
-    /// handing a call to another thread and its result back costs more than that. Every
-    /// connection waits while it runs, nothing can cancel it once it has begun, and it must not
-    /// wait for anything: [`Job::ask`](crate::Job::ask) refuses.
-    #[must_use]
-    pub const fn inline(mut self) -> Self {
-        self.inline = true;
-        self
-    }
-
     /// It changes nothing, in this process or elsewhere, and clients are told so
     /// (`readOnlyHint`). With a store, a call that is to be a task runs while that is being
     /// written, in vain if the store does not take it; one that is over in a moment is written
@@ -184,17 +169,11 @@ impl HandlerTool {
     ///
     /// # Errors
     /// [`BadTool`] when its name is none that MCP allows, the schema cannot describe a tool's
-    /// arguments, or an inline tool has a timeout.
+    /// arguments.
     pub fn build(self) -> Result<Tool, BadTool> {
         let bad = |why| BadTool { name: self.name.clone(), why };
         if !is_name(&self.name) {
             return Err(bad(NAME_HINT.into()));
-        }
-        if self.inline
-            && let Some(timeout) = self.timeout
-        {
-            let why = "nothing ends a call that runs on the loop's own thread: leave `inline` or";
-            return Err(bad(format!("{why} the timeout of {timeout:?} out")));
         }
         let arguments = Arguments::new(&self.input_schema).map_err(bad)?;
         Ok(Tool {
@@ -206,12 +185,11 @@ impl HandlerTool {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: Ladder::Handler { patience: self.patience },
-            inline: self.inline,
             read_only: self.read_only,
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
             check: Some(Box::new(BySchema(arguments))),
-            payload: payload(handler(self.handler, self.inline), None),
+            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
 }
@@ -240,13 +218,6 @@ pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
     Catalog::new(tools)
 }
 
-fn handler(handler: Arc<dyn Handler>, inline: bool) -> PayloadRun {
-    match inline {
-        true => PayloadRun::Inline(handler),
-        false => PayloadRun::Handler(HandlerRun::new(handler)),
-    }
-}
-
 fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Send + Sync>> {
     Some(Arc::new(Payload { run, confirm }))
 }
@@ -256,7 +227,7 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            let run = handler(Arc::new(*builtin), tool.inline);
+            let run = PayloadRun::Handler(HandlerRun::new(Arc::new(*builtin)));
             (Ladder::Handler { patience: PATIENCE }, run)
         }
         Run::Command(command) => (
@@ -267,8 +238,6 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
             },
         ),
     };
-    // Until its requestor has confirmed it, a call waits like any other.
-    let inline = tool.inline && tool.confirm.is_none();
     Tool {
         name: tool.name.as_str().into(),
         title: tool.title.as_deref().map(Into::into),
@@ -276,9 +245,8 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         input_schema: tool.arguments.schema().get().into(),
         output_schema: None,
         task_support: tool.task_support,
-        timeout: tool.time_limit(),
+        timeout: Some(tool.timeout),
         ladder,
-        inline,
         read_only: tool.read_only,
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),

@@ -50,7 +50,6 @@ pub fn tool(name: &str) -> Tool {
         timeout: None,
         ladder: Ladder::Handler { patience: PATIENCE },
         check: None,
-        inline: false,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
         allow: ceased_core::access::Allow::Everyone,

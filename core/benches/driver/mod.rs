@@ -108,7 +108,6 @@ impl Driver {
             timeout: Some(Duration::from_secs(600)),
             ladder: Ladder::Handler { patience: Duration::from_secs(10) },
             check: None,
-            inline: false,
             read_only: false,
             on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
             allow: ceased_core::access::Allow::Everyone,

@@ -26,13 +26,13 @@ use crate::params::{self, Given, Params};
 use crate::tool::{TaskSupport, Tool};
 
 /// A call that may go ahead.
-pub(super) struct Admitted<'a> {
-    pub(super) tool: Arc<Tool>,
-    pub(super) arguments: Json,
+struct Admitted<'a> {
+    tool: Arc<Tool>,
+    arguments: Json,
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
-    pub(super) progress_token: Option<Raw<'a>>,
-    pub(super) terms: Terms,
+    progress_token: Option<Raw<'a>>,
+    terms: Terms,
 }
 
 /// What a requestor said about the ttl of its task.
@@ -154,7 +154,6 @@ impl Engine {
             Known::New(reply) => {
                 let job = JobId::new(self.next_job);
                 self.accept(reply, admitted);
-                self.put_down();
                 // It is not there when it was refused.
                 self.remember(job, request);
             }
@@ -239,10 +238,6 @@ impl Engine {
     fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
         if self.is_full(reply.conn) {
             return self.refuse_inflight(reply);
-        }
-        // It takes up no worker that others wait for.
-        if admitted.tool.inline {
-            return self.run_at_once(reply, owner, admitted);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         let job = JobId::new(self.next_job);
@@ -354,7 +349,7 @@ impl Engine {
         tool.read_only && self.journal.is_on()
     }
 
-    pub(super) const fn next_job(&mut self) -> JobId {
+    const fn next_job(&mut self) -> JobId {
         let id = JobId::new(self.next_job);
         self.next_job += 1;
         id

@@ -1,6 +1,6 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, in_hand, park, retry, store};
+use super::{Engine, park, retry, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
@@ -16,7 +16,6 @@ pub(super) fn check(engine: &Engine) {
     engine.tasks.check();
     requests(engine);
     jobs(engine);
-    in_hand::check(engine);
     calls(engine);
     park::check(engine);
     retry::check(engine);
@@ -114,11 +113,8 @@ fn requests(engine: &Engine) {
 }
 
 fn jobs(engine: &Engine) {
-    // Inline calls take up no worker.
-    let (mut running, mut workers) = (engine.in_hand.len(), 0);
+    let mut running = 0;
     for (id, job) in &engine.jobs {
-        let runs = !matches!(job.state, JobState::Held(_) | JobState::Queued(_));
-        workers += usize::from(runs && !job.tool.inline);
         match job.state {
             JobState::Held(_) => {
                 assert_eq!(job.purpose, Purpose::Task, "{id} is held for nothing");
@@ -151,7 +147,7 @@ fn jobs(engine: &Engine) {
         }
     }
     assert_eq!(running, engine.running, "running jobs are counted");
-    assert!(workers <= engine.loosest.running, "too many jobs run");
+    assert!(running <= engine.loosest.running, "too many jobs run");
     let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
     assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
     engine.queue.check();

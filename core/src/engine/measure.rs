@@ -12,7 +12,7 @@ impl Engine {
         Sizes {
             connections: self.connections.len(),
             requests: self.requests(),
-            jobs: self.jobs.len() + self.in_hand.len(),
+            jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
             held: self.held(),
@@ -44,7 +44,7 @@ impl Engine {
 
     /// Requests that wait for an answer.
     fn requests(&self) -> usize {
-        self.connections.sum(|connection| connection.requests.len()) + self.in_hand.len()
+        self.connections.sum(|connection| connection.requests.len())
     }
 
     /// Jobs that were told to stop and have not ceased.

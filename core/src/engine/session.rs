@@ -52,9 +52,6 @@ impl Engine {
 
     pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         self.counters.requests += 1;
-        if self.in_hand.len() > 0 && !self.leaves_in_hand(&reply, method) {
-            self.put_down();
-        }
         let Some(connection) = self.connections.get_mut(&reply.conn) else {
             return self.forget(reply);
         };

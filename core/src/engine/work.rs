@@ -81,7 +81,8 @@ impl Engine {
         }
         let task = job.task;
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.count_start();
+        self.running += 1;
+        self.counters.jobs_started += 1;
         // It runs now: the message of a task that had to wait says so no longer.
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
@@ -89,12 +90,6 @@ impl Engine {
         // What changes nothing tells nobody either.
         let task = task.filter(|task| tool.read_only || self.may_be_told(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
-    }
-
-    /// The host is told to run one more.
-    pub(super) const fn count_start(&mut self) {
-        self.running += 1;
-        self.counters.jobs_started += 1;
     }
 
     /// Tells a job to stop, or takes it out of the queue.

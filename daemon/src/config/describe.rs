@@ -159,16 +159,12 @@ impl Config {
 fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
-    let mut bounds = format!("task {}", tool.task_support.as_str());
-    if let Some(limit) = tool.time_limit() {
-        // Writing to a String cannot fail.
-        let _ = write!(bounds, ", timeout {}", show_duration(limit));
-    }
+    let bounds =
+        format!("task {}, timeout {}", tool.task_support.as_str(), show_duration(tool.timeout));
     let runs = match &tool.run {
         Run::Builtin(builtin) => {
             more(bounds);
-            let place = if tool.inline { ", inline" } else { "" };
-            format!("builtin {}{place}", builtin.name())
+            format!("builtin {}", builtin.name())
         }
         Run::Command(command) => {
             let grace = show_duration(command.kill_grace);

@@ -252,13 +252,11 @@ pub struct Tool {
     pub description: Option<String>,
     /// What it does.
     pub run: Run,
-    /// Whether it runs on the loop's own thread.
-    pub inline: bool,
     /// Whether it changes nothing ([`ceased_core::tool::Tool::read_only`]).
     pub read_only: bool,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
-    /// How long a call may take, where [`Tool::time_limit`] has no objections.
+    /// How long a call may take.
     pub timeout: Duration,
     /// What it takes.
     pub arguments: Arguments,
@@ -268,15 +266,6 @@ pub struct Tool {
     pub on_disconnect: OnDisconnect,
     /// Who may use it.
     pub allow: Allow,
-}
-
-impl Tool {
-    /// How long a call may take. Nothing ends one that runs on the loop's own thread; one that is
-    /// to be confirmed first waits like any other.
-    #[must_use]
-    pub fn time_limit(&self) -> Option<Duration> {
-        Some(self.timeout).filter(|_| !self.inline || self.confirm.is_some())
-    }
 }
 
 /// What a tool does when it is called.

@@ -140,7 +140,6 @@ pub(super) struct Tool {
     pub(super) description: Option<String>,
     pub(super) command: Option<Spanned<Vec<Text>>>,
     pub(super) builtin: Option<Text>,
-    pub(super) inline: Option<Spanned<bool>>,
     pub(super) read_only: Option<bool>,
     pub(super) task_support: Option<Text>,
     pub(super) timeout: Option<Spanned<Span>>,
@@ -359,6 +358,14 @@ fn syntax(error: &Error, check: &mut Checker<'_>) {
     check.problem(at, what, format!("the line reads `{line}`"));
 }
 
+/// What to do about a key that older versions had.
+fn removed(table: &str, key: &str) -> Option<&'static str> {
+    match (table, key) {
+        ("[[tool]]", "inline") => Some("the daemon has no inline calls any more: delete this line"),
+        _ => None,
+    }
+}
+
 /// A problem of a value that does not have the shape of its key.
 fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut Checker<'_>) {
     let span = error.span().unwrap_or(table);
@@ -373,7 +380,8 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
         let name = quoted.next().unwrap_or(rest);
         let known: Vec<&str> = quoted.collect();
         let mut unknown = |name: &str, at| {
-            let hint = did_you_mean(name, "keys", &known);
+            let hint = removed(&place.table, name)
+                .map_or_else(|| did_you_mean(name, "keys", &known), str::to_owned);
             check.problem(at, format!("unknown key `{name}` in {}", place.table), hint);
         };
         unknown(name, span.start);

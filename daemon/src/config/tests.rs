@@ -395,19 +395,6 @@ fn builtins_describe_themselves() {
 }
 
 #[test]
-fn only_what_never_waits_is_inline() {
-    let config = good("[[tool]]\nname = \"e\"\nbuiltin = \"echo\"\ninline = true");
-    assert!(config.tool("e").expect("there").inline);
-    assert!(config.describe().contains("builtin echo, inline"));
-    for run in ["builtin = \"sleep\"", "command = [\"true\"]"] {
-        let text = format!("[[tool]]\nname = \"t\"\n{run}\ninline = false");
-        assert!(!good(&text).tool("t").expect("there").inline);
-        let why = parse(&text.replace("false", "true")).expect_err("it waits").to_string();
-        assert!(why.contains("`inline` in [[tool]] is for tools that never wait"), "{why}");
-    }
-}
-
-#[test]
 fn what_changes_nothing_is_said_to() {
     let tool = |run: &str| good(&format!("[[tool]]\nname = \"t\"\n{run}"));
     for (run, expected) in [

@@ -74,7 +74,6 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         TIMEOUT_DEFAULT,
         Duration::from_millis(1)..=YEAR,
     );
-    let inline = inline(&raw, check);
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
             let (run, arguments) = command_tool(command, &raw, limits, check)?;
@@ -111,7 +110,6 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         title,
         description,
         run,
-        inline,
         read_only,
         task_support,
         timeout,
@@ -120,29 +118,6 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         allow,
         on_disconnect: OnDisconnect::default(),
     })
-}
-
-/// Whether the tool runs on the loop's own thread, which only a tool that never waits may.
-fn inline(raw: &raw::Tool, check: &mut Checker<'_>) -> bool {
-    let Some(inline) = raw.inline.as_ref().filter(|inline| *inline.get_ref()) else { return false };
-    let quick = raw.builtin.as_ref().is_some_and(|name| name.get_ref() == Builtin::Echo.name());
-    if !quick {
-        let hint =
-            "every connection would wait for this one: only builtin = \"echo\" can be inline";
-        check.problem(
-            inline.span().start,
-            "`inline` in [[tool]] is for tools that never wait",
-            hint,
-        );
-    }
-    if let Some(timeout) = raw.timeout.as_ref().filter(|_| quick && raw.confirm.is_none()) {
-        let what =
-            format!("`timeout` in [[tool]] is {:?}, and the tool is inline", timeout.get_ref().0);
-        let hint = "nothing ends a call that runs on the daemon's own thread: leave out `timeout` \
-                    or `inline`";
-        check.problem(timeout.span().start, what, hint);
-    }
-    quick
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {

@@ -89,11 +89,6 @@ impl Recorded {
         self.engine.has_open_requests(conn)
     }
 
-    /// See [`Engine::is_stopping`].
-    pub(crate) fn is_stopping(&self, job: JobId) -> bool {
-        self.engine.is_stopping(job)
-    }
-
     /// See [`Engine::wants_turn`].
     pub(crate) fn wants_turn(&self) -> bool {
         self.engine.wants_turn()

@@ -58,8 +58,6 @@ struct ToolRecipe {
     timeout: Option<Duration>,
     ladder: Ladder,
     #[serde(default, skip_serializing_if = "is_false")]
-    inline: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
     #[serde(default)]
@@ -127,7 +125,6 @@ impl ToolRecipe {
             task_support: tool.task_support,
             timeout: tool.timeout,
             ladder: tool.ladder,
-            inline: tool.inline,
             read_only: tool.read_only,
             checked: tool.check.is_some(),
             on_disconnect: tool.on_disconnect,
@@ -151,7 +148,6 @@ impl ToolRecipe {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: self.ladder,
-            inline: self.inline,
             read_only: self.read_only,
             check,
             on_disconnect: self.on_disconnect,

@@ -113,15 +113,6 @@ impl Server {
 
     fn begin(&mut self, now: Now, job: JobId, tool: &Tool, arguments: Json, task: Option<TaskId>) {
         let started = match Payload::of(tool).map(|payload| &payload.run) {
-            Some(PayloadRun::Inline(handler)) => {
-                let call = Call { id: job, task, arguments };
-                self.ran_here = true;
-                let (engine, actions) = (&mut self.engine, &mut self.actions);
-                if !self.inline.run(now, &**handler, call, engine, actions) {
-                    self.trail.note_unbegun(job);
-                }
-                return;
-            }
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, Run::Handler(token.clone()));

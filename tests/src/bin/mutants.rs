@@ -57,7 +57,6 @@ const SUITES: [Suite; 33] = [
     Suite::Target("engine_detach"),
     Suite::Target("engine_early"),
     Suite::Target("engine_fair"),
-    Suite::Target("engine_in_hand"),
     Suite::Target("engine_backpressure"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),

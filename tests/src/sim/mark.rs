@@ -106,7 +106,6 @@ pub enum Mark {
     SessionBegun,
     ShareUsedUp,
     Stalled,
-    StartedAtOnce,
     StateLost,
     StateRecalled,
     Stateless,
@@ -133,7 +132,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 124] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -236,7 +235,6 @@ impl Mark {
         Self::SessionBegun,
         Self::ShareUsedUp,
         Self::Stalled,
-        Self::StartedAtOnce,
         Self::StateLost,
         Self::StateRecalled,
         Self::Stateless,

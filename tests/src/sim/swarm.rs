@@ -270,9 +270,6 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
 fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let missing = rng.below(30);
-    // Nothing is drawn for it, so that every seed is the world it was. Where calls are repeated,
-    // the second run of one has its name when its turn comes.
-    let inline = missing % 5 == 4 && more.is_none();
     let all = tools::catalog();
     let known: Vec<(Arc<str>, TaskSupport, bool, bool, bool)> = all
         .iter()
@@ -297,7 +294,6 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
             Ladder::Handler { patience: millis(rng, 5000) }
         },
         output_schema: command.then(|| r#"{"type":"object"}"#.into()),
-        inline: inline && !command,
         check: check.then(tools::wants_text),
         on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
             0 => OnDisconnect::Grace(millis(more, 10_000)),

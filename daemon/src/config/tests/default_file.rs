@@ -69,7 +69,7 @@ fn every_key_is_documented() {
         "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
         "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
-        "status_notifications level high_water slow_stop window unknown_tasks fast_polls inline",
+        "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
     // What has no default, or stands in an example; the names are those the parser itself tells.

@@ -62,20 +62,3 @@ fn what_a_store_holds_is_described() {
         assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
     }
 }
-
-/// Nothing ends an inline call, so none has a time limit; one that is to be confirmed first waits,
-/// and has.
-#[test]
-fn an_inline_tool_has_no_timeout() {
-    let tool = "[[tool]]\nname = \"e\"\nbuiltin = \"echo\"\ninline = true\n";
-    let text = good(tool).describe();
-    assert!(text.contains("task forbidden\n") && !text.contains("timeout"), "{text}");
-    assert_eq!(crate::tools::configured(&only_tool(tool)).timeout, None);
-
-    let asks = format!("{tool}timeout = \"3s\"\nconfirm = \"Say {{text}}?\"\n");
-    let text = good(&asks).describe();
-    assert!(text.contains("task forbidden, timeout 3s\n"), "{text}");
-    assert!(text.contains("confirm \"Say {text}?\"\n"), "{text}");
-    let limit = crate::tools::configured(&only_tool(&asks)).timeout;
-    assert_eq!(limit, Some(Duration::from_secs(3)));
-}

@@ -374,13 +374,8 @@ impl Oracle {
         job.whose = For::Request(asked.id.clone());
         job.nonce = self.name_run(number);
         let nonce = job.nonce;
-        let at_once = tool.inline;
         self.jobs.push(job);
         self.wait_for(asked, What::Job(nonce));
-        if at_once {
-            self.mark(Mark::StartedAtOnce);
-            self.start(nonce);
-        }
     }
 
     /// Refuses what would be one request too many (TSK-36).
