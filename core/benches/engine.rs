@@ -91,38 +91,6 @@ fn get_of_all(bencher: Bencher<'_, '_>, beside: usize) {
     get(bencher, beside, beside);
 }
 
-/// `tasks/get` of so many that the host has read at once, as from a peer that asks before it is
-/// answered; the time is of all of them.
-fn get_at_once(bencher: Bencher<'_, '_>, beside: usize, at_once: usize) {
-    let driver = RefCell::new(with_tasks(beside));
-    let turn = Cell::new(0);
-    bencher
-        .with_inputs(|| {
-            let next = || {
-                turn.set((turn.get() + STEP) % beside);
-                driver.borrow().tasks[turn.get()]
-            };
-            let ids: Vec<[u8; 36]> = std::iter::repeat_with(next).take(at_once).collect();
-            let bytes: String = ids.iter().map(|id| Driver::get_request(*id)).collect();
-            (ids, bytes)
-        })
-        .bench_local_refs(|(ids, bytes)| {
-            let mut driver = driver.borrow_mut();
-            driver.foresee(bytes);
-            ids.iter().map(|id| driver.get_named_task(*id)).sum::<usize>()
-        });
-}
-
-#[divan::bench(args = TASKS, sample_size = TIMES / 16, sample_count = RUNS)]
-fn get_of_all_16_at_once(bencher: Bencher<'_, '_>, beside: usize) {
-    get_at_once(bencher, beside, 16);
-}
-
-#[divan::bench(args = TASKS, sample_size = TIMES / 128, sample_count = RUNS)]
-fn get_of_all_128_at_once(bencher: Bencher<'_, '_>, beside: usize) {
-    get_at_once(bencher, beside, 128);
-}
-
 /// What it takes at least to find one of so many: a hash table that says where a record of 128
 /// bytes is, and a number out of that record; each of all in turn.
 #[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]

@@ -53,7 +53,6 @@ fn with_tasks() -> Driver {
     let mut driver = Driver::new();
     (0..BESIDE).for_each(|_| driver.start_task());
     driver.said();
-    driver.let_stranger_in();
     driver
 }
 
@@ -105,23 +104,6 @@ fn get(driver: Driver) -> Driver {
     again(driver, Driver::get_task)
 }
 
-// What is another's costs what one that never was costs (TSK-39): `.ci/instructions` compares them.
-
-#[library_benchmark]
-#[bench::beside_1000_tasks(with_tasks())]
-fn foreign(driver: Driver) -> Driver {
-    again(driver, |driver, turn| driver.pry_into_task(Some(turn)))
-}
-
-#[library_benchmark]
-#[bench::beside_1000_tasks(with_tasks())]
-fn unknown(driver: Driver) -> Driver {
-    again(driver, |driver, _| driver.pry_into_task(None))
-}
-
-library_benchmark_group!(
-    name = engine,
-    benchmarks = [ping, call, claim, cancel, task, get, foreign, unknown]
-);
+library_benchmark_group!(name = engine, benchmarks = [ping, call, claim, cancel, task, get]);
 
 main!(library_benchmark_groups = engine);

@@ -233,13 +233,6 @@ impl Engine {
         core::mem::swap(&mut self.out, actions);
     }
 
-    /// Has the memory bring what frames among these bytes ask for, before they are handed in one
-    /// after the other. For a host that has read many frames at once; it changes nothing but the
-    /// time that takes.
-    pub fn foresee(&self, bytes: &[u8]) {
-        self.tasks.foresee(bytes);
-    }
-
     /// When to hand in the next [`Event::Tick`], and what for.
     #[must_use]
     pub fn deadline(&self) -> Option<(Instant, Timer)> {

@@ -10,7 +10,6 @@
 use alloc::boxed::Box;
 use alloc::vec::{self, Vec};
 use core::array;
-use core::hint::black_box;
 
 use crate::id::{JobId, TaskId};
 use crate::slab::{Place, Slab};
@@ -20,8 +19,6 @@ use crate::table::Seed;
 const PARTS: usize = 64;
 /// Marks that a part which is used has at least.
 const MARKS_MIN: usize = 8;
-/// Marks that [`Records::near`] looks at before it looks elsewhere.
-const NEAR: usize = 8;
 
 /// What knows its own key.
 pub(crate) trait Record {
@@ -89,15 +86,6 @@ impl<T: Record> Records<T> {
                 return Some((place, record));
             }
         }
-        self.look_up(key)
-    }
-
-    /// As [`Records::get`], but what was asked for last is found no faster than all else.
-    pub(crate) fn get_evenly(&self, key: &T::Key) -> Option<&T> {
-        self.look_up(key).map(|(_, record)| record)
-    }
-
-    fn look_up(&self, key: &T::Key) -> Option<(Place, &T)> {
         let (part, tag) = self.spot(key);
         let marks = &self.index[part].marks;
         let last = marks.len().wrapping_sub(1);
@@ -112,21 +100,6 @@ impl<T: Record> Records<T> {
                 }
             }
             at = (at + 1) & last;
-        }
-    }
-
-    /// Brings the records of these keys, or those near where they would be, into the cache. The
-    /// memory is asked for all of them before the first has come, so to look them up one after the
-    /// other takes less time then, and does nothing else that it would not have done.
-    pub(crate) fn fetch(&self, keys: &[T::Key]) {
-        for key in keys {
-            let (part, tag) = self.spot(key);
-            let part = &self.index[part];
-            black_box(part.marks.get(part.step(tag, 0)).map(|mark| mark.tag));
-        }
-        for key in keys {
-            let found = self.get_evenly(key).or_else(|| self.near(key));
-            black_box(found.is_some());
         }
     }
 
@@ -154,14 +127,6 @@ impl<T: Record> Records<T> {
     /// As [`Records::at`], to be changed.
     pub(crate) fn at_mut(&mut self, place: Place) -> &mut T {
         self.all.get_mut(place)
-    }
-
-    /// Some record, if there is any, from about where the one of this key would be.
-    pub(crate) fn near(&self, key: &T::Key) -> Option<&T> {
-        let (part, tag) = self.spot(key);
-        let (before, from) = self.index.split_at(part);
-        let place = from.iter().chain(before).find_map(|part| part.near(tag))?;
-        Some(self.at(place))
     }
 
     /// Puts a record in. Its key must not be there.
@@ -240,11 +205,6 @@ impl Part {
     /// The mark that is `steps` after where a tag wants it; none where there are no marks.
     fn step(&self, tag: u32, steps: usize) -> usize {
         (tag as usize).wrapping_add(steps) & self.marks.len().wrapping_sub(1)
-    }
-
-    fn near(&self, tag: u32) -> Option<Place> {
-        let marks = self.marks.len().min(NEAR);
-        (0..marks).find_map(|steps| self.marks[self.step(tag, steps)].place)
     }
 
     fn insert(&mut self, mark: Mark) {
@@ -332,8 +292,6 @@ mod tests {
                 }
                 assert_eq!(records.get(&key).map(|(_, turn)| turn), map.get(&key));
                 assert_eq!(records.len(), map.len());
-                assert_eq!(records.near(&key).is_some(), !map.is_empty());
-                records.fetch(&[key, key + 1, 5_000 + key]);
                 if let (Some(ours), Some(theirs)) = (records.get_mut(&key), map.get_mut(&key)) {
                     ours.1 += 1;
                     *theirs += 1;

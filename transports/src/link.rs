@@ -36,11 +36,6 @@ pub enum Flow {
 
 /// Who takes what a link receives. A closure that takes frames is one.
 pub trait Sink {
-    /// These bytes have arrived; the frames that they complete follow.
-    fn arrived(&mut self, bytes: &[u8]) {
-        let _ = bytes;
-    }
-
     /// The next frame.
     fn frame(&mut self, frame: Frame<'_>);
 }
@@ -253,7 +248,6 @@ impl Link {
     }
 
     fn feed(&mut self, piece: &[u8], sink: &mut dyn Sink) {
-        sink.arrived(piece);
         self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
     }
 

@@ -23,10 +23,6 @@ const NEWEST: &str = "2025-11-25";
 /// 2025-11-01T00:00:00Z
 const WALL_START: u64 = 1_761_955_200_000;
 const CONN: ConnId = ConnId::new(1);
-/// The connection of somebody else.
-const STRANGER: ConnId = ConnId::new(2);
-/// A task that never was.
-const NEVER: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 const RESULT: &str =
     r#"{"content":[{"type":"text","text":"abcdefghijklmnopqrstuvwxyz ABCDE"}],"isError":false}"#;
 
@@ -289,18 +285,6 @@ impl Driver {
         self.said()
     }
 
-    /// What a host reads of a `tasks/get`, but for its number.
-    pub(crate) fn get_request(task: [u8; 36]) -> String {
-        let task = str::from_utf8(&task).expect("an id is text");
-        let head = r#"{"jsonrpc":"2.0","id":1234567,"method":"tasks/get","params":{"taskId":""#;
-        format!("{head}{task}\"}}}}\n")
-    }
-
-    /// These bytes were read; the frames among them follow.
-    pub(crate) fn foresee(&self, bytes: &str) {
-        self.engine.foresee(bytes.as_bytes());
-    }
-
     /// `tasks/result` of one of [`Driver::tasks`], which has ended.
     pub(crate) fn task_result(&mut self, which: usize) -> usize {
         self.task_request("tasks/result", which);
@@ -337,37 +321,6 @@ impl Driver {
     /// Who has connected goes.
     pub(crate) fn let_go(&mut self, conn: ConnId) {
         self.handle(Event::Closed { conn });
-    }
-
-    /// Somebody else connects.
-    pub(crate) fn let_stranger_in(&mut self) {
-        let (identity, role) = (Identity::User(1001), Role::Server);
-        self.handle(Event::Opened { conn: STRANGER, identity, role });
-        let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
-        let params = format!(r#"{{"protocolVersion":"{NEWEST}",{client}}}"#);
-        self.pry("initialize", &params);
-        let ready = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        self.handle(Event::Frame { conn: STRANGER, frame: ready });
-    }
-
-    /// `tasks/get` by somebody else: of one of [`Driver::tasks`], or of a task that never was.
-    pub(crate) fn pry_into_task(&mut self, which: Option<usize>) -> usize {
-        let task =
-            which.map_or(NEVER, |which| str::from_utf8(&self.tasks[which]).expect("an id is text"));
-        let params = format!(r#"{{"taskId":"{task}"}}"#);
-        self.pry("tasks/get", &params)
-    }
-
-    fn pry(&mut self, method: &str, params: &str) -> usize {
-        let id = self.next_id;
-        self.next_id += 1;
-        let frame =
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-        self.handle(Event::Frame { conn: STRANGER, frame: frame.as_bytes() });
-        let outbox = self.engine.outbox(STRANGER).expect("the stranger is still there");
-        let bytes = outbox.len();
-        outbox.advance(bytes);
-        bytes
     }
 
     /// `tasks/cancel` of one of [`Driver::tasks`].

@@ -47,10 +47,6 @@ struct Heard<'a> {
 }
 
 impl Sink for Heard<'_> {
-    fn arrived(&mut self, bytes: &[u8]) {
-        self.engine.engine().foresee(bytes);
-    }
-
     fn frame(&mut self, frame: Frame<'_>) {
         let conn = self.conn;
         let event = match frame {

@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 33] = [
+const SUITES: [Suite; 32] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
