@@ -41,7 +41,7 @@ pub(crate) enum Ending {
 }
 
 /// One peer. There may be very many that say nothing, so what only those have that do is in boxes
-/// of its own, which [`Connection::trim`] gives back.
+/// of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
@@ -183,14 +183,6 @@ impl Connection {
     /// A task at the peer that is followed.
     pub(crate) fn remote_mut(&mut self, id: CallId) -> Option<&mut RemoteTask> {
         self.aside.some()?.remote_tasks.get_mut(&id)
-    }
-
-    /// Gives back the room it has for what may come next, as far as there is nothing in it.
-    pub(crate) fn trim(&mut self) {
-        self.outbox.tidy();
-        self.requests.tidy();
-        self.held_progress.tidy();
-        self.aside.tidy();
     }
 }
 

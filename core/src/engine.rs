@@ -255,14 +255,6 @@ impl Engine {
         Some(outbox)
     }
 
-    /// Gives back the room that a connection keeps for its next messages, as far as it is empty:
-    /// for one that has been quiet for a while. What is under way is not touched.
-    pub fn trim(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.trim();
-        }
-    }
-
     /// Whether requests of a connection wait for their answers: it could cancel one.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {

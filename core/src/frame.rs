@@ -144,14 +144,14 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
     }
 }
 
-/// Bytes of room that an empty outbox keeps: what the answers of a busy turn need.
-const KEPT: usize = 32 * 1024;
+/// Bytes of room that an empty outbox keeps: an answer of the usual size needs no allocation, and an
+/// idle connection holds no more than this.
+const KEPT: usize = 512;
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. A large buffer is
-/// given back when everything was sent, a small one when the host
-/// [trims](crate::engine::Engine::trim) the connection, so that an idle one costs nothing.
+/// The engine writes frames at the end, the host takes bytes from the front. A buffer of more than
+/// 512 bytes is freed when everything was sent; a smaller one is kept for the next frame.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,

@@ -19,7 +19,7 @@ mod strangers;
 mod trail;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -150,8 +150,6 @@ pub struct Server {
     ahead_bytes: usize,
     /// Connections to be sent what waits for them, and why.
     unsent: Vec<(ConnId, Sending)>,
-    /// Connections that keep their buffers, in the order they came in here.
-    warm: VecDeque<ConnId>,
     runs: runs::Runs,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
@@ -196,7 +194,6 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
-    warm: bool,
     /// Hardly any has one.
     backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
@@ -258,7 +255,6 @@ impl Server {
             ready: ready::Ready::default(),
             ahead_bytes: 0,
             unsent: Vec::new(),
-            warm: VecDeque::new(),
             runs: runs::Runs::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),

@@ -308,8 +308,6 @@ impl World {
             trace.inputs.push((self.now, Input::Taken(conn, count)));
         }
         self.engine.outbox(conn).expect("it has an outbox").advance(count);
-        // A host may do so whenever it likes. A trace is done again without.
-        self.engine.trim(conn);
     }
 
     fn read(&mut self, conn: ConnId, bytes: Vec<u8>) {

@@ -315,7 +315,6 @@ impl Driver {
         let outbox = self.engine.outbox(conn).expect("it is still there");
         assert!(!outbox.is_empty(), "it is not answered");
         outbox.advance(outbox.len());
-        self.engine.trim(conn);
     }
 
     /// Who has connected goes.

@@ -99,11 +99,6 @@ impl Recorded {
         self.engine.sizes()
     }
 
-    /// See [`Engine::trim`].
-    pub(crate) fn trim(&mut self, conn: ConnId) {
-        self.engine.trim(conn);
-    }
-
     /// See [`Engine::outbox`].
     pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         if let Some(tape) = &mut self.tape {

@@ -26,8 +26,6 @@ const SENDS: usize = 8;
 const AHEAD_BYTES: usize = 4 * 1024;
 /// Bytes read ahead from all of them, about.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
-/// Connections that keep their buffers for the next word; the others are taken for idle.
-const WARM_MAX: usize = 128;
 
 /// Why a peer is sent something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,9 +116,9 @@ impl Server {
         )?;
         self.next_conn += 1;
         self.record_connect(now, conn, identity, link.peer());
-        let (closing, warm, backlog) = (false, false, None);
+        let (closing, backlog) = (false, None);
         let place = self.ready.front();
-        let peer = Peer { link, stage, sole, closing, warm, backlog, place };
+        let peer = Peer { link, stage, sole, closing, backlog, place };
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.note_ready(conn);
@@ -278,7 +276,6 @@ impl Server {
             }
             self.send_to(now, conn, sending);
         }
-        self.cool_down();
     }
 
     fn send_to(&mut self, now: Now, conn: ConnId, sending: Sending) {
@@ -294,9 +291,6 @@ impl Server {
         }
         match sent {
             Sent::Everything => {
-                if !std::mem::replace(&mut peer.warm, true) {
-                    self.warm.push_back(conn);
-                }
                 if let Some(Backlog::Blocked(_)) = peer.backlog.take().as_deref() {
                     self.engine.handle(now, Event::Drained { conn }, &mut self.actions);
                 }
@@ -327,17 +321,6 @@ impl Server {
         }
         self.send_to(now, conn, Sending::More);
         sent(self) > before
-    }
-
-    /// Takes their buffers from those whose last word was longest ago, but for a few.
-    fn cool_down(&mut self) {
-        while self.warm.len() > WARM_MAX {
-            let Some(conn) = self.warm.pop_front() else { break };
-            if let Some(peer) = self.links.get_mut(&conn) {
-                peer.warm = false;
-            }
-            self.engine.trim(conn);
-        }
     }
 
     /// Closes a connection whose last words were sent.

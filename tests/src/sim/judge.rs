@@ -338,9 +338,6 @@ impl Judge {
             self.feed(Input::Blocked(id));
         } else if std::mem::take(&mut link.blocked) {
             self.feed(Input::Drained(id));
-        } else if count % 2 == 0 {
-            // What it changes is nobody's to see.
-            self.engine.trim(id);
         }
     }
 
