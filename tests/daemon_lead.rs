@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ceased::{Daemon, HandlerTool, Job, Running, ToolResult};
 use ceased_tests::daemon::peer::call;
-use ceased_tests::daemon::{Config, Daemon as Served, Home, Peer, wait_until};
+use ceased_tests::daemon::{Config, Daemon as Served, Peer, wait_until};
 use serde_json::json;
 
 /// More quick calls than it takes to be trusted, also by who was disappointed once.
@@ -134,76 +134,6 @@ fn no_thread_is_left_when_nothing_is_quick_any_more() {
         assert!(ids.iter().all(|id| peer.text(*id) == "quick"));
         names().flatten().any(|name| name.trim() == "ceased-loop")
     });
-    if slices_can_be_chosen() {
-        assert_eq!(slice_of(&daemon, "ceased-loop"), Some(SHORT), "as on every thread it is on");
-    }
     before.wait_back(daemon.pid());
     let _ = peer.result("ping", "{}");
 }
-
-/// How long a thread runs at a time, in ns, of its `sched` file; `None` where it does not say.
-fn slice(sched: &str) -> Option<u64> {
-    let line = sched.lines().find(|line| line.starts_with("se.slice"))?;
-    line.rsplit(':').next()?.trim().parse().ok()
-}
-
-/// The same of the thread with this name.
-fn slice_of(daemon: &Served, name: &str) -> Option<u64> {
-    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("it is alive");
-    let is_named = |thread: &fs::DirEntry| {
-        fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    let thread = threads.flatten().find(is_named)?;
-    slice(&fs::read_to_string(thread.path().join("sched")).ok()?)
-}
-
-/// How long the loop runs at a time, in ns.
-const SHORT: u64 = 100_000;
-
-/// Whether threads can choose how long they run at a time: from Linux 6.12 on.
-fn slices_can_be_chosen() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (6, 12) && fs::read_to_string("/proc/self/sched").is_ok_and(|s| slice(&s).is_some())
-}
-
-/// The loop runs little at a time, so that it need not wait for commands. What it starts runs as
-/// everybody else: worker threads, guards and commands.
-#[test]
-fn the_loop_runs_in_short_slices_and_nothing_that_it_starts() {
-    if !slices_can_be_chosen() {
-        return eprintln!("skipped: this kernel lets no thread choose its slice, or does not say");
-    }
-    let ordinary = slice(&fs::read_to_string("/proc/self/sched").unwrap()).unwrap();
-    for tier in ["cgroup", "guard"] {
-        let home = Home::new();
-        home.configure(&Config { tools: TELLTALE, ..Config::default() });
-        let line = format!("export CEASED_CONTAINMENT={tier}");
-        if !home.command_after(&line, &["stdio"]).status().unwrap().success() {
-            eprintln!("skipped: no {tier} here");
-            continue;
-        }
-        let command = home.command_after(&line, &["serve"]);
-        let daemon = Served::start_with(home, command);
-        let mut peer = daemon.peer();
-        let tells = peer.call("tells", "{}");
-        let text = peer.text(tells);
-        let (own, parent) = text.split_once("\nparent\n").expect("both");
-        assert_eq!(slice(own), Some(ordinary), "of a command");
-        // That of a command in a control group is the daemon, with the loop as its first thread.
-        let parents = if tier == "guard" { ordinary } else { SHORT };
-        assert_eq!(slice(parent), Some(parents), "of its parent, {tier}");
-        let sleeps = peer.call("sleep", r#"{"ms":60000}"#);
-        wait_until("it runs as everybody", || slice_of(&daemon, "ceased-worker") == Some(ordinary));
-        peer.cancel(sleeps);
-    }
-}
-
-/// Says how it and its parent are scheduled.
-const TELLTALE: &str = r#"
-[[tool]]
-name = "tells"
-run_as = "daemon"
-command = ["sh", "-c", "cat /proc/self/sched; echo parent; cat /proc/$PPID/sched"]
-"#;

@@ -21,7 +21,6 @@ use ceased_core::time::Instant;
 use crate::handler::{Call, Handler, Job, outcome};
 use crate::pace::HandlerRun;
 use crate::reports::{Report, Reports};
-use crate::sys::{self, Slice};
 use crate::token::CancelToken;
 
 /// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
@@ -222,7 +221,6 @@ impl Crew {
     /// The life of a worker thread.
     fn work(&self) {
         // The loop starts it and has shorter ones.
-        sys::run_in(Slice::Ordinary);
         let mut queue = self.queue();
         while !queue.closed {
             queue = match self.work_off(queue) {

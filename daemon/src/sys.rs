@@ -1,5 +1,4 @@
-//! The calls that need `unsafe`: starting a process, signal state, time slices, and memory to give
-//! back.
+//! The calls that need `unsafe`: starting a process, signal state, and memory to give back.
 //!
 //! Everything else in this package goes through `rustix` or the standard library.
 
@@ -10,7 +9,6 @@ mod fault;
 mod memory;
 mod raw;
 mod sharing;
-mod slice;
 mod spawn;
 
 use std::io;
@@ -21,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
-pub(crate) use slice::{Slice, run_in, while_in};
 pub(crate) use spawn::{Credentials, Exec, Image, Spawned, Twin, fork_sibling, spawn, spawn_idle};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.

@@ -31,7 +31,7 @@ use super::launch::Prepared;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
-use crate::sys::{self, Fault, FaultCell, Slice, Twin};
+use crate::sys::{self, Fault, FaultCell, Twin};
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -162,7 +162,7 @@ impl Program {
             .process_group(0);
         // It takes longer to become a guard than most commands take in all, and nobody is to wait
         // for their turn until it has.
-        let child = sys::while_in(Slice::Long, || command.spawn())?;
+        let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         watched(pid, socket)
     }
@@ -243,7 +243,6 @@ pub(super) fn ready(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> io::Re
 /// A guard process's whole life; returns its exit code.
 fn main() -> i32 {
     // From here on it is what stops a command.
-    sys::run_in(Slice::Ordinary);
     sys::block_signals();
     sys::close_inherited(3);
     match serve() {

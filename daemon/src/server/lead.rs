@@ -28,7 +28,6 @@ use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
 use crate::store::thread::{StoreThread, Turn};
-use crate::sys::{self, Slice};
 
 /// How often the follower looks: what is not quick after all holds up the loop for less
 /// than twice this.
@@ -52,9 +51,7 @@ impl Server {
         let lead = Arc::new(Lead::new(self.reports.clone()));
         let mut server = Box::new(self);
         loop {
-            // The thread is its caller's, who may go on with it.
-            let led = sys::while_in(Slice::Short, || lead.lead(server, Leader::Caller));
-            if let Some(end) = led {
+            if let Some(end) = lead.lead(server, Leader::Caller) {
                 return end;
             }
             match lead.wait() {
@@ -218,7 +215,6 @@ impl Lead {
         self.state().server = Some(server);
         let lead = Arc::clone(self);
         let spawned = thread::Builder::new().name("ceased-loop".into()).spawn(move || {
-            sys::run_in(Slice::Short);
             let server = lead.state().server.take();
             if let Some(server) = server {
                 lead.lead_to_the_end(server);
@@ -384,8 +380,6 @@ impl Lead {
 
     /// The life of a follower.
     fn follow(self: &Arc<Self>) {
-        // It must not wait for a call that takes the whole processor.
-        sys::run_in(Slice::Short);
         let (mut seen, mut quiet) = (0, 0);
         loop {
             let mut state = self.state();
