@@ -7,6 +7,7 @@ use ceased_core::action::Why;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::message::code;
 use ceased_tests::again::{call, line, settings};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
@@ -101,71 +102,76 @@ fn a_call_that_is_over_is_answered_again_for_a_while() {
     answered(&mut w, one, "d", "third");
 }
 
+/// RPC-03: a repeat is refused while the first request waits, by an error that says to try again,
+/// and disturbs nothing.
 #[test]
-fn who_asks_meanwhile_waits_for_the_same() {
+fn repeat_is_refused_while_the_first_request_waits() {
     let mut w = world();
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
-    call(&mut w, one, "a", "work", "k");
+    w.send(one, &line("a", "work", "k \\\"1\\\"", "{}", ""));
     let job = w.last_started();
-    call(&mut w, one, "b", "work", "k");
-    call(&mut w, other, "c", "work", "k");
-    assert_eq!((w.last_started(), w.sizes().jobs, w.sizes().requests), (job, 1, 3));
-    w.done(job, "same");
-    let mut told: Vec<Value> = w.rest(one);
-    told.extend(w.rest(other));
-    let mut ids: Vec<&str> = told.iter().map(|answer| answer["id"].as_str().unwrap()).collect();
-    ids.sort_unstable();
-    assert_eq!(ids, ["a", "b", "c"]);
-    assert!(told.iter().all(|answer| answer["result"]["content"][0]["text"] == "same"));
-}
-
-/// CAN-08: the cancel of one of two leaves the job to the other; that of the last one stops it.
-#[test]
-fn the_last_cancel_cancels() {
-    for first_first in [true, false] {
-        let mut w = world();
-        let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
-        call(&mut w, one, "a", "work", "k");
-        let job = w.last_started();
-        call(&mut w, other, "b", "work", "k");
-        let order = [(one, "a"), (other, "b")];
-        let order = if first_first { order } else { [order[1], order[0]] };
-        cancel(&mut w, order[0].0, order[0].1);
-        assert_eq!(w.steps(job), [], "one still wants it");
-        cancel(&mut w, order[1].0, order[1].1);
-        assert_eq!(w.steps(job).len(), 1);
-        // What is being stopped is no answer to anybody: the same key is a new call.
-        call(&mut w, one, "c", "work", "k");
-        assert_ne!(w.last_started(), job);
-        w.stopped(job);
-        w.silent(other);
-        let job = w.last_started();
-        w.done(job, "anew");
-        answered(&mut w, one, "c", "anew");
+    for conn in [one, other] {
+        let error = refused(&mut w, conn, &line("b", "work", "k \\\"1\\\"", "{}", ""));
+        assert_eq!(error["code"], code::CALL_UNDER_WAY);
+        assert_eq!(error["data"], json!({"idempotencyKey": "k \"1\""}));
+        assert!(error["message"].as_str().unwrap().contains("try again later"), "{error}");
+    }
+    assert_eq!((w.last_started(), w.sizes().jobs, w.sizes().requests), (job, 1, 1));
+    w.done(job, "once");
+    answered(&mut w, one, "a", "once");
+    for conn in [one, other] {
+        w.send(conn, &line("c", "work", "k \\\"1\\\"", "{}", ""));
+        answered(&mut w, conn, "c", "once");
     }
 }
 
-/// One whose connection goes leaves the job to the other, who is then the one who can cancel it.
+/// CAN-08: a refused repeat cannot keep the call alive; once it is being stopped, the same key is a
+/// new call.
 #[test]
-fn an_heir() {
+fn cancel_stops_the_call_and_forgets_its_key() {
     let mut w = world();
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
     call(&mut w, one, "a", "work", "k");
     let job = w.last_started();
-    call(&mut w, one, "b", "work", "k");
-    call(&mut w, other, "c", "work", "k");
-    w.lose(one);
+    assert_eq!(refused(&mut w, other, &line("b", "work", "k", "{}", ""))["code"], -31008);
+    // The repeat was answered: its cancel names nothing.
+    cancel(&mut w, other, "b");
     assert_eq!(w.steps(job), []);
-    w.done(job, "mine");
-    answered(&mut w, other, "c", "mine");
-    // The waiter's connection goes first: nothing changes for the first.
-    let one = w.open_as(ANN, NEWEST);
-    call(&mut w, one, "a", "work", "k2");
-    let job = w.last_started();
-    call(&mut w, other, "d", "work", "k2");
-    w.lose(other);
-    w.done(job, "still");
-    answered(&mut w, one, "a", "still");
+    cancel(&mut w, one, "a");
+    assert_eq!(w.steps(job).len(), 1);
+    call(&mut w, other, "c", "work", "k");
+    let anew = w.last_started();
+    assert_ne!(anew, job);
+    w.stopped(job);
+    w.silent(one);
+    w.done(anew, "anew");
+    answered(&mut w, other, "c", "anew");
+}
+
+/// The request that has taken a call over is the one that waits: it can cancel the call, and the
+/// next repeat is refused.
+#[test]
+fn request_that_took_over_is_the_one_that_waits() {
+    for cancels in [false, true] {
+        let mut w = world();
+        let one = w.open_as(ANN, NEWEST);
+        call(&mut w, one, "a", "patient", "k");
+        let job = w.last_started();
+        w.lose(one);
+        let (other, third) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
+        call(&mut w, other, "b", "patient", "k");
+        assert_eq!(refused(&mut w, third, &line("c", "patient", "k", "{}", ""))["code"], -31008);
+        if cancels {
+            cancel(&mut w, other, "b");
+            assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+            w.stopped(job);
+            w.silent(other);
+        } else {
+            w.done(job, "back");
+            answered(&mut w, other, "b", "back");
+        }
+        w.silent(third);
+    }
 }
 
 #[test]
@@ -184,8 +190,9 @@ fn a_key_means_one_thing() {
         assert!(error["message"].as_str().unwrap().contains("another call"), "{error}");
     }
     // Members may come in another order.
-    w.send(conn, &line("c", "work", "k", r#"{"y":2, "x":1}"#, ""));
-    assert_eq!((w.last_started(), w.sizes().requests), (job, 2));
+    let same = line("c", "work", "k", r#"{"y":2, "x":1}"#, "");
+    assert_eq!(refused(&mut w, conn, &same)["code"], code::CALL_UNDER_WAY);
+    assert_eq!((w.last_started(), w.sizes().requests), (job, 1));
     for odd in ["", &"k".repeat(129)] {
         assert_eq!(refused(&mut w, conn, &line("d", "work", odd, "{}", ""))["code"], -32602);
     }
@@ -228,7 +235,8 @@ fn keys_are_bounded() {
     assert_eq!(error["code"], -31003);
     assert_eq!(error["data"], json!({"limit": "idempotency_keys_per_identity", "max": 2}));
     // What is known is still known, and others have their own.
-    call(&mut w, conn, "b", "work", "k1");
+    let known = refused(&mut w, conn, &line("b", "work", "k1", "{}", ""));
+    assert_eq!(known["code"], code::CALL_UNDER_WAY);
     let bob = w.open_as(BOB, NEWEST);
     call(&mut w, bob, "a", "work", "k3");
     assert_eq!(w.sizes().jobs, 3);
@@ -296,13 +304,10 @@ fn what_was_cancelled_is_not_remembered() {
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
     call(&mut w, one, "a", "work", "k");
     let job = w.last_started();
-    call(&mut w, other, "b", "work", "k");
     w.result(other, "ceased/cancel", json!({"job": job.get()}));
     w.stopped(job);
-    for (conn, id) in [(one, "a"), (other, "b")] {
-        let told = w.next(conn);
-        assert_eq!((&told["id"], &told["error"]["code"]), (&json!(id), &json!(-32603)));
-    }
+    let told = w.next(one);
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("a"), &json!(-32603)));
     call(&mut w, one, "c", "work", "k");
     let anew = w.last_started();
     assert_ne!(anew, job);
@@ -330,10 +335,10 @@ fn a_shutdown_ends_waiting() {
     let mut w = world();
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
     call(&mut w, one, "a", "work", "k");
-    call(&mut w, other, "b", "work", "k");
+    call(&mut w, other, "b", "work", "k3");
     call(&mut w, one, "c", "patient", "k2");
     let jobs = w.sizes().jobs;
-    assert_eq!(jobs, 2);
+    assert_eq!(jobs, 3);
     w.feed(Input::Drain(w.now().at + Duration::from_secs(4)));
     for (conn, count) in [(one, 2), (other, 1)] {
         let answers = w.rest(conn);

@@ -9,7 +9,7 @@ use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
-use ceased_core::tool::{Catalog, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, Tool};
 use ceased_tests::store::Store;
 use ceased_tests::tools::{self, TIMEOUT, tool};
 use ceased_tests::trace::Input;
@@ -160,6 +160,14 @@ proptest! {
     }
 }
 
+fn line(id: usize, tool: &str, more: &Value) -> String {
+    let mut params = json!({"name": tool, "arguments": {}});
+    if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
+        params.extend(more.clone());
+    }
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
 /// RPC-03: calls start in the order of their requests, as far as there is room, with the turn; their
 /// time limit counts from there.
 #[test]
@@ -171,11 +179,7 @@ fn calls_start_with_the_turn_and_their_timeout_counts_from_it() {
     };
     let mut w = World::made_of(Arc::new(settings), Rigged::default());
     let c = w.open();
-    let slow = |id: usize| {
-        let params = json!({"name": "slow", "arguments": {}});
-        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
-    };
-    (1..=4).for_each(|id| w.frame(c, &slow(id)));
+    (1..=4).for_each(|id| w.frame(c, &line(id, "slow", &json!({}))));
     assert_eq!((w.sizes().requests, w.sizes().jobs, w.sizes().timers), (4, 4, 0));
     assert!(w.started.is_empty() && w.due_in().is_none());
     w.feed(Input::Turn);
@@ -184,7 +188,7 @@ fn calls_start_with_the_turn_and_their_timeout_counts_from_it() {
     let first = w.started[0];
     w.done(first, "one");
     w.feed(Input::Turn);
-    w.frame(c, &slow(5));
+    w.frame(c, &line(5, "slow", &json!({})));
     w.advance(TIMEOUT);
     let stopped: Vec<JobId> = w.stops.iter().map(|(job, ..)| *job).collect();
     assert_eq!(stopped, w.started[1..4], "their time is up together, as they were started");

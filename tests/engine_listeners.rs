@@ -100,93 +100,35 @@ fn whoever_is_left_is_asked() {
     }
 }
 
-/// An heir that cannot answer is not asked: the job is told so, and the first is asked no more.
+/// TSK-30: the question of a call that became a task goes to the request that waits for the task.
 #[test]
-fn an_heir_that_cannot_answer() {
-    let mut w = world();
-    let (one, mute) = (open(&mut w), w.open_as(ANN, NEWEST));
-    call(&mut w, one, "a", "work", "k");
-    let job = w.last_started();
-    let caller = w.asked(job, 1, QUESTION);
-    let question = is_asked(&mut w, one);
-    call(&mut w, mute, "b", "work", "k");
-    w.send(one, &cancel(json!("a")));
-    is_asked_no_more(&mut w, one, &question);
-    w.silent(mute);
-    assert_eq!(w.told_words(), [(caller, "refused NotDeclared".to_owned())]);
-}
-
-/// Where the first cannot answer, another who wants the same is asked; until that one wants it no
-/// more.
-#[test]
-fn who_asks_for_the_same_can_answer() {
-    let mut w = world();
-    let (mute, able) = (w.open_as(ANN, NEWEST), open(&mut w));
-    call(&mut w, mute, "a", "work", "k");
-    let job = w.last_started();
-    let early = w.asked(job, 1, QUESTION);
-    call(&mut w, able, "b", "work", "k");
-    let (answered, withdrawn) = (w.asked(job, 2, QUESTION), w.asked(job, 3, QUESTION));
-    let question = is_asked(&mut w, able);
-    answers(&mut w, able, &question);
-    let question = is_asked(&mut w, able);
-    w.send(able, &cancel(json!("b")));
-    is_asked_no_more(&mut w, able, &question);
-    w.silent(mute);
-    let refused = "refused NotDeclared".to_owned();
-    let told = [(early, refused.clone()), (answered, ACCEPTED.to_owned()), (withdrawn, refused)];
-    assert_eq!(w.told_words(), told);
-    assert_eq!(w.steps(job), [], "the first still wants it");
-}
-
-/// TSK-30: who asked again for what has become a task is asked what that wants to know.
-#[test]
-fn a_call_that_became_a_task() {
+fn question_of_a_call_that_became_a_task_goes_to_who_waits_for_the_task() {
     let mut w = world();
     let (one, other) = (open(&mut w), open(&mut w));
     call(&mut w, one, "a", "detached", "k");
     let job = w.last_started();
     w.lose(one);
     let caller = w.asked(job, 1, QUESTION);
-    call(&mut w, other, "b", "detached", "k");
+    let tasks = w.result(other, "tasks/list", json!({}))["tasks"].take();
+    await_result(&mut w, other, "r", tasks[0]["taskId"].as_str().expect("an id"));
     let question = is_asked(&mut w, other);
     answers(&mut w, other, &question);
     assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
 }
 
-/// RPC-03, DUR-01: what a task that does not come to be has asked is asked of whoever the job goes
-/// on for.
+/// ACP-05: the questions of a job go to the request that has taken the job over.
 #[test]
-fn a_task_that_is_not_stored() {
-    let mut store = Store::default();
-    let durable = TaskPolicy { durable: true, ..TaskPolicy::default() };
-    let mut w = store.world(&settings(Limits::default(), durable));
-    let (one, mute, able) = (open(&mut w), w.open_as(ANN, NEWEST), open(&mut w));
-    for (key, other) in [("k", able), ("l", mute)] {
-        let one = if key == "k" { one } else { open(&mut w) };
-        call(&mut w, one, "a", "detached", key);
-        let job = w.last_started();
-        w.lose(one);
-        store.take(&mut w);
-        let caller = w.asked(job, 1, QUESTION);
-        if other == mute {
-            call(&mut w, other, "b", "detached", key);
-            store.refuse(&mut w, Unstored::Full, false);
-            assert_eq!(w.told_words(), [(caller, "refused NotDeclared".to_owned())]);
-            w.silent(mute);
-        } else {
-            // It is asked while the task may still come to be, and afterwards.
-            call(&mut w, other, "b", "detached", key);
-            let question = is_asked(&mut w, other);
-            store.refuse(&mut w, Unstored::Full, false);
-            w.silent(other);
-            answers(&mut w, other, &question);
-            assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
-            w.told.clear();
-            w.advance(Duration::from_secs(60));
-            store.commit_all(&mut w);
-        }
-    }
+fn question_goes_to_the_request_that_took_over() {
+    let mut w = world();
+    let (one, other) = (open(&mut w), open(&mut w));
+    call(&mut w, one, "a", "patient", "k");
+    let job = w.last_started();
+    w.lose(one);
+    call(&mut w, other, "b", "patient", "k");
+    let caller = w.asked(job, 1, QUESTION);
+    let question = is_asked(&mut w, other);
+    answers(&mut w, other, &question);
+    assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
 }
 
 /// TSK-30, CAN-15: who does not wait for a task any more may still answer what it was asked, until
@@ -237,27 +179,4 @@ fn the_other_who_waits_is_asked() {
     assert_eq!(w.told_words(), []);
     answers(&mut w, other, &question);
     assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
-}
-
-/// DUR-01, TSK-29: who asked again for a call that is only becoming a task is asked on behalf of
-/// that task once it is one for certain, and of none before.
-#[test]
-fn a_task_is_named_to_nobody_before_it_is_on_disk() {
-    let mut store = Store::default();
-    let tasks = TaskPolicy { durable: true, ..TaskPolicy::default() };
-    let mut w = store.world(&settings(Limits::default(), tasks));
-    let (one, other) = (open(&mut w), open(&mut w));
-    call(&mut w, one, "a", "detached", "k");
-    w.lose(one);
-    call(&mut w, other, "b", "detached", "k");
-    let job = w.last_started();
-    for number in [1, 2] {
-        w.asked(job, number, QUESTION);
-        let question = w.next(other);
-        assert_eq!(question["method"], QUESTION, "{question}");
-        let related = &question["params"]["_meta"]["io.modelcontextprotocol/related-task"];
-        assert_eq!(related.is_object(), number == 2, "{question}");
-        answers(&mut w, other, &question["id"]);
-        store.commit_all(&mut w);
-    }
 }

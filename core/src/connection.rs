@@ -166,7 +166,7 @@ impl Connection {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.requests.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Repeat(_) | Work::Task(..) | Work::Survey(_) => None,
+            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
         })
     }
 
@@ -198,8 +198,6 @@ pub(crate) struct Pending {
 pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
-    /// The job of another request that asked for the same.
-    Repeat(JobId),
     /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
     Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).
@@ -223,15 +221,13 @@ pub(crate) enum Form {
     Cancelled,
     /// That it had ended before this request could cancel it (TSK-23, EXT-04).
     TooLate,
-    /// That the call, which became it meanwhile, was cancelled.
-    Repeat,
 }
 
 impl Form {
     /// The method of the request, for a log.
     pub(crate) const fn method(self) -> &'static str {
         match self {
-            Self::Handle | Self::Repeat => "tools/call",
+            Self::Handle => "tools/call",
             Self::Outcome => "tasks/result",
             Self::State | Self::Detailed(_) => "tasks/get",
             Self::Cancelled | Self::TooLate => "tasks/cancel",

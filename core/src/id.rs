@@ -53,6 +53,11 @@ numbered! {
 }
 
 numbered! {
+    /// A call with an idempotency key. Counted by the engine, never used twice.
+    KeyedId, "k"
+}
+
+numbered! {
     /// A piece of work the host runs. Counted by the engine, never used twice, so that a reused or
     /// cancelled request id can never reach the wrong work.
     JobId, "j"

@@ -69,7 +69,6 @@ pub mod event;
 mod few;
 pub mod frame;
 pub mod id;
-pub mod idempotency;
 mod job;
 mod journal;
 pub mod json;

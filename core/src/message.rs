@@ -48,6 +48,9 @@ pub mod code {
     pub const STORE_UNAVAILABLE: i64 = -31006;
     /// The daemon went down while the task ran; what its `tasks/result` answers (DUR-01). Ours.
     pub const INTERRUPTED: i64 = -31007;
+    /// The call with this idempotency key is under way and another request waits for it; try again
+    /// later. `data.idempotencyKey` names the key. Ours.
+    pub const CALL_UNDER_WAY: i64 = -31008;
     /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
     /// host, before it opens a connection.
     pub const UNAUTHENTICATED: i64 = -31010;

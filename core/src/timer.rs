@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::id::{CallId, ConnId, JobId, RequestState, TaskId};
-use crate::idempotency::KeyedId;
+use crate::id::{CallId, ConnId, JobId, KeyedId, RequestState, TaskId};
 use crate::slab::{Place, Slab};
 use crate::time::Instant;
 

@@ -70,7 +70,7 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match &connection.requests.get(request)?.work {
             Work::Job(id) => *id,
-            Work::Repeat(_) | Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
         };
         let job = self.jobs.get(&id)?;
         // ACP-04

@@ -10,15 +10,14 @@ use serde::Deserialize;
 use super::Engine;
 use super::call_params::{CallParams, ServiceParams, progress_token};
 use super::creation::HandOver;
+use super::idempotency::{Known, Request, Wish, read_key};
 use super::modern::missing_tasks;
 use super::park::Retry;
-use super::retry::{Known, Request, read_key};
 use crate::claim::{Claim, Terms};
 use crate::connection::{Form, Pending, Reply, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
-use crate::idempotency::{Waiter, Wish};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::{Json, Raw};
 use crate::message::{ErrorObject, code};
@@ -136,7 +135,7 @@ impl Engine {
     /// As [`Engine::accept`], unless the same was asked for before.
     #[inline(never)]
     fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
-        let mut request = Request {
+        let request = Request {
             key,
             wish: Wish {
                 tool: admitted.tool.name.clone(),
@@ -144,12 +143,10 @@ impl Engine {
                 as_task: admitted.task.is_some(),
                 claims: matches!(admitted.terms, Terms::Claim(_)),
             },
-            waiter: Waiter {
-                terms: admitted.terms,
-                token: admitted.progress_token.map(|token| token.get().into()),
-            },
+            terms: admitted.terms,
+            token: admitted.progress_token.map(|token| token.get().into()),
         };
-        match self.look_for_first(reply, &mut request) {
+        match self.look_for_first(reply, &request) {
             Known::Dealt => {}
             Known::New(reply) => {
                 let job = JobId::new(self.next_job);

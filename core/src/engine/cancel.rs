@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use super::Engine;
 use super::park::Waiting;
 use crate::action::{Cancel, Note, Why};
-use crate::call::Answer;
 use crate::connection::{Form, Pending, Work};
 use crate::dialect::AfterCancel;
 use crate::durable::RecordKey;
@@ -66,13 +65,6 @@ impl Engine {
                     job.tool.name.clone()
                 });
                 (Some(id), tool.unwrap_or_default())
-            }
-            // The job goes on for those who asked before.
-            Work::Repeat(id) => {
-                self.stop_waiting(conn, &request, id);
-                self.put_questions(id, Answer::Refused);
-                let first = self.keyed.of_job(id).and_then(|first| self.keyed.get(first));
-                (None, first.map(|first| first.wish.tool.clone()).unwrap_or_default())
             }
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {
@@ -168,9 +160,7 @@ impl Engine {
 
     /// Stops a job whose outcome nobody wants any more.
     pub(super) fn disown(&mut self, id: JobId, why: Why) {
-        if self.adopt(id) {
-            return;
-        }
+        self.forget_key_of(id);
         if let Some(job) = self.jobs.get_mut(&id) {
             self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
             let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);

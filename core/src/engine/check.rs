@@ -1,6 +1,6 @@
 //! Invariants across the tables: what must hold after every event.
 
-use super::{Engine, park, retry, store};
+use super::{Engine, disconnect, idempotency, park, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
@@ -18,7 +18,8 @@ pub(super) fn check(engine: &Engine) {
     jobs(engine);
     calls(engine);
     park::check(engine);
-    retry::check(engine);
+    disconnect::check(engine);
+    idempotency::check(engine);
     store::check(engine);
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
@@ -29,9 +30,8 @@ pub(super) fn check(engine: &Engine) {
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
             let creating = entry.is_being_created();
-            // Who asks a second time may wait for a handle later, too; or for word that what it
-            // asked for was cancelled, which is of the call.
-            let of_call = matches!(form, Form::Handle | Form::Repeat);
+            // A repeat of the call with its key waits for the handle, too.
+            let of_call = matches!(form, Form::Handle);
             assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
@@ -72,7 +72,6 @@ fn requests(engine: &Engine) {
                         "a job speaks as its request"
                     );
                 }
-                Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.aside.waiters.contains(&(*conn, id.clone())));
@@ -252,7 +251,8 @@ fn timers(engine: &Engine) {
             .filter(|call| call.timer.is_some())
             .count()
         + park::armed(engine)
-        + retry::armed(engine)
+        + disconnect::armed(engine)
+        + idempotency::armed(engine)
         + usize::from(store::is_armed(engine))
         + engine
             .connections

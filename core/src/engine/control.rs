@@ -115,16 +115,9 @@ impl Engine {
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
     fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Pending)>) {
-        // First, so that no job goes on for a request that ends as well.
-        for (id, pending) in &requests {
-            if let Work::Repeat(job) = pending.work {
-                self.stop_waiting(conn, id, job);
-            }
-        }
         for (id, pending) in requests {
             match pending.work {
                 Work::Job(job) => self.requestor_gone(job),
-                Work::Repeat(_) => {}
                 Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.aside.forget_waiter(&(conn, id));
@@ -245,7 +238,7 @@ impl Engine {
                             task.aside.forget_waiter(&(conn, pending.reply.id.clone()));
                         }
                     }
-                    Work::Repeat(_) | Work::Listen(_) | Work::Survey(_) => {}
+                    Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, Why::Shutdown) {
                     Some(error) => error,

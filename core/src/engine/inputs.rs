@@ -59,14 +59,14 @@ impl Engine {
             return self.ask_again(id);
         }
         let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();
-        let listeners = self.listeners_of(job, id);
+        let listeners = self.listeners_of(job);
         for ask in open {
             self.put_question(id, ask, &listeners, to_nobody);
         }
     }
 
     /// Who wants the outcome of a job and can be asked by a request of ours, in order.
-    fn listeners_of(&self, job: &Job, id: JobId) -> Vec<ConnId> {
+    fn listeners_of(&self, job: &Job) -> Vec<ConnId> {
         let mut listeners: Vec<ConnId> = match job.task.and_then(|task| self.tasks.get(task)) {
             // Who waits for the task itself does not wait for what comes of it yet.
             Some(task) if task.is_being_created() => Vec::new(),
@@ -74,10 +74,6 @@ impl Engine {
             None if matches!(job.purpose, Purpose::Answer(_)) => [job.conn].into(),
             None => Vec::new(),
         };
-        let keyed = self.keyed.of_job(id).and_then(|keyed| self.keyed.get(keyed));
-        if let (Some(keyed), Terms::Session(_)) = (keyed, job.terms) {
-            listeners.extend(keyed.waiters.keys().map(|(conn, _)| *conn));
-        }
         // Many may wait on one connection, which is asked once.
         listeners.dedup();
         listeners

@@ -4,7 +4,6 @@
 use alloc::vec::Vec;
 
 use super::answer::ResultType;
-use super::tasks::task_cancelled;
 use super::{Engine, extension, store};
 use crate::action::Note;
 use crate::connection::{Form, Pending, Reply, Work};
@@ -65,8 +64,7 @@ impl Engine {
                 | Form::State
                 | Form::Detailed(_)
                 | Form::Cancelled
-                | Form::TooLate
-                | Form::Repeat,
+                | Form::TooLate,
             ) => When::Now,
         }
     }
@@ -179,7 +177,6 @@ impl Engine {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
             }
-            (Form::Repeat, _) => self.fail(reply, &task_cancelled()),
             (Form::Cancelled | Form::TooLate, TaskRules::Extension) => self.acknowledge(reply),
             (Form::TooLate, TaskRules::None | TaskRules::Core) => {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());

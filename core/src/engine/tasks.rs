@@ -200,7 +200,6 @@ impl Engine {
         // the cancel comes last: nobody can see another status after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
-            self.end_repeats(job, id);
             self.disown(job, Why::Requested);
         }
     }
@@ -276,7 +275,6 @@ impl Engine {
         let message = "the task expired before it ended: its ttl is over";
         let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
-            self.end_waiting(job, &error);
             self.disown(job, Why::Expired);
         }
         self.store_removal(key);

@@ -180,9 +180,8 @@ impl<'a> Generator<'a> {
             if identity.is_some_and(|identity| oracle.asks_for(identity)) && !peer.stateless {
                 waits.push((*conn, Say::Call));
             }
-            if let Some(identity) = identity.filter(|identity| oracle.is_missed(identity)) {
-                let is_joined = oracle.joined_task(identity).is_some();
-                waits.push((*conn, if is_joined { Say::CancelTask } else { Say::Call }));
+            if identity.is_some_and(|identity| oracle.is_missed(identity)) {
+                waits.push((*conn, Say::Call));
             }
             let asks =
                 |task: &&Task| task.status == "input_required" && Some(&task.owner) == identity;

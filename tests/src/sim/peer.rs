@@ -350,9 +350,7 @@ impl Peer {
     }
 
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
-        // What another waits for as well is cancelled rather than what nobody cares for.
-        let joined = (method == "tasks/cancel").then(|| Self::joined(scene)).flatten();
-        let id = joined.or_else(|| Self::task(scene).map(|(_, id)| id)).unwrap_or(UNKNOWN);
+        let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
         self.request(scene, method, &json!({"taskId": id}))
     }
 

@@ -25,13 +25,6 @@ struct Call {
 pub(super) struct Repeats(VecDeque<Call>);
 
 impl Peer {
-    /// A task of one's own that a call became, and whose end somebody waits for who asked again.
-    pub(super) fn joined<'a>(scene: &Scene<'a>) -> Option<&'a str> {
-        let oracle = scene.judge.oracle.as_ref()?;
-        let own = &oracle.conns.get(&scene.conn)?.identity;
-        oracle.joined_task(own).and_then(|nonce| oracle.name_of(nonce))
-    }
-
     /// Gives a call a key, or makes it a repetition of an earlier one of the same identity: any of
     /// its connections may ask again. The number of the call it comes to, and its tool.
     pub(super) fn once(

@@ -9,7 +9,6 @@ use super::modern::Claim;
 use super::requests::Asked;
 use super::{For, Oracle, What, nanos};
 use crate::sim::mark::Mark;
-use crate::slow::Id;
 
 /// What tells the runs of a call apart whose arguments are the same: its second run has the number
 /// of the call and this on top, and so on.
@@ -38,15 +37,6 @@ pub(super) enum Far {
     Over(String, u64),
 }
 
-/// A request that waits for the job of another.
-#[derive(Debug, Clone)]
-struct Waiter {
-    conn: u64,
-    id: Id,
-    claim: Option<Claim>,
-    token: Option<String>,
-}
-
 /// A call with a key.
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Keyed {
@@ -56,7 +46,6 @@ pub(in crate::sim) struct Keyed {
     owner: String,
     key: String,
     wish: Wish,
-    waiters: Vec<Waiter>,
 }
 
 impl Keyed {
@@ -128,7 +117,7 @@ impl Oracle {
         let nonce = self.jobs.last().expect("it was admitted").nonce;
         let far = if ttl.is_some() { Far::Task(nonce) } else { Far::Job(nonce) };
         let (place, key) = (self.next_run, key.to_owned());
-        self.keyed.push(Keyed { place, far, owner, key, wish, waiters: Vec::new() });
+        self.keyed.push(Keyed { place, far, owner, key, wish });
     }
 
     /// The number of the next run of the call with this number in its arguments.
@@ -201,16 +190,6 @@ impl Oracle {
         self.keyed.iter().filter(missed).any(|call| call.owner == identity)
     }
 
-    /// A task of this identity that a call became, and for whose job another request waits.
-    #[must_use]
-    pub fn joined_task(&self, identity: &str) -> Option<u64> {
-        let mut joined = self.keyed.iter().filter_map(|call| match call.far {
-            Far::Job(nonce) if call.owner == identity && !call.waiters.is_empty() => Some(nonce),
-            Far::Job(_) | Far::Task(_) | Far::Over(..) => None,
-        });
-        joined.find(|nonce| self.tasks.iter().any(|task| task.nonce == *nonce))
-    }
-
     /// What belongs to a task is forgotten with it.
     fn forget_tasks_gone(&mut self) {
         let tasks = &self.tasks;
@@ -245,26 +224,26 @@ impl Oracle {
                 self.answer(&asked, &handle);
             }
             Far::Job(nonce) => {
-                if self.is_full(&asked) {
-                    return;
-                }
-                let (conn, id) = (asked.conn, asked.id.clone());
-                let waiter = Waiter { conn, id, claim, token };
                 let job = self.job(nonce).expect("what is remembered as running runs");
                 match job.whose {
                     For::Request(_) | For::Task => {
-                        self.mark(Mark::Joined);
-                        self.wait_for(asked, What::Repeat(nonce));
-                        let waiters = &mut self.keyed[at].waiters;
-                        waiters.push(waiter);
-                        waiters.sort_by(|a, b| (a.conn, &a.id).cmp(&(b.conn, &b.id)));
-                        self.put_questions(nonce, None);
+                        self.mark(Mark::UnderWay);
+                        self.answer(&asked, "E -31008");
                     }
                     For::Orphan | For::Retry => {
+                        if self.is_full(&asked) {
+                            return;
+                        }
                         self.mark(Mark::CameBack);
                         self.parked.retain(|parked| parked.job != Some(nonce));
+                        let whose = For::Request(asked.id.clone());
+                        let conn = asked.conn;
                         self.wait_for(asked, What::Job(nonce));
-                        self.work_for(nonce, waiter);
+                        let job = self.job(nonce).expect("it goes on");
+                        (job.orphan, job.held) = (None, None);
+                        (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, whose);
+                        // What it asked and was not told.
+                        self.put_questions(nonce, None);
                     }
                     For::Nobody => unreachable!("what nobody wants is forgotten"),
                 }
@@ -272,85 +251,26 @@ impl Oracle {
         }
     }
 
-    /// A job works for another request from now on.
-    fn work_for(&mut self, nonce: u64, waiter: Waiter) {
-        let Waiter { conn, id, claim, token } = waiter;
-        let job = self.job(nonce).expect("it goes on");
-        (job.orphan, job.held) = (None, None);
-        (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, For::Request(id));
-        // What it asked and was not told.
-        self.put_questions(nonce, None);
-    }
-
     /// Whether who asks again is given this task.
     pub(super) fn has_key(&self, task: u64) -> bool {
         self.keyed.iter().any(|call| call.far == Far::Task(task))
     }
 
-    /// The connections of those who have asked for the same as runs already.
-    pub(super) fn who_repeats(&self, nonce: u64) -> Vec<u64> {
-        let of_job = self.keyed.iter().filter(|call| call.far == Far::Job(nonce));
-        of_job.flat_map(|call| call.waiters.iter().map(|waiter| waiter.conn)).collect()
+    /// A job is to stop: its call is forgotten.
+    pub(super) fn forget_key_of(&mut self, nonce: u64) {
+        self.keyed.retain(|call| call.far != Far::Job(nonce));
     }
 
-    /// Whoever else waits for a job has it to itself; whether there is anybody.
-    pub(super) fn adopt(&mut self, nonce: u64) -> bool {
-        let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
-            return false;
-        };
-        if self.keyed[at].waiters.is_empty() {
-            self.keyed.remove(at);
-            return false;
-        }
-        self.mark(Mark::Inherited);
-        let heir = self.keyed[at].waiters.remove(0);
-        let pending = self.conns.get_mut(&heir.conn).expect("who waits is there");
-        let pending = pending.pending.iter_mut().find(|pending| pending.id == heir.id);
-        pending.expect("who waits has asked").what = What::Job(nonce);
-        self.work_for(nonce, heir);
-        true
-    }
-
-    /// A request waits for another's job no longer.
-    pub(super) fn stop_waiting(&mut self, nonce: u64, conn: u64, id: &Id) {
-        let of_job = self.keyed.iter_mut().filter(|call| call.far == Far::Job(nonce));
-        of_job.for_each(|call| call.waiters.retain(|w| (w.conn, &w.id) != (conn, id)));
-    }
-
-    /// A job has ended: who else waits for it is answered, and who asks again will be. What was
-    /// cancelled is forgotten.
+    /// A job has ended: who asks again is answered with this. What was cancelled is forgotten.
     pub(super) fn remember(&mut self, nonce: u64, answer: &str, cancelled: bool) {
         let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
             return;
         };
         let until = self.now.saturating_add(nanos(self.settings.limits.keys_for));
         self.keyed[at].far = Far::Over(answer.to_owned(), until);
-        let waiters = std::mem::take(&mut self.keyed[at].waiters);
         if cancelled {
             self.mark(Mark::KeyOfCancelled);
             self.keyed.remove(at);
-        }
-        self.answer_repeats(waiters, answer);
-    }
-
-    /// The task a job works for was cancelled, or expired: with it the wait of whoever asked for the
-    /// same.
-    pub(super) fn cut_repeats(&mut self, nonce: u64, answer: &str) {
-        if let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) {
-            let call = self.keyed.remove(at);
-            if !call.waiters.is_empty() {
-                self.mark(Mark::RepeatCut);
-            }
-            self.answer_repeats(call.waiters, answer);
-        }
-    }
-
-    fn answer_repeats(&mut self, waiters: Vec<Waiter>, answer: &str) {
-        for waiter in waiters {
-            let asked = self.take_pending(waiter.conn, &waiter.id).expect("a waiter waits");
-            self.mark(Mark::JoinAnswered);
-            self.answer(&asked, answer);
-            self.close_if_finished(waiter.conn);
         }
     }
 
@@ -361,10 +281,8 @@ impl Oracle {
 
     /// The connection a plain call came by is gone.
     pub(super) fn requestor_gone(&mut self, nonce: u64) {
-        let waited_for = |keyed: &Keyed| keyed.far == Far::Job(nonce) && !keyed.waiters.is_empty();
-        let has_heir = self.keyed.iter().any(waited_for);
         let Some(job) = self.job(nonce) else { return };
-        if has_heir || job.is_stopping() {
+        if job.is_stopping() {
             return self.disown(nonce, "Disconnected");
         }
         match job.on_disconnect {

@@ -192,18 +192,14 @@ impl Oracle {
     }
 
     /// Who wants what comes of a job and can be asked: who called, or waits for the result of its
-    /// task, and who has asked for the same.
+    /// task.
     pub(super) fn listeners(&self, job: &Job) -> Vec<u64> {
         let task = self.tasks.iter().find(|task| task.nonce == job.nonce).filter(|_| job.of_task);
-        let mut listeners: Vec<u64> = match (task, &job.whose) {
+        match (task, &job.whose) {
             (Some(task), _) => task.waiters.iter().map(|(conn, _)| *conn).collect(),
             (None, For::Request(_)) => vec![job.conn],
             (None, For::Task | For::Orphan | For::Retry | For::Nobody) => Vec::new(),
-        };
-        if job.claim.is_none() {
-            listeners.extend(self.who_repeats(job.nonce));
         }
-        listeners
     }
 
     /// TSK-30, ACP-05: what a job asks is with the first of those who can answer it. If there is

@@ -69,9 +69,7 @@ impl Oracle {
 
     /// Nobody wants the outcome of a job any more (J3).
     pub(super) fn disown(&mut self, nonce: u64, why: &'static str) {
-        if self.adopt(nonce) {
-            return;
-        }
+        self.forget_key_of(nonce);
         if let Some(job) = self.job(nonce) {
             job.whose = For::Nobody;
             (job.held, job.orphan) = (None, None);

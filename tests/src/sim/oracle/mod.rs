@@ -379,16 +379,9 @@ impl Oracle {
     /// By their ids, whatever came first.
     fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>) {
         pending.sort_by(|one, other| one.id.cmp(&other.id));
-        // First, so that no job goes on for a request that ends as well.
-        for Pending { id, what, .. } in &pending {
-            if let What::Repeat(job) = what {
-                self.stop_waiting(*job, conn, id);
-            }
-        }
         for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
                 What::Job(job) => self.requestor_gone(job),
-                What::Repeat(_) => {}
                 What::Task(task) => self.forget_waiter(task, conn, &id),
                 What::Cancel => self.unlisten(conn, &id, listens),
             }

@@ -422,12 +422,6 @@ impl Oracle {
                 self.mark(if queued { Mark::CancelledInQueue } else { Mark::CancelledRunning });
                 self.disown(job, "Requested");
             }
-            // The job goes on for those who asked before.
-            What::Repeat(job) => {
-                self.mark(Mark::JoinCancelled);
-                self.stop_waiting(job, conn, &id);
-                self.put_questions(job, None);
-            }
             // CAN-15
             What::Task(task) => {
                 self.mark(Mark::CancelledWait);

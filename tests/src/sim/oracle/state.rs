@@ -34,8 +34,6 @@ pub enum Ended {
 pub enum What {
     /// Its own job, by nonce.
     Job(u64),
-    /// Another's job, by nonce.
-    Repeat(u64),
     /// The end of a task, by nonce.
     Task(u64),
     /// Its cancel: it is a subscription (MOD-08).

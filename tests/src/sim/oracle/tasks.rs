@@ -205,7 +205,6 @@ impl Oracle {
     pub(super) fn cancel_live_task(&mut self, nonce: u64) {
         self.mark(Mark::TaskCancelled);
         self.end_task(nonce, "cancelled", "cancelled".to_owned(), "E -31001".to_owned());
-        self.cut_repeats(nonce, "E -31001");
         self.disown(nonce, "Requested");
     }
 
@@ -292,7 +291,6 @@ impl Oracle {
         self.forget_topic(nonce, &task.listeners);
         if !task.is_over() {
             self.mark(Mark::ExpiredWorking);
-            self.cut_repeats(nonce, "E -31002");
             self.disown(nonce, "Expired");
         }
         self.mark(Mark::Expired);
