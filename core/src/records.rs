@@ -1,24 +1,22 @@
 //! Records by key: the tables that may have a million entries.
 //!
-//! A record stays where it is; an index of eight bytes for each says where that is. To find one
-//! takes a line of the index from memory and then the record itself, and nobody waits for a million
-//! of them to be moved: the index is made of many parts, each of which grows by itself.
+//! A record stays where it is; an index of nine bytes for each says where that is. To find one takes
+//! a line of the index from memory and then the record itself. When the index grows it moves its own
+//! entries and touches no record.
 //!
 //! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
 //! Nothing sees the order of the hashes: whoever walks the records gets them sorted by key (DET-01).
 
-use alloc::boxed::Box;
 use alloc::vec::{self, Vec};
-use core::array;
+
+use hashbrown::HashTable;
 
 use crate::id::{JobId, TaskId};
 use crate::slab::{Place, Slab};
 use crate::table::Seed;
 
-/// Parts of an index.
-const PARTS: usize = 64;
-/// Marks that a part which is used has at least.
-const MARKS_MIN: usize = 8;
+/// Room for records that an index keeps, however few there are.
+const ROOM_KEPT: usize = 1024;
 
 /// What knows its own key.
 pub(crate) trait Record {
@@ -50,16 +48,31 @@ impl Number for TaskId {
 #[derive(Debug)]
 pub(crate) struct Records<T> {
     all: Slab<T>,
-    index: [Part; PARTS],
+    index: HashTable<Mark>,
     seed: Seed,
     /// The one that was put in or taken to be changed last: mostly it is asked for next.
     last: Option<Place>,
 }
 
+/// Where the record of a hash is.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Bits of the hash.
+    tag: u32,
+    place: Place,
+}
+
+impl Mark {
+    /// The hash for the index, which takes its bits from both ends.
+    #[inline]
+    const fn hash(tag: u32) -> u64 {
+        (tag as u64) << 32 | tag as u64
+    }
+}
+
 impl<T: Record> Records<T> {
     pub(crate) fn new(seed: Seed) -> Self {
-        let index = array::from_fn(|_| Part::default());
-        Self { all: Slab::default(), index, seed, last: None }
+        Self { all: Slab::default(), index: HashTable::new(), seed, last: None }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -70,11 +83,10 @@ impl<T: Record> Records<T> {
         self.len() == 0
     }
 
-    /// The part of the index and the tag of a key.
+    /// The tag of a key.
     #[inline]
-    fn spot(&self, key: &T::Key) -> (usize, u32) {
-        let hash = self.seed.hash(key.number());
-        ((hash >> 32) as usize % PARTS, hash as u32)
+    fn tag(&self, key: &T::Key) -> u32 {
+        self.seed.hash(key.number()) as u32
     }
 
     /// Where a record is, and the record.
@@ -86,21 +98,10 @@ impl<T: Record> Records<T> {
                 return Some((place, record));
             }
         }
-        let (part, tag) = self.spot(key);
-        let marks = &self.index[part].marks;
-        let last = marks.len().wrapping_sub(1);
-        let mut at = tag as usize & last;
-        loop {
-            let mark = marks.get(at)?;
-            let place = mark.place?;
-            if mark.tag == tag {
-                let record = self.all.get(place);
-                if record.key() == key {
-                    return Some((place, record));
-                }
-            }
-            at = (at + 1) & last;
-        }
+        let tag = self.tag(key);
+        let is_it = |mark: &Mark| mark.tag == tag && self.all.get(mark.place).key() == key;
+        let mark = self.index.find(Mark::hash(tag), is_it)?;
+        Some((mark.place, self.all.get(mark.place)))
     }
 
     #[inline]
@@ -132,9 +133,10 @@ impl<T: Record> Records<T> {
     /// Puts a record in. Its key must not be there.
     #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Place {
-        let (part, tag) = self.spot(record.key());
+        let tag = self.tag(record.key());
         let place = self.all.insert(record);
-        self.index[part].insert(Mark { tag, place: Some(place) });
+        let hash = |mark: &Mark| Mark::hash(mark.tag);
+        self.index.insert_unique(Mark::hash(tag), Mark { tag, place }, hash);
         self.last = Some(place);
         place
     }
@@ -143,8 +145,16 @@ impl<T: Record> Records<T> {
     pub(crate) fn remove(&mut self, key: &T::Key) -> Option<T> {
         let (place, _) = self.find(key)?;
         self.last = self.last.filter(|last| *last != place);
-        let (part, tag) = self.spot(key);
-        self.index[part].remove(Mark { tag, place: Some(place) });
+        let hash = Mark::hash(self.tag(key));
+        if let Ok(mark) = self.index.find_entry(hash, |mark| mark.place == place) {
+            mark.remove();
+        }
+        // Room for a crowd is given back, which is paid for by what was taken out.
+        if (ROOM_KEPT..).contains(&self.index.capacity())
+            && self.index.len() * 16 <= self.index.capacity()
+        {
+            self.index.shrink_to(self.index.len() * 2, |mark| Mark::hash(mark.tag));
+        }
         Some(self.all.remove(place))
     }
 
@@ -178,76 +188,6 @@ impl<'a, T: Record> IntoIterator for &'a Records<T> {
         let mut all: Vec<Self::Item> = self.all.iter().map(|(_, r)| (r.key(), r)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all.into_iter()
-    }
-}
-
-/// Where records are, by hash: each mark as near as there is room after where its tag wants it.
-#[derive(Debug, Default)]
-struct Part {
-    /// None, or a power of two of them, of which a quarter is free.
-    marks: Box<[Mark]>,
-    len: usize,
-}
-
-/// Where the record of a hash is.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    /// Bits of the hash.
-    tag: u32,
-    place: Option<Place>,
-}
-
-impl Mark {
-    const FREE: Self = Self { tag: 0, place: None };
-}
-
-impl Part {
-    /// The mark that is `steps` after where a tag wants it; none where there are no marks.
-    fn step(&self, tag: u32, steps: usize) -> usize {
-        (tag as usize).wrapping_add(steps) & self.marks.len().wrapping_sub(1)
-    }
-
-    fn insert(&mut self, mark: Mark) {
-        if (self.len + 1) * 4 > self.marks.len() * 3 {
-            let marks = alloc::vec![Mark::FREE; (self.marks.len() * 2).max(MARKS_MIN)];
-            let before = core::mem::replace(&mut self.marks, marks.into_boxed_slice());
-            before.iter().filter(|mark| mark.place.is_some()).for_each(|mark| self.put(*mark));
-        }
-        self.put(mark);
-        self.len += 1;
-    }
-
-    /// Puts a mark where there is room for it.
-    fn put(&mut self, mark: Mark) {
-        let mut at = self.step(mark.tag, 0);
-        while self.marks[at].place.is_some() {
-            at = (at + 1) & (self.marks.len() - 1);
-        }
-        self.marks[at] = mark;
-    }
-
-    /// Takes a mark out, which is there; those after it move up, so that nothing is left behind.
-    fn remove(&mut self, mark: Mark) {
-        let mut at = self.step(mark.tag, 0);
-        while self.marks[at].place != mark.place {
-            at = (at + 1) & (self.marks.len() - 1);
-        }
-        let last = self.marks.len() - 1;
-        let mut hole = at;
-        loop {
-            at = (at + 1) & last;
-            let mark = self.marks[at];
-            if mark.place.is_none() {
-                break;
-            }
-            let from_home = at.wrapping_sub(mark.tag as usize) & last;
-            if from_home >= (at.wrapping_sub(hole) & last) {
-                self.marks[hole] = mark;
-                hole = at;
-            }
-        }
-        self.marks[hole] = Mark::FREE;
-        self.len -= 1;
     }
 }
 
