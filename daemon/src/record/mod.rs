@@ -12,18 +12,18 @@ mod settings;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::action::Action;
-use ceased_core::engine::{Engine, Sizes};
-use ceased_core::event::{Event, Identity};
+use ceased_core::engine::Engine;
+use ceased_core::event::Event;
 use ceased_core::frame::Outbox;
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::id::{ConnId, Mint};
 use ceased_core::settings::Settings;
-use ceased_core::time::{Instant, Now};
-use ceased_core::timer::Timer;
+use ceased_core::time::Now;
 use uuid::Uuid;
 
 use self::format::{Bytes, Happened, Line};
@@ -39,10 +39,19 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// An engine that is recorded, or not: then this is the engine and nothing else.
+/// An engine that may be recorded. Reads go to the engine itself; what changes it has to pass
+/// [`Recorded::handle`] or [`Recorded::outbox`], where the recording is written.
 pub(crate) struct Recorded {
     engine: Engine,
     tape: Option<Box<Tape>>,
+}
+
+impl Deref for Recorded {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
 }
 
 impl Recorded {
@@ -67,36 +76,6 @@ impl Recorded {
             None => self.engine.handle(now, event, actions),
             Some(tape) => tape.handle(&mut self.engine, now, event, actions),
         }
-    }
-
-    /// The engine, to look at.
-    pub(crate) const fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// See [`Engine::deadline`].
-    pub(crate) fn deadline(&self) -> Option<(Instant, Timer)> {
-        self.engine.deadline()
-    }
-
-    /// See [`Engine::owner`].
-    pub(crate) fn owner(&self, job: JobId) -> Option<&Identity> {
-        self.engine.owner(job)
-    }
-
-    /// See [`Engine::has_open_requests`].
-    pub(crate) fn has_open_requests(&self, conn: ConnId) -> bool {
-        self.engine.has_open_requests(conn)
-    }
-
-    /// See [`Engine::wants_turn`].
-    pub(crate) fn wants_turn(&self) -> bool {
-        self.engine.wants_turn()
-    }
-
-    /// See [`Engine::sizes`].
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.engine.sizes()
     }
 
     /// See [`Engine::outbox`].

@@ -146,7 +146,7 @@ impl Server {
     pub(super) fn record_close(&mut self, now: Now, conn: ConnId, link: &Link) {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         self.trail.metrics.note_close(received_bytes, sent_bytes);
-        let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
+        let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
         let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
         self.audit(now, &gone);
@@ -208,13 +208,13 @@ impl Server {
 
     /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
-        let load = self.engine.engine().occupancy();
+        let load = self.engine.occupancy();
         self.trail.alerts.look(now.at, load, &self.settings.limits);
     }
 
     /// Everything there is to tell.
     pub(super) fn snapshot(&self) -> Snapshot<'_> {
-        let engine = self.engine.engine();
+        let engine = &self.engine;
         let bytes = |(received, sent): (u64, u64), link: &Link| {
             (received + link.bytes_received(), sent + link.bytes_sent())
         };
