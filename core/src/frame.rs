@@ -144,18 +144,25 @@ fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
     }
 }
 
-/// Bytes of room that an empty outbox keeps: an answer of the usual size needs no allocation, and an
-/// idle connection holds no more than this.
+/// Bytes of room that an empty outbox keeps for the next frame: an answer of the usual size needs no
+/// allocation, and a connection that says something now and then holds no more than this.
 const KEPT: usize = 512;
+/// Bytes of room that an outbox keeps after it has sent [`BUSY`] frames or more at once.
+const KEPT_BUSY: usize = 32 * 1024;
+/// Frames sent at once from which on a connection counts as busy: its next answers are as many.
+const BUSY: u32 = 8;
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. A buffer of more than
-/// 512 bytes is freed when everything was sent; a smaller one is kept for the next frame.
+/// The engine writes frames at the end, the host takes bytes from the front. When everything was
+/// sent, a buffer of at most 512 bytes is kept for the next frame, and one of at most 32 KiB if it
+/// held many frames; a larger one is freed.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
+    /// Frames written since it was empty.
+    frames: u32,
     /// Bytes sent in all; tells a peer that reads from one that does not.
     taken: u64,
     /// Frames that are taken back when their request is cancelled before they are sent (MOD-04).
@@ -173,6 +180,7 @@ impl Outbox {
         Self {
             bytes: Vec::new(),
             sent: 0,
+            frames: 0,
             taken: 0,
             marks: Marks::new(),
             gaps: Gaps::new(),
@@ -235,7 +243,9 @@ impl Outbox {
         self.sent = 0;
         self.marks.clear();
         self.gaps = Gaps::new();
-        if self.bytes.capacity() > KEPT {
+        let kept = if self.frames < BUSY { KEPT } else { KEPT_BUSY };
+        self.frames = 0;
+        if self.bytes.capacity() > kept {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();
@@ -264,6 +274,7 @@ impl Outbox {
             }
         }
         self.bytes.push(b'\n');
+        self.frames = self.frames.saturating_add(1);
     }
 
     /// Writes one frame that [`Outbox::recall`] takes back if nothing of it was sent; `handle` is
