@@ -361,17 +361,10 @@ impl Peer {
     }
 
     fn of_task(&mut self, scene: &mut Scene<'_>, method: &str) -> String {
-<<<<<<< HEAD
         let id = Self::task(scene).map_or(UNKNOWN, |(_, id)| id);
-        match spelling::meta(scene.rng.clone()).filter(|_| !self.stateless) {
-=======
-        // What another waits for as well is cancelled rather than what nobody cares for.
-        let joined = (method == "tasks/cancel").then(|| Self::joined(scene)).flatten();
-        let id = joined.or_else(|| Self::task(scene).map(|(_, id)| id)).unwrap_or(UNKNOWN);
         // Only a cancel holds whatever `_meta` is.
         let may = method == "tasks/cancel" && !self.stateless;
         match spelling::meta(scene.rng.clone()).filter(|_| may) {
->>>>>>> json
             Some(meta) => self.say_request(scene, method, &json!({"taskId": id, "_meta": meta})),
             None => self.request(scene, method, &json!({"taskId": id})),
         }
