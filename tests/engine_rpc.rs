@@ -136,14 +136,6 @@ fn ids_that_are_none() {
             assert_eq!(answer.get("id"), unreadable(revision).as_ref(), "{id}");
             w.silent(c);
         }
-        // A number that is no id is told to whoever sent it.
-        for id in ["1.5", "-0.1e0", "1e-1", "1e99999999999999999999"] {
-            w.send(c, &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
-            let answer = w.raw(c);
-            let start = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32600,"#);
-            assert!(answer.starts_with(&start), "{answer}");
-            w.silent(c);
-        }
         w.done(job, "ok");
         assert_eq!(w.next(c)["id"], 1);
         w.silent(c);

@@ -412,13 +412,13 @@ impl<'a> Envelope<'a> {
                         let id = WireId { id: RequestId::Null, token: "null" };
                         Message::Request { id, method, params }
                     }
-                    Some(Id::Refused(_)) => invalid(echo, BAD_ID),
+                    Some(Id::Refused) => invalid(None, BAD_ID),
                 }
             }
             Kind::Response(outcome) => {
                 let id = match id {
                     Some(Id::Is(id)) => Some(id.id),
-                    Some(Id::Null | Id::Refused(_)) | None => None,
+                    Some(Id::Null | Id::Refused) | None => None,
                 };
                 match outcome {
                     Ok(result) => {
@@ -467,31 +467,25 @@ enum Kind<'a> {
 enum Id<'a> {
     Is(WireId<'a>),
     Null,
-    /// No id; with its token where that is a number, so that its sender learns which request was
-    /// refused.
-    Refused(Option<WireId<'a>>),
+    /// Something that no schema allows for an id, and so in no answer.
+    Refused,
 }
 
 impl<'a> Id<'a> {
     fn read(raw: Raw<'a>) -> Self {
         let token = raw.get();
-        if let Some(id) = RequestId::parse(token) {
-            return Self::Is(WireId { id, token });
-        }
-        match token.as_bytes().first() {
-            Some(b'n') => Self::Null,
-            Some(b'-' | b'0'..=b'9') => {
-                Self::Refused(Some(WireId { id: RequestId::Canonical(token.into()), token }))
-            }
-            Some(_) | None => Self::Refused(None),
+        match RequestId::parse(token) {
+            Some(id) => Self::Is(WireId { id, token }),
+            None if token == "null" => Self::Null,
+            None => Self::Refused,
         }
     }
 
     /// What an error for the message is answered to.
     const fn echo(&self) -> Option<&WireId<'a>> {
         match self {
-            Self::Is(id) | Self::Refused(Some(id)) => Some(id),
-            Self::Null | Self::Refused(None) => None,
+            Self::Is(id) => Some(id),
+            Self::Null | Self::Refused => None,
         }
     }
 }
@@ -616,7 +610,7 @@ mod tests {
             (r#"["2.0",1,"m",{},null,null]"#, "batch 6"),
             (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, "request null m -"),
             (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "invalid - -32600"),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid 1.5 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "invalid - -32600"),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#, "invalid - -32600"),

@@ -97,12 +97,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     }
     let [version, ids, methods, params, results, errors] = &found;
     let id = ids.last().and_then(|raw| read_id(raw.text).map(|id| (id, raw.text)));
-    // A number that is no id is echoed as well.
-    let echoed = |raw: &&Json<'_>| {
-        read_id(raw.text).is_some()
-            || raw.text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
-    };
-    let token = ids.last().map(|raw| &**raw).filter(echoed).map(|raw| raw.text);
+    let token = id.as_ref().map(|(_, token)| *token);
     if ids.len() > 1 {
         // The last member that stands there twice decides what is echoed.
         let last_twice = last_repeated(members);
