@@ -406,9 +406,12 @@ impl Body {
             containment if isolation == Isolation::Pid => {
                 let program = containment.guard().ok_or(NO_GUARD)?;
                 let guard = world.spare.take_isolated(program, &mut world.own_children);
-                let guard = guard.map_err(|error| match error.kind() {
-                    ErrorKind::Unsupported => format!("cannot run the command: {error}"),
-                    _ => no_process(error),
+                let guard = guard.map_err(|error| {
+                    if error.kind() == ErrorKind::Unsupported {
+                        format!("cannot run the command: {error}")
+                    } else {
+                        no_process(error)
+                    }
                 })?;
                 Self::behind(guard, &prepared, theirs, slot, registry)
             }

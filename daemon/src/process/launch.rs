@@ -355,7 +355,14 @@ pub(super) fn unavailable(fault: Fault) -> String {
     let what = match fault.step {
         Step::Ids => "cannot map the user into a user namespace",
         Step::Mounts => "cannot mount /proc for a pid namespace",
-        _ => "cannot make a pid namespace",
+        Step::Cgroup
+        | Step::Descriptors
+        | Step::Session
+        | Step::Credentials
+        | Step::Cwd
+        | Step::Exec
+        | Step::Interpreter
+        | Step::Namespace => "cannot make a pid namespace",
     };
     format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
 }
