@@ -121,10 +121,10 @@ fn with_a_raised_limit_of_files() {
     }
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(200);
-    setrlimit(Resource::Nofile, limit.clone()).unwrap();
+    setrlimit(Resource::Nofile, limit).unwrap();
     for mut rig in rigs() {
         limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit.clone()).unwrap();
+        setrlimit(Resource::Nofile, limit).unwrap();
         for user in users() {
             assert_eq!(output(&mut rig, "ulimit -Sn", user), "200\n", "{user:?}");
         }

@@ -283,7 +283,7 @@ pub enum Run {
     /// Something in this process.
     Builtin(Builtin),
     /// A program.
-    Command(CommandTool),
+    Command(Box<CommandTool>),
 }
 
 /// A program as a tool.
@@ -426,7 +426,9 @@ impl Config {
     /// or a line of it is no variable.
     pub fn read_env_files(&mut self) -> Result<(), ConfigError> {
         for tool in &mut self.tools {
-            if let Run::Command(CommandTool { env_file: Some(file), .. }) = &mut tool.run {
+            if let Run::Command(command) = &mut tool.run
+                && let Some(file) = &mut command.env_file
+            {
                 file.read()?;
             }
         }

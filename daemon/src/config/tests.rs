@@ -38,7 +38,7 @@ fn only_tool(text: &str) -> Tool {
 
 fn only_command(text: &str) -> CommandTool {
     match only_tool(text).run {
-        Run::Command(command) => command,
+        Run::Command(command) => *command,
         Run::Builtin(builtin) => panic!("{builtin:?} is not a command"),
     }
 }

@@ -86,7 +86,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
             let (run, arguments) = command_tool(command, &raw, limits, check)?;
-            (Run::Command(run), arguments)
+            (Run::Command(Box::new(run)), arguments)
         }
         (None, Some(written)) => {
             let (builtin, arguments) = builtin(written, &raw, check)?;

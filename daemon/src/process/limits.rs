@@ -20,7 +20,7 @@ pub(super) fn note_original() {
 /// The limit of open files that this process had at its start: for the programs it runs, many of
 /// which cannot handle descriptors above 1,023.
 pub(crate) fn original_files() -> Rlimit {
-    FILES.get_or_init(|| getrlimit(Resource::Nofile)).clone()
+    *FILES.get_or_init(|| getrlimit(Resource::Nofile))
 }
 
 /// What a process of another user may have of a resource at most, as a login without further
@@ -70,7 +70,7 @@ fn threads_max() -> Option<u64> {
 pub(super) fn of_command(becomes_another: bool) -> Vec<Limit> {
     let changed = |(resource, number, of_user): &(Resource, _, OfUser)| {
         let now = getrlimit(*resource);
-        let mut wanted = now.clone();
+        let mut wanted = now;
         if *resource == Resource::Nofile {
             // The hard limit may have been lowered since.
             let original = original_files();

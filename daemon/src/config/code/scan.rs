@@ -142,7 +142,8 @@ impl Scan {
                 Step::Done => return None,
             }
         }
-        let reads = program.reads_code && !seen.code && !(seen.flag && !seen.stdin);
+        let has_none = !seen.code && (!seen.flag || seen.stdin);
+        let reads = program.reads_code && has_none;
         (is_certain && reads && self.stdin_is_code()).then_some(Finding::Stdin(name))
     }
 
@@ -299,11 +300,11 @@ impl Scan {
             Operands::PowerShell if !seen.code => Step::Done,
             Operands::PowerShell => match code_if(true) {
                 Step::Done => Step::On(at + 1),
-                step => step,
+                step @ (Step::On(_) | Step::Found(_)) => step,
             },
             Operands::Code => match code_if(!seen.code && number == 0) {
                 Step::Done if program.permutes => Step::On(at + 1),
-                step => step,
+                step @ (Step::On(_) | Step::Found(_) | Step::Done) => step,
             },
             Operands::CodeAfter(skipped) if number >= skipped && is_code(word) => {
                 Step::Found(Finding::Code(at))
@@ -347,7 +348,7 @@ impl Scan {
             Step::Found(finding) if finding.place() == Some(self.words.len()) => {
                 Step::Found(Finding::Stdin("xargs"))
             }
-            step => step,
+            step @ (Step::On(_) | Step::Found(_) | Step::Done) => step,
         }
     }
 
