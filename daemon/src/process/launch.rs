@@ -358,6 +358,7 @@ pub(super) fn unavailable(fault: Fault) -> String {
         Step::Cgroup
         | Step::Descriptors
         | Step::Session
+        | Step::Limits
         | Step::Credentials
         | Step::Cwd
         | Step::Exec

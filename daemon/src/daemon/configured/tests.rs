@@ -99,7 +99,7 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
         Some(PayloadRun::Command { command, .. }) => Some(command.isolation),
-        Some(PayloadRun::Handler(_) | PayloadRun::Inline(_)) | None => None,
+        Some(PayloadRun::Handler(_)) | None => None,
     };
     let tools = settings.catalog.iter().map(|tool| (&tool.on_disconnect, isolation(tool)));
     let tools: Vec<_> = tools.collect();
