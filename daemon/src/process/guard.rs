@@ -485,8 +485,7 @@ impl Guard {
 /// Whether a process that was found as a child of `parent` still is that, or has become ours.
 fn is_ours(pid: Pid, parent: Pid) -> bool {
     let [parent, me] = [parent, getpid()].map(|pid| pid.as_raw_nonzero().get());
-    Stat::of(pid)
-        .is_some_and(|stat| !stat.is_zombie && (stat.parent == parent || stat.parent == me))
+    Stat::of(pid).is_some_and(|stat| !stat.is_dead && (stat.parent == parent || stat.parent == me))
 }
 
 fn outcome(status: WaitStatus) -> Status {

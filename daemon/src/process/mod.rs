@@ -22,6 +22,7 @@
 
 mod cgroup;
 mod containment;
+mod descent;
 mod direct;
 pub mod guard;
 mod guarded;

@@ -28,7 +28,7 @@ impl Process {
     }
 
     fn look_up(pid: Pid) -> Option<Self> {
-        let stat = Stat::of(pid).filter(|stat| !stat.is_zombie)?;
+        let stat = Stat::of(pid).filter(|stat| !stat.is_dead)?;
         let pid = pid.as_raw_nonzero().get();
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&name);

@@ -1,4 +1,4 @@
-//! The process table: who is whose child, and signals that reach nobody else.
+//! The process table: parents and children, and signals that cannot hit another process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,17 +7,31 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-/// What `/proc/<pid>/stat` says that matters here.
+/// The part of `/proc/<pid>/stat` that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
-    /// Has exited and waits for its parent to notice.
-    pub(super) is_zombie: bool,
+    /// Whether no thread of it runs any more. State `Z` alone does not say so: it is the state of
+    /// the first thread, which may leave by `exit(2)` while others work.
+    pub(super) is_dead: bool,
     /// Its parent; 0 when that is outside our sight.
     pub(super) parent: i32,
     /// Its process group.
     pub(super) group: i32,
     /// Its session.
     pub(super) session: i32,
+    /// When it started, in clock ticks since boot. With the process id it names a process for good:
+    /// the id alone may be given to another.
+    pub(super) start: u64,
+}
+
+/// A line of `/proc/<pid>/stat`, before its threads are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    /// The first thread has exited.
+    is_zombie: bool,
+    /// Threads, exited ones that wait for the others or for a tracer included.
+    threads: u32,
+    stat: Stat,
 }
 
 impl Stat {
@@ -29,24 +43,54 @@ impl Stat {
     /// Looks a process up; [`Blind`] when it may be there.
     fn look(pid: Pid) -> Result<Option<Self>, Blind> {
         let stat = seen(fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())))?;
-        Ok(stat.and_then(|stat| Self::parse(&stat)))
+        let Some(Line { is_zombie, threads, stat }) = stat.and_then(|stat| Line::parse(&stat))
+        else {
+            return Ok(None);
+        };
+        // Nearly every zombie has but one thread, and needs no second look.
+        let is_dead = is_zombie && (threads <= 1 || !has_live_thread(pid)?);
+        Ok(Some(Self { is_dead, ..stat }))
+    }
+
+    /// Whether a process that started at `start` is gone or dead. False while that cannot be seen.
+    pub(super) fn is_gone(pid: Pid, start: u64) -> bool {
+        Self::look(pid).is_ok_and(|stat| stat.is_none_or(|s| s.is_dead || s.start != start))
     }
 
     /// Whether it is live and in the session or the process group of a command.
     pub(super) const fn belongs_to(self, leader: Pid) -> bool {
         let leader = leader.as_raw_nonzero().get();
-        !self.is_zombie && (self.session == leader || self.group == leader)
+        !self.is_dead && (self.session == leader || self.group == leader)
     }
+}
 
+impl Line {
     fn parse(stat: &[u8]) -> Option<Self> {
         // The name, in parentheses, may contain anything, parentheses too.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
-        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        let is_zombie = matches!(fields.next()?, "Z" | "X" | "x");
         let mut number = || fields.next()?.parse().ok();
-        Some(Self { is_zombie, parent: number()?, group: number()?, session: number()? })
+        let (parent, group, session) = (number()?, number()?, number()?);
+        // Fields 7 to 19 lie between the session and the number of threads.
+        let threads = fields.nth(13)?.parse().ok()?;
+        let start = fields.nth(1)?.parse().ok()?;
+        let stat = Stat { is_dead: is_zombie, parent, group, session, start };
+        Some(Self { is_zombie, threads, stat })
     }
+}
+
+/// Whether a thread of a process runs, stops or sleeps.
+fn has_live_thread(pid: Pid) -> Result<bool, Blind> {
+    let tasks = seen(fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())))?;
+    for task in tasks.into_iter().flatten().flatten() {
+        let stat = seen(fs::read(task.path().join("stat")))?;
+        if stat.and_then(|stat| Line::parse(&stat)).is_some_and(|line| !line.is_zombie) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// There was no descriptor or no memory left to look with: who was not seen may be there.
@@ -98,18 +142,23 @@ pub(super) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
 }
 
 /// Calls `visit` for every descendant of a process and its parent, parents before their children.
-pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) {
-    // A process that moves while we look could be met again, for ever.
+/// False when some could not be looked at.
+pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) -> bool {
+    // A process that moves meanwhile could be met again and again.
     let mut seen = BTreeSet::from([root.as_raw_nonzero()]);
     let mut parents = vec![root];
+    let mut is_complete = true;
     while let Some(parent) = parents.pop() {
-        for child in children(parent).unwrap_or_default() {
+        let children = children(parent);
+        is_complete &= children.is_ok();
+        for child in children.unwrap_or_default() {
             if seen.insert(child.as_raw_nonzero()) {
                 visit(child, parent);
                 parents.push(child);
             }
         }
     }
+    is_complete
 }
 
 /// The process table as it was at one moment.
@@ -180,14 +229,31 @@ pub(super) fn send(signals: &[Signal], to_one: impl Fn(Signal) -> rustix::io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
     use std::process::{Command, Stdio};
 
     #[test]
     fn stat_with_a_name_that_lies() {
-        let stat = Stat::parse(b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560").unwrap();
-        assert_eq!(stat, Stat { is_zombie: true, parent: 45, group: 67, session: 89 });
-        assert_eq!(Stat::parse(b"12 (a) S 1 2"), None);
-        assert_eq!(Stat::parse(b""), None);
+        let text = b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 0";
+        let line = Line::parse(text).unwrap();
+        assert!(line.is_zombie);
+        assert_eq!(line.threads, 3);
+        let stat = Stat { is_dead: true, parent: 45, group: 67, session: 89, start: 4711 };
+        assert_eq!(line.stat, stat);
+        assert_eq!(Line::parse(b"12 (a) S 1 2"), None);
+        assert_eq!(Line::parse(b""), None);
+    }
+
+    #[test]
+    fn a_zombie_is_dead_and_its_parent_is_not() {
+        let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), exited).unwrap();
+        assert!(Stat::of(pid).unwrap().is_dead);
+        assert!(!Stat::of(rustix::process::getpid()).unwrap().is_dead);
+        child.wait().unwrap();
+        assert_eq!(Stat::of(pid), None);
     }
 
     #[test]
