@@ -69,10 +69,6 @@ impl<T: Record> Records<T> {
         self.all.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The part of the index and the tag of a key.
     #[inline]
     fn spot(&self, key: &T::Key) -> (usize, u32) {

@@ -21,7 +21,7 @@ use crate::role::Side;
 use crate::task::Change;
 use crate::time::Instant;
 use crate::timer::Timer;
-use crate::tool::Step;
+use crate::tool::{KILL_AGAIN, Step};
 use crate::write::Writer;
 
 /// How long the rest of a job may outlive its first process before it is stopped.
@@ -105,7 +105,7 @@ impl Engine {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
-                    self.note(receipt(id, &job, why, None, self.now.at));
+                    self.note(Note::Ceased(receipt(id, &job, why, None, self.now.at)));
                 }
             }
             JobState::Running | JobState::Lingering => {
@@ -166,8 +166,41 @@ impl Engine {
                 *step = Step::Kill;
                 let why = *why;
                 self.take_step(id, Step::Kill, why);
+                self.kill_again_before_the_end(id);
             }
         }
+    }
+
+    /// While shutting down, SIGKILL is repeated early enough to learn what it does not end.
+    fn kill_again_before_the_end(&mut self, id: JobId) {
+        let end = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let Some(left) = end.map(|end| self.timers.due(end) - self.now.at) else { return };
+        if let Some(job) = self.jobs.get_mut(&id)
+            && left / 2 < KILL_AGAIN
+        {
+            self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + left / 2);
+        }
+    }
+
+    /// SIGKILL does not end a job. Its requestor does not wait for what nobody can end: the request
+    /// is answered, and the task ends, with what there is. The job stays, and so does its room.
+    pub(super) fn on_outlasted(&mut self, id: JobId, outcome: Outcome) {
+        let stopping = self.jobs.get(&id).filter(|job| !job.outlasts).map(|job| &job.state);
+        let Some(JobState::Stopping { step, why, since }) = stopping else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let (step, why, since) = (*step, *why, *since);
+        let Some(mut job) = self.jobs.remove(&id) else { return };
+        job.outlasts = true;
+        self.outlasting += 1;
+        self.note(Note::Outlasted(receipt(id, &job, why, Some(step), since)));
+        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if job.purpose != Purpose::Nobody {
+            self.hand_in(id, &job, outcome, Some(why));
+            job.purpose = Purpose::Nobody;
+        }
+        self.jobs.insert(job);
     }
 
     fn abandon(&mut self, id: JobId) {
@@ -213,11 +246,14 @@ impl Engine {
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
-                    self.note(receipt(id, job, why, Some(step), since));
+                    self.note(Note::Ceased(receipt(id, job, why, Some(step), since)));
                 }
                 Some(why)
             }
         };
+        if job.outlasts {
+            return;
+        }
         self.hand_in(id, job, outcome, why);
     }
 
@@ -291,6 +327,7 @@ impl Engine {
                 self.running -= 1;
             }
         }
+        self.outlasting -= usize::from(job.outlasts);
         // TSK-08: a generator may give the id of a task that expired while its job was stopping.
         if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task))
             && task.job == Some(id)
@@ -455,9 +492,9 @@ impl Engine {
     }
 }
 
-/// What is told of a job that has ceased.
-fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) -> Note {
-    Note::Ceased(Box::new(Receipt {
+/// The receipt of a job that was told to stop.
+fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) -> Box<Receipt> {
+    Box::new(Receipt {
         job: id,
         tool: job.tool.name.clone(),
         owner: job.owner.clone(),
@@ -467,7 +504,7 @@ fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) 
         cancel: job.cancel(),
         stage,
         since,
-    }))
+    })
 }
 
 /// How far a job is, as it is told to its peer.

@@ -6,8 +6,9 @@
 //! rule against processes in inner groups does not apply, and the daemon can stay where it is: it
 //! need not move itself to a group of its own, out of the sight of who looks for it in the unit's.
 //!
-//! A tool with the privilege to write to other groups can move itself out; nothing short of taking
-//! that privilege away prevents it. A leader that does so is still killed.
+//! A tool with the privilege to write to other groups can move itself out, and `su`, `sudo`, podman
+//! and systemd-run have their children moved. Those are followed by descent: see
+//! [`families`](super::families).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,7 +27,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use uuid::Uuid;
 
-use super::tree::{self, TERMINATE};
+use super::descent::Followed;
+use super::tree::{self, KILL, TERMINATE};
 use crate::sys;
 
 /// What the names of base groups begin with; the daemon's process id and a nonce follow.
@@ -139,7 +141,7 @@ impl Cgroup {
 
     /// Removes the base group; for when every job has ended.
     pub(super) fn remove(&self, within: Duration) -> io::Result<()> {
-        end(&self.path, within)
+        end(&self.path, Followed::default(), within)
     }
 }
 
@@ -171,6 +173,11 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// How the group's place ends in `/proc/<pid>/cgroup`.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     /// The descriptor that has an urgent event when [`Group::is_populated`] may have changed.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
@@ -190,9 +197,18 @@ impl Group {
             .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
     }
 
-    /// SIGKILL to everything in the group and below it, at once and without escape.
+    /// SIGKILL to everything in the group and below it, at once. A process whose first thread has
+    /// exited does not take it: see [`Group::kill_each`].
     pub(super) fn kill(&self) -> io::Result<()> {
         (&self.kill).write_all(b"1")
+    }
+
+    /// SIGKILL to each process that is still in the group or below it. The kernel sends the signal
+    /// of a group to first threads, and one that has exited passes it on to no other.
+    pub(super) fn kill_each(&self) {
+        for pid in self.processes() {
+            tree::signal_if(pid, KILL, || self.contains(pid));
+        }
     }
 
     /// SIGTERM and SIGCONT to every process that is not in `signalled` yet, those born meanwhile
@@ -216,24 +232,11 @@ impl Group {
 
     /// The processes in the group and below it.
     pub(super) fn processes(&self) -> Vec<Pid> {
-        let mut found = Vec::new();
-        let mut groups = vec![self.path.clone()];
-        while let Some(group) = groups.pop() {
-            if let Ok(list) = fs::read_to_string(group.join("cgroup.procs")) {
-                let raw = list.lines().filter_map(|line| line.parse().ok());
-                found.extend(raw.filter(|raw| *raw > 0).filter_map(Pid::from_raw));
-            }
-            groups.extend(subgroups(&group));
-        }
-        found
+        processes(&self.path)
     }
 
     fn contains(&self, pid: Pid) -> bool {
-        let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines().filter_map(|line| line.strip_prefix("0::")).any(|group| {
-            group.split_once(&self.mark).is_some_and(|(_, b)| b.is_empty() || b.starts_with('/'))
-        })
+        of(pid).is_some_and(|group| is_in(&group, &self.mark))
     }
 
     fn try_out(&self) -> io::Result<()> {
@@ -278,22 +281,63 @@ impl AsFd for Group {
     }
 }
 
-/// Ends every process in the tree of groups at `path` and removes it, waiting at most `within`.
-pub(super) fn end(path: &Path, within: Duration) -> io::Result<()> {
+/// The processes in a group and below it.
+fn processes(path: &Path) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut groups = vec![path.to_owned()];
+    while let Some(group) = groups.pop() {
+        if let Ok(list) = fs::read_to_string(group.join("cgroup.procs")) {
+            let raw = list.lines().filter_map(|line| line.parse().ok());
+            found.extend(raw.filter(|raw| *raw > 0).filter_map(Pid::from_raw));
+        }
+        groups.extend(subgroups(&group));
+    }
+    found
+}
+
+/// The group of version 2 that a process is in.
+pub(super) fn of(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+/// Whether a group is the one with this mark, or below it.
+pub(super) fn is_in(group: &str, mark: &str) -> bool {
+    group.split_once(mark).is_some_and(|(_, below)| below.is_empty() || below.starts_with('/'))
+}
+
+/// Ends every process in the tree of groups at `path`, those of `kin`, and all that descend from
+/// them; removes the tree. Waits at most `within`.
+pub(super) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Result<()> {
     let until = Instant::now() + within;
     let mut pause = Duration::from_millis(1);
-    loop {
-        if !path.exists() {
-            return Ok(());
-        }
+    let mark = format!("/{}", path.file_name().unwrap_or_default().to_string_lossy());
+    for round in 0_u32.. {
+        // Descent comes first: it is lost with the parents.
+        let members = processes(path);
+        let names: BTreeSet<NonZeroI32> = members.iter().map(|pid| pid.as_raw_nonzero()).collect();
+        members.iter().for_each(|pid| _ = kin.add_children(*pid, &names));
+        kin.refresh();
         let _ = open_kill(path).and_then(|mut kill| kill.write_all(b"1"));
-        match remove(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if Instant::now() >= until => return Err(at(path, &error)),
-            Err(_) => sleep(pause),
+        kin.signal(KILL, |_| true, |_| {});
+        if round > 0 {
+            for pid in members {
+                let is_there = || of(pid).is_some_and(|group| is_in(&group, &mark));
+                tree::signal_if(pid, KILL, is_there);
+            }
         }
+        let left = match remove(path) {
+            Ok(()) if kin.is_empty() => return Ok(()),
+            Ok(()) => io::Error::other("processes that were moved out of it are alive"),
+            Err(error) => error,
+        };
+        if Instant::now() >= until {
+            return Err(at(path, &left));
+        }
+        sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
+    Ok(())
 }
 
 /// Removes a group and the groups below it; fails while one of them has a live process.
@@ -330,7 +374,7 @@ pub(crate) fn end_left_behind(path: &Path, within: Duration) -> io::Result<()> {
         return Ok(());
     }
     tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
-    end(path, within)
+    end(path, Followed::default(), within)
 }
 
 /// Ends what daemons left behind that died together with their keepers.
@@ -341,7 +385,7 @@ fn end_leftovers(parent: &Path) {
             && is_unlocked(&path)
         {
             tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
-            if let Err(error) = end(&path, LEFTOVER_WITHIN) {
+            if let Err(error) = end(&path, Followed::default(), LEFTOVER_WITHIN) {
                 tracing::warn!(%error, "cannot end what a dead daemon left behind");
             }
         }

@@ -4,18 +4,23 @@
 //! parent. It cannot change its number or the moment it started. So a process that was found once
 //! as a descendant of a job is known for good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroI32;
 
 use rustix::process::{Pid, Signal};
 
-use super::tree::{self, Stat};
+use super::tree::{self, Blind, Stat};
 
 /// Processes known by descent, each by its number and the moment it started.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
     known: BTreeMap<NonZeroI32, u64>,
+    /// Sessions that they are, or were, in.
+    sessions: BTreeSet<i32>,
 }
+
+/// How many sessions are remembered.
+const SESSIONS_MAX: usize = 1024;
 
 impl Followed {
     /// Whether none is known.
@@ -33,22 +38,43 @@ impl Followed {
         let is_new = !stat.is_dead && !self.has(pid, stat);
         if is_new {
             self.known.insert(pid.as_raw_nonzero(), stat.start);
+            self.note_session(stat.session);
         }
         is_new
     }
 
-    /// Adds the live descendants of a process that `is_wanted` accepts; those of a process that is
-    /// not wanted are looked at all the same. False when some could not be looked at.
-    pub(super) fn add_below(
-        &mut self,
-        root: Pid,
-        mut is_wanted: impl FnMut(Pid, Stat) -> bool,
-    ) -> bool {
+    fn note_session(&mut self, session: i32) {
+        if self.sessions.len() < SESSIONS_MAX {
+            self.sessions.insert(session);
+        }
+    }
+
+    /// Whether one of them was in a session when it was looked at.
+    pub(super) fn has_session(&self, session: i32) -> bool {
+        self.sessions.contains(&session)
+    }
+
+    /// Adds the live children of a process but for those in `others`. False when some could not be
+    /// looked at.
+    pub(super) fn add_children(&mut self, parent: Pid, others: &BTreeSet<NonZeroI32>) -> bool {
+        let children = tree::children(parent);
+        let is_complete = children.is_ok();
+        for child in children.unwrap_or_default() {
+            if !others.contains(&child.as_raw_nonzero())
+                && let Some(stat) = Stat::of(child)
+                && stat.parent == parent.as_raw_nonzero().get()
+            {
+                self.add(child, stat);
+            }
+        }
+        is_complete
+    }
+
+    /// Adds the live descendants of a process. False when some could not be looked at.
+    fn add_below(&mut self, root: Pid) -> bool {
         tree::walk(root, |pid, parent| {
-            let parent = parent.as_raw_nonzero().get();
             if let Some(stat) = Stat::of(pid)
-                && stat.parent == parent
-                && is_wanted(pid, stat)
+                && stat.parent == parent.as_raw_nonzero().get()
             {
                 self.add(pid, stat);
             }
@@ -61,21 +87,32 @@ impl Followed {
         let mut is_complete = true;
         for (pid, start) in self.all() {
             // Another process may have its number by now.
-            if !Stat::is_gone(pid, start) {
-                is_complete &= self.add_below(pid, |_, _| true);
+            match Stat::of_started(pid, start) {
+                Ok(Some(stat)) => {
+                    self.note_session(stat.session);
+                    is_complete &= self.add_below(pid);
+                }
+                Ok(None) => {}
+                Err(Blind) => is_complete = false,
             }
         }
-        self.known.retain(|pid, start| {
-            Pid::from_raw(pid.get()).is_some_and(|pid| !Stat::is_gone(pid, *start))
+        self.known.retain(|raw, start| {
+            Pid::from_raw(raw.get())
+                .is_some_and(|pid| !matches!(Stat::of_started(pid, *start), Ok(None)))
         });
         is_complete
     }
 
-    /// Sends signals to each of them; calls `signalled` for those that took one.
-    pub(super) fn signal(&self, signals: &[Signal], mut signalled: impl FnMut(Pid)) {
+    /// Sends signals to each that `is_meant` accepts; calls `signalled` for those that took one.
+    pub(super) fn signal(
+        &self,
+        signals: &[Signal],
+        is_meant: impl Fn(Pid) -> bool,
+        mut signalled: impl FnMut(Pid),
+    ) {
         for (pid, start) in self.all() {
-            let is_same = || Stat::of(pid).is_some_and(|s| !s.is_dead && s.start == start);
-            if tree::signal_if(pid, signals, is_same) {
+            let is_same = || matches!(Stat::of_started(pid, start), Ok(Some(_)));
+            if is_meant(pid) && tree::signal_if(pid, signals, is_same) {
                 signalled(pid);
             }
         }
@@ -86,9 +123,35 @@ impl Followed {
         let pid = |raw: NonZeroI32| Pid::from_raw(raw.get());
         self.known.iter().filter_map(|(raw, start)| Some((pid(*raw)?, *start))).collect()
     }
+}
 
-    /// How many are known.
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_followed_by_its_start_and_through_its_parents() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 1000 & wait"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        let stat = Stat::of(pid).unwrap();
+        let mut kin = Followed::default();
+        assert!(kin.add(pid, stat));
+        assert!(!kin.add(pid, stat), "it is known");
+        assert!(!kin.has(pid, Stat { start: stat.start + 1, ..stat }), "another of its number");
+        while kin.all().len() < 2 {
+            assert!(kin.refresh());
+        }
+        let mut killed = 0;
+        kin.signal(tree::KILL, |_| true, |_| killed += 1);
+        assert_eq!(killed, 2);
+        child.wait().unwrap();
+        while !kin.is_empty() {
+            assert!(kin.refresh());
+        }
     }
 }

@@ -275,7 +275,7 @@ fn serve() -> io::Result<()> {
                 control.set_nonblocking()?;
                 return Guard::start(control, prepared, descriptors)?.run();
             }
-            Some(ToGuard::Keep(path)) => return keeper::keep(&control, &path),
+            Some(ToGuard::Keep(path, roll)) => return keeper::keep(&control, &path, roll),
             Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
         }
     }
@@ -431,7 +431,7 @@ impl Guard {
                     self.is_killing = true;
                     self.sweeps = 0;
                 }
-                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(_))) => {}
+                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(..) | ToGuard::Fork(_))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The daemon is dead, or talks nonsense and might as well be.
                 Ok(None) | Err(_) => {

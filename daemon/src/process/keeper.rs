@@ -1,19 +1,25 @@
 //! The keeper: a process that ends a daemon's control groups when the daemon is dead.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use super::cgroup;
 use super::wire::ToSupervisorSocket;
+use super::{cgroup, roll};
 
 /// How long a keeper tries to end what cannot be killed at once, such as a process in a hung
 /// system call.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Waits for the daemon's death, then ends every process in the tree of control groups at `path`
-/// and removes it. A daemon that shuts down in good order has removed it before.
-pub(super) fn keep(control: &ToSupervisorSocket, path: &Path) -> io::Result<()> {
+/// and those on the roll, and removes the tree. A daemon that shuts down in good order has removed
+/// it before.
+pub(super) fn keep(
+    control: &ToSupervisorSocket,
+    path: &Path,
+    on_roll: Option<OwnedFd>,
+) -> io::Result<()> {
     loop {
         match control.receive() {
             Ok(None) => break,
@@ -22,5 +28,6 @@ pub(super) fn keep(control: &ToSupervisorSocket, path: &Path) -> io::Result<()> 
             Err(_) => break,
         }
     }
-    cgroup::end(path, ENDS_WITHIN)
+    let kin = on_roll.map_or_else(Default::default, |file| roll::read(&file.into()));
+    cgroup::end(path, kin, ENDS_WITHIN)
 }

@@ -19,7 +19,7 @@ use crate::sys::{Credentials, Exec, Fault, Image, Step};
 /// Where programs are looked for when the environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The variable that says which job a process belongs to.
-const JOB: &str = "CEASED_JOB";
+pub(super) const JOB: &str = "CEASED_JOB";
 /// Longest program name, argument or path that an error message repeats, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 

@@ -24,6 +24,7 @@ mod cgroup;
 mod containment;
 mod descent;
 mod direct;
+mod families;
 pub mod guard;
 mod guarded;
 mod job;
@@ -33,6 +34,7 @@ mod lookups;
 mod output;
 mod pipes;
 mod progress;
+mod roll;
 mod spare;
 mod supervisor;
 mod survey;
@@ -92,6 +94,15 @@ pub enum Report {
         /// The job.
         job: JobId,
     },
+    /// The job was ordered to be killed a second time, and is not over: what keeps it may not be
+    /// killed by us, or not now. Sent at most once for a job, with what there is of it so far. It is
+    /// watched on, and reported as ended once it is.
+    Outlasting {
+        /// The job.
+        job: JobId,
+        /// How its command ended, if it has, and how many of its processes are alive.
+        exit: Box<Exit>,
+    },
     /// No process of the job is left (STOP-01). Sent exactly once for a launch, as the last report
     /// about it.
     Ended {
@@ -136,10 +147,11 @@ pub struct Exit {
     pub stopped: Stopped,
     /// How many of its processes were alive to be signalled by those steps, as far as known.
     pub signalled: u32,
-    /// How many of its processes were found alive after its end: none, as far as its containment
-    /// can see, or [`Containment`] is broken.
-    pub survivors: u32,
-    /// When no process of it was left.
+    /// How many of its processes are alive. 0 once it has ended; `None` where nobody can know:
+    /// [`Containment::Groups`] does not see a descendant in a session of its own, and an orphan that
+    /// left its control group may be of several jobs.
+    pub survivors: Option<u32>,
+    /// When no process of it was left, or when that was looked at.
     pub gone: Instant,
 }
 

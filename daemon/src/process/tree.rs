@@ -5,7 +5,10 @@ use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+use rustix::thread::gettid;
 
 /// The part of `/proc/<pid>/stat` that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +55,9 @@ impl Stat {
         Ok(Some(Self { is_dead, ..stat }))
     }
 
-    /// Whether a process that started at `start` is gone or dead. False while that cannot be seen.
-    pub(super) fn is_gone(pid: Pid, start: u64) -> bool {
-        Self::look(pid).is_ok_and(|stat| stat.is_none_or(|s| s.is_dead || s.start != start))
+    /// Looks up a process that started at `start`; `None` when it is dead or gone.
+    pub(super) fn of_started(pid: Pid, start: u64) -> Result<Option<Self>, Blind> {
+        Ok(Self::look(pid)?.filter(|stat| !stat.is_dead && stat.start == start))
     }
 
     /// Whether it is live and in the session or the process group of a command.
@@ -139,6 +142,20 @@ pub(super) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
         }
     }
     Ok(children)
+}
+
+/// The children of this process that came to it as orphans, and those that the calling thread
+/// started. An orphan goes to the first live thread of a process, which is the main one.
+pub(super) fn adopted() -> Result<Vec<Pid>, Blind> {
+    let mut found = Vec::new();
+    for thread in BTreeSet::from([getpid(), gettid()].map(Pid::as_raw_nonzero)) {
+        match seen(fs::read_to_string(format!("/proc/self/task/{thread}/children")))? {
+            Some(list) => found.extend(list.split_ascii_whitespace().filter_map(pid)),
+            // A kernel built without these lists.
+            None => return children(getpid()),
+        }
+    }
+    Ok(found)
 }
 
 /// Calls `visit` for every descendant of a process and its parent, parents before their children.

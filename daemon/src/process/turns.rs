@@ -14,6 +14,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::cgroup;
 use super::containment::Containment;
+use super::families::Families;
 use super::guard::{Program, Started, ready};
 use super::guarded::reap_orphans;
 use super::job::{Job, Part, World};
@@ -107,14 +108,16 @@ impl State {
                 self.on_part(slot, Part::Pipe(pipe));
             }
             self.tick();
+            self.follow();
             // Who is left is judged by what is true after the exits of this turn.
             self.world.table = None;
             self.settle();
             match self.stopping {
-                Some(_) if self.jobs.is_empty() => return self.clean_up(),
+                Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
                 Some(until) if Instant::now() >= until => {
                     tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
-                    self.clean_up();
+                    // The keeper, and the guards, go on.
+                    self.clean_up(Duration::ZERO);
                     return false;
                 }
                 Some(_) => {}
@@ -129,7 +132,8 @@ impl State {
         }
         let is_waiting =
             !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
-        is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()))
+        let tick = is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()));
+        [tick, self.world.families.due_in()].into_iter().flatten().min()
     }
 
     fn on_event(&mut self, token: Token) {
@@ -262,6 +266,17 @@ impl State {
         self.touched.extend(&self.ticking);
     }
 
+    /// Looks for processes that have left the control groups of their jobs.
+    fn follow(&mut self) {
+        for id in self.world.families.tick(&self.world.own_children) {
+            let begun = Instant::now();
+            if let Some(job) = self.slots.get(&id).and_then(|slot| self.jobs.get(slot)) {
+                job.follow(&mut self.world);
+            }
+            self.world.families.put_off(id, begun.elapsed());
+        }
+    }
+
     /// Ends the jobs that are over, of those that something happened to.
     fn settle(&mut self) {
         let mut has_ended = false;
@@ -271,7 +286,13 @@ impl State {
                 has_ended = true;
                 self.ticking.remove(&slot);
                 self.end(slot);
-            } else if job.needs_tick() {
+                continue;
+            }
+            if let Some(exit) = job.outlasting(&mut self.world) {
+                let (job, exit) = (job.id, Box::new(exit));
+                (self.world.report)(Report::Outlasting { job, exit });
+            }
+            if job.needs_tick() {
                 self.ticking.insert(slot);
             } else {
                 self.ticking.remove(&slot);
@@ -297,7 +318,7 @@ impl State {
         let Containment::Cgroup { group, keeper: Some(program) } = &self.world.containment else {
             return Ok(());
         };
-        let keeper = start_keeper(program, group)?;
+        let keeper = start_keeper(program, group, &self.world.families)?;
         let fd = keeper.pidfd.as_raw_fd();
         self.poll.registry().register(&mut SourceFd(&fd), KEEPER, Interest::READABLE)?;
         self.world.own_children.insert(keeper.pid.as_raw_nonzero());
@@ -328,11 +349,11 @@ impl State {
     }
 
     /// Removes what was made for all jobs; true when that was possible.
-    fn clean_up(&mut self) -> bool {
+    fn clean_up(&mut self, within: Duration) -> bool {
         let mut is_clean = true;
         self.world.spare.end(&mut self.world.own_children);
         if let Containment::Cgroup { group, .. } = &self.world.containment
-            && let Err(error) = group.remove(CLEAN_UP_WITHIN)
+            && let Err(error) = group.remove(within)
         {
             tracing::warn!(%error, "cannot remove the control group");
             is_clean = false;
@@ -341,7 +362,7 @@ impl State {
             let Started { pid, pidfd, socket } = keeper;
             // The end of its socket ends the keeper.
             drop(socket);
-            is_clean &= ready(pidfd.as_fd(), CLEAN_UP_WITHIN).unwrap_or(false);
+            is_clean &= ready(pidfd.as_fd(), within).unwrap_or(false);
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
             self.world.own_children.remove(&pid.as_raw_nonzero());
@@ -361,8 +382,12 @@ impl Drop for State {
     }
 }
 
-fn start_keeper(program: &Program, group: &cgroup::Cgroup) -> io::Result<Started> {
+fn start_keeper(
+    program: &Program,
+    group: &cgroup::Cgroup,
+    families: &Families,
+) -> io::Result<Started> {
     let keeper = program.start("keeper")?;
-    keeper.socket.keep(group.path())?;
+    keeper.socket.keep(group.path(), families.roll())?;
     Ok(keeper)
 }
