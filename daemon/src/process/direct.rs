@@ -40,6 +40,8 @@ pub(super) struct Direct {
     is_unwatched: bool,
     /// When what SIGKILL has not ended is sent it once more, and the pause after that.
     sweep_at: Option<(Instant, Duration)>,
+    /// Whether its command and its group were gone before orphans were looked for.
+    was_empty: bool,
 }
 
 impl Direct {
@@ -60,10 +62,11 @@ impl Direct {
         let Spawned { pid, pidfd, fault } = spawned?;
         let (exit, is_watched) = watch(pidfd, registry, Part::Exit.token(slot));
         if let Some(group) = &group {
-            world.families.begin(job, pid, group);
+            world.families.begin(job, pid, group, theirs);
         }
         let (signalled, is_unwatched) = (BTreeSet::new(), !is_watched);
-        Ok(Self { job, pid, exit, fault, group, signalled, is_unwatched, sweep_at: None })
+        let (sweep_at, was_empty) = (None, false);
+        Ok(Self { job, pid, exit, fault, group, signalled, is_unwatched, sweep_at, was_empty })
     }
 
     fn spawn(
@@ -141,15 +144,21 @@ impl Direct {
             }
             return !survivors.is_empty() || world.table().is_blind();
         };
-        // A group that somebody removed had no process left.
-        if group.is_populated().unwrap_or_else(|_| group.path().exists()) {
+        // A group that became empty after the look will announce itself.
+        if is_populated(group) || !self.was_empty {
             return true;
         }
-        let has_kin = world.families.has_kin(self.job, &world.own_children);
+        let has_kin = world.families.has_kin(self.job);
         if has_kin && stopped == Stopped::Killed {
             self.signalled.extend(world.families.signal(self.job, KILL, None));
         }
         has_kin
+    }
+
+    /// Whether nothing but orphans can be left of the job, whose command has exited.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.was_empty = self.group.as_ref().is_some_and(|group| !is_populated(group));
+        self.was_empty
     }
 
     /// Sends SIGKILL again to what has not ended by it, in longer and longer intervals.
@@ -169,7 +178,7 @@ impl Direct {
 
     /// SIGTERM and SIGCONT to every process of the job.
     pub(super) fn terminate(&mut self, has_exited: bool, world: &mut World) {
-        world.families.take_in(&world.own_children);
+        world.families.take_in_once(&world.own_children);
         self.follow(world);
         match &self.group {
             Some(group) => {
@@ -194,7 +203,7 @@ impl Direct {
     pub(super) fn kill(&mut self, has_exited: bool, world: &mut World) {
         let pause = Duration::from_millis(20);
         self.sweep_at.get_or_insert((Instant::now() + pause, pause));
-        world.families.take_in(&world.own_children);
+        world.families.take_in_once(&world.own_children);
         self.follow(world);
         match &self.group {
             Some(group) => {
@@ -277,4 +286,9 @@ impl Direct {
     pub(super) fn signalled(&self) -> u32 {
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
+}
+
+/// Whether a group has a live process; one that was removed had none left.
+fn is_populated(group: &Group) -> bool {
+    group.is_populated().unwrap_or_else(|_| group.path().exists())
 }

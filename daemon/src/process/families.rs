@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::num::NonZeroI32;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ceased_core::id::JobId;
+use rustix::fs::fstat;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, waitid};
 
@@ -37,6 +39,10 @@ const LOOK_SHARE: u32 = 50;
 const ROUNDS_MAX: u32 = 8;
 /// Lines of the keeper's roll that one job may have.
 const LINES_MAX: usize = 1024;
+/// Descriptors of a process that are looked at.
+const DESCRIPTORS_MAX: usize = 256;
+/// How long the looks of one tick may take, but for the last of them.
+const LOOKS_WITHIN: Duration = Duration::from_millis(1);
 /// Bytes of an environment that are searched for the name of a job.
 const ENVIRONMENT_BYTES_MAX: u64 = 256 * 1024;
 
@@ -53,6 +59,8 @@ pub(super) struct Families {
     /// `None` where no keeper would read it.
     roll: Option<Roll>,
     looked: Instant,
+    /// Whether the orphans were looked through in this turn.
+    is_fresh: bool,
 }
 
 /// Which orphans come to this process.
@@ -74,6 +82,8 @@ struct Family {
     session: i32,
     /// How the place of its group ends in `/proc/<pid>/cgroup`.
     mark: String,
+    /// Its output and progress pipes, by their inodes: they have no other holders but us.
+    pipes: Vec<u64>,
     /// Processes known by descent. Most have left the group, or came as orphans.
     kin: Followed,
     /// The leader's line on the roll, then those of its kin.
@@ -100,7 +110,18 @@ impl Families {
             unowned: Followed::default(),
             roll,
             looked: Instant::now(),
+            is_fresh: false,
         }
+    }
+
+    /// Whether orphans are taken in here, and reaped by nothing else.
+    pub(super) fn adopts(&self) -> bool {
+        self.orphanage != Orphanage::Closed
+    }
+
+    /// Time has passed: what was seen of the orphans may not hold any more.
+    pub(super) const fn new_turn(&mut self) {
+        self.is_fresh = false;
     }
 
     /// The roll, for a keeper.
@@ -109,12 +130,14 @@ impl Families {
     }
 
     /// A job has begun.
-    pub(super) fn begin(&mut self, job: JobId, leader: Pid, group: &Group) {
+    pub(super) fn begin(&mut self, job: JobId, leader: Pid, group: &Group, theirs: &[OwnedFd; 4]) {
+        let [_, own @ ..] = theirs;
         let leader_line = self.roll.as_mut().and_then(|roll| roll.enter(leader, None));
         let family = Family {
             leader: Some(leader),
             session: leader.as_raw_nonzero().get(),
             mark: group.mark().to_owned(),
+            pipes: own.iter().filter_map(|fd| fstat(fd).ok()).map(|found| found.st_ino).collect(),
             kin: Followed::default(),
             leader_line,
             lines: BTreeMap::new(),
@@ -182,9 +205,10 @@ impl Families {
     /// Reaps the orphans that have exited and finds out whose the others are. False when there may
     /// be more of them than were seen.
     pub(super) fn take_in(&mut self, own_children: &BTreeSet<NonZeroI32>) -> bool {
-        if self.orphanage == Orphanage::Closed {
+        if !self.adopts() {
             return true;
         }
+        self.is_fresh = true;
         for _ in 0..ROUNDS_MAX {
             match self.look_at_orphans(own_children) {
                 Ok(0) => return true,
@@ -193,6 +217,13 @@ impl Families {
             }
         }
         false
+    }
+
+    /// As [`Families::take_in`], once a turn.
+    pub(super) fn take_in_once(&mut self, own_children: &BTreeSet<NonZeroI32>) {
+        if !self.is_fresh {
+            self.take_in(own_children);
+        }
     }
 
     /// Takes one look; returns how many were reaped.
@@ -232,6 +263,10 @@ impl Families {
         let found = found.or_else(|| {
             let name = named_in_environment(pid)?;
             self.find(|job, _| job.to_string().as_bytes() == name)
+        });
+        let found = found.or_else(|| {
+            let pipes = pipes(pid);
+            self.find(|_, family| family.pipes.iter().any(|pipe| pipes.contains(pipe)))
         });
         match found {
             Some(job) => {
@@ -275,15 +310,14 @@ impl Families {
         is_complete
     }
 
-    /// Whether a process of the job is alive that its group does not have, or may be: to be asked
-    /// when the command and all of the group are gone.
-    pub(super) fn has_kin(&mut self, job: JobId, own_children: &BTreeSet<NonZeroI32>) -> bool {
-        self.take_in(own_children);
+    /// Whether a process of the job is alive that its group does not have, or may be. Right once
+    /// orphans were taken in after the end of its command and of all of its group.
+    pub(super) fn has_kin(&mut self, job: JobId) -> bool {
         let Some(family) = self.families.get_mut(&job) else { return false };
         !family.kin.is_empty() && (!family.kin.refresh() || !family.kin.is_empty())
     }
 
-    /// How many of those are alive.
+    /// Those processes, as they were found last.
     pub(super) fn kin(&self, job: JobId) -> Vec<Pid> {
         let family = self.families.get(&job);
         family.map_or(Vec::new(), |f| f.kin.all().into_iter().map(|(pid, _)| pid).collect())
@@ -334,6 +368,11 @@ impl Families {
         self.families.iter().filter(|(_, f)| f.look_at <= now).map(|(job, _)| *job).collect()
     }
 
+    /// Whether the looks of this tick have taken all of its time.
+    pub(super) fn is_late(&self) -> bool {
+        self.looked.elapsed() > LOOKS_WITHIN
+    }
+
     /// A job was followed in a tick, which took so long.
     pub(super) fn put_off(&mut self, job: JobId, took: Duration) {
         if let Some(family) = self.families.get_mut(&job) {
@@ -375,6 +414,15 @@ fn named_in_environment(pid: Pid) -> Option<Vec<u8>> {
     variables
         .find_map(|pair| pair.strip_prefix(JOB.as_bytes())?.strip_prefix(b"="))
         .map(<[u8]>::to_vec)
+}
+
+/// The pipes that a process holds, by their inodes.
+fn pipes(pid: Pid) -> BTreeSet<u64> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
+    let links = entries.into_iter().flatten().flatten().take(DESCRIPTORS_MAX);
+    let named = links.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let inode = |name: PathBuf| name.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok();
+    named.filter_map(inode).collect()
 }
 
 /// Which orphans come to this process, if it adopts them.

@@ -20,7 +20,7 @@ use super::cgroup;
 use super::containment::Containment;
 use super::direct::Direct;
 use super::families::Families;
-use super::guarded::{Guarded, Lost};
+use super::guarded::{Guarded, Lost, reap_orphans};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
@@ -73,6 +73,21 @@ impl World {
         let stays = |group: &PathBuf| cgroup::remove(group).is_err();
         self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stays));
         self.spare.restock(&self.containment, &mut self.own_children);
+    }
+
+    /// Reaps the orphans that have exited. What it cannot see now is reaped at the next end.
+    pub(super) fn bury(&mut self) {
+        if self.families.adopts() {
+            self.families.take_in(&self.own_children);
+        } else {
+            let _ = reap_orphans(self);
+        }
+    }
+
+    /// Time has passed: what was seen of processes may not hold any more.
+    pub(super) fn new_turn(&mut self) {
+        self.table = None;
+        self.families.new_turn();
     }
 
     /// The process table as it is in this turn.
@@ -313,6 +328,14 @@ impl Job {
     /// Forgets what the tool printed.
     pub(super) fn abandon(&mut self, world: &World) {
         self.pipes.discard(&world.registry);
+    }
+
+    /// Whether orphans have to be looked for before the job can be over.
+    pub(super) fn awaits_look(&mut self) -> bool {
+        match &mut self.body {
+            Body::Direct(direct) => self.exited.is_some() && direct.is_empty(),
+            Body::Guarded(_) | Body::Lost(_) => false,
+        }
     }
 
     /// Whether no process of the job is left (STOP-01).

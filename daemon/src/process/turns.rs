@@ -16,7 +16,6 @@ use super::cgroup;
 use super::containment::Containment;
 use super::families::Families;
 use super::guard::{Program, Started, ready};
-use super::guarded::reap_orphans;
 use super::job::{Job, Part, World};
 use super::launch::{Launch, explain_resources};
 use super::lookups::Lookups;
@@ -102,7 +101,7 @@ impl State {
                 self.on_event(event.token());
             }
             // Orders come before output, so that no flood delays a kill.
-            self.world.table = None;
+            self.world.new_turn();
             self.take_orders();
             for (slot, pipe) in mem::take(&mut self.ready) {
                 self.on_part(slot, Part::Pipe(pipe));
@@ -110,7 +109,7 @@ impl State {
             self.tick();
             self.follow();
             // Who is left is judged by what is true after the exits of this turn.
-            self.world.table = None;
+            self.world.new_turn();
             self.settle();
             match self.stopping {
                 Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
@@ -274,13 +273,22 @@ impl State {
                 job.follow(&mut self.world);
             }
             self.world.families.put_off(id, begun.elapsed());
+            if self.world.families.is_late() {
+                break;
+            }
         }
     }
 
     /// Ends the jobs that are over, of those that something happened to.
     fn settle(&mut self) {
         let mut has_ended = false;
-        for slot in mem::take(&mut self.touched) {
+        let touched = mem::take(&mut self.touched);
+        // One look for all of them, after the last process of each group.
+        let awaits = |slot: &&usize| self.jobs.get_mut(*slot).is_some_and(Job::awaits_look);
+        if touched.iter().filter(awaits).count() > 0 {
+            self.world.families.take_in(&self.world.own_children);
+        }
+        for slot in touched {
             let Some(job) = self.jobs.get_mut(&slot) else { continue };
             if job.is_over(&mut self.world) {
                 has_ended = true;
@@ -299,8 +307,7 @@ impl State {
             }
         }
         if has_ended && self.world.has_orphans_to_bury() {
-            // Whom it cannot see now is reaped at the next end.
-            let _ = reap_orphans(&self.world);
+            self.world.bury();
         }
     }
 

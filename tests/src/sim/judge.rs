@@ -152,6 +152,12 @@ impl Judge {
                 self.feed(Input::Call(ConnId::new(*conn), AskId::new(*call), ask));
             }
             Op::Unask { job, call } => self.unask(*job, AskId::new(*call)),
+            Op::Outlast { job, how } => {
+                if let Some(id) = self.jobs.get(job).copied() {
+                    let outcome = self.outcome(*job, *how);
+                    self.feed(Input::Outlasted(id, outcome));
+                }
+            }
             Op::Done { job, how } => self.done(*job, *how),
             Op::Reload { settings } => {
                 let settings = Arc::clone(&self.settings[settings % self.settings.len()]);
@@ -274,6 +280,11 @@ impl Judge {
         if self.running.remove(&job) {
             self.forget(job);
         }
+        let outcome = self.outcome(job, how);
+        self.feed(Input::Done(id, outcome));
+    }
+
+    fn outcome(&mut self, job: u64, how: How) -> Outcome {
         let begins = self.beginnings.remove(&job);
         let said = |bad: bool| {
             let text = format!("r{job}");
@@ -284,14 +295,13 @@ impl Judge {
             }
             result_of(&said)
         };
-        let outcome = match how {
+        match how {
             How::Good => said(false),
             How::Bad => said(true),
             How::Error => Outcome::Error(ErrorObject::new(-32000, "boom")),
             How::Odd => Outcome::Result(raw_json(&format!("[{job}]")).into()),
             How::Stopped => Outcome::Stopped,
-        };
-        self.feed(Input::Done(id, outcome));
+        }
     }
 
     /// Keeps the name of a job for reports that come late, for a while.

@@ -73,6 +73,7 @@ pub enum Mark {
     OrphanStopped,
     Orphaned,
     OutOfTurn,
+    Outlasted,
     Overdue,
     Overlong,
     Parked,
@@ -133,7 +134,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 126] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -203,6 +204,7 @@ impl Mark {
         Self::OrphanStopped,
         Self::Orphaned,
         Self::OutOfTurn,
+        Self::Outlasted,
         Self::Overdue,
         Self::Overlong,
         Self::Parked,

@@ -139,6 +139,13 @@ pub enum Op {
         /// Which.
         job: u64,
     },
+    /// A job that is being stopped outlasts that.
+    Outlast {
+        /// Which.
+        job: u64,
+        /// What there is of it.
+        how: How,
+    },
     /// A job has ended.
     Done {
         /// Which.

@@ -359,6 +359,7 @@ impl Oracle {
             on_disconnect: tool.on_disconnect,
             orphan: None,
             stage: Stage::Queued,
+            outlasts: false,
             timer: None,
             token: meta.get("progressToken").map(Value::to_string),
             last: None,
