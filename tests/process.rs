@@ -11,9 +11,9 @@ mod deaths;
 mod frozen;
 #[path = "process/heirs.rs"]
 mod heirs;
-mod process_kit;
 #[path = "process/lasting.rs"]
 mod lasting;
+mod process_kit;
 #[path = "process/tool.rs"]
 mod tool;
 #[path = "process/unseen.rs"]

@@ -20,6 +20,7 @@ mod inputs;
 mod measure;
 mod modern;
 mod operate;
+mod outlast;
 mod park;
 mod rate;
 mod remote;

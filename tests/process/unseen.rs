@@ -49,11 +49,9 @@ fn leaderless() {
     let path = tool.path();
     let path = path.to_str().unwrap();
     // The command itself, a child of it, and one that outlives it; with SIGTERM and without.
-    for script in [
-        "exec \"$1\" \"$2\" $3",
-        "\"$1\" \"$2\" $3 & wait",
-        "\"$1\" \"$2\" $3 & exec sleep \"$2\"",
-    ] {
+    for script in
+        ["exec \"$1\" \"$2\" $3", "\"$1\" \"$2\" $3 & wait", "\"$1\" \"$2\" $3 & exec sleep \"$2\""]
+    {
         for deaf in ["", "deaf"] {
             let marker = marker();
             let job = rig.run(&["sh", "-c", script, "sh", path, &marker, deaf]);
@@ -104,7 +102,8 @@ fn a_process_without_its_first_thread_is_ended_by_the_next_start() {
     let left = parent.join(format!("ceased-{}-0123456789ac", dead.id()));
     fs::create_dir_all(left.join("g1")).unwrap();
     let marker = marker();
-    let mut stray = std::process::Command::new(tool.path()).args([&marker, "deaf"]).spawn().unwrap();
+    let mut stray =
+        std::process::Command::new(tool.path()).args([&marker, "deaf"]).spawn().unwrap();
     let stat = format!("/proc/{}/stat", stray.id());
     eventually("its first thread is gone", || fs::read_to_string(&stat).unwrap().contains(") Z"));
     fs::write(left.join("g1/cgroup.procs"), stray.id().to_string()).unwrap();
@@ -182,7 +181,9 @@ fn leavers() {
     rig.wait_ready(other);
     let pid = crate::process_kit::children()
         .into_iter()
-        .find(|pid| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\x001000\0")
+        .find(|pid| {
+            fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\x001000\0"
+        })
         .unwrap();
     let inside = rig.group_of(pid).unwrap();
     for script in &LEAVERS[..5] {

@@ -21,7 +21,7 @@ use crate::role::Side;
 use crate::task::Change;
 use crate::time::Instant;
 use crate::timer::Timer;
-use crate::tool::{KILL_AGAIN, Step};
+use crate::tool::Step;
 use crate::write::Writer;
 
 /// How long the rest of a job may outlive its first process before it is stopped.
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    fn take_step(&mut self, id: JobId, step: Step, why: Why) {
+    pub(super) fn take_step(&mut self, id: JobId, step: Step, why: Why) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
@@ -153,54 +153,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Kills what runs without waiting for its ladder; for the end of a shutdown.
-    pub(super) fn kill_everything(&mut self) {
-        let ids: Vec<_> = self.jobs.keys().copied().collect();
-        for id in ids {
-            if let Some(job) = self.jobs.get_mut(&id)
-                && let JobState::Stopping { step, why, .. } = &mut job.state
-                && matches!(job.tool.ladder, crate::tool::Ladder::Command { .. })
-            {
-                *step = Step::Kill;
-                let why = *why;
-                self.take_step(id, Step::Kill, why);
-                self.kill_again_before_the_end(id);
-            }
-        }
-    }
-
-    /// While shutting down, SIGKILL is repeated early enough to learn what it does not end.
-    fn kill_again_before_the_end(&mut self, id: JobId) {
-        let end = self.drain.as_ref().and_then(|drain| drain.end_timer);
-        let Some(left) = end.map(|end| self.timers.due(end) - self.now.at) else { return };
-        if let Some(job) = self.jobs.get_mut(&id)
-            && left / 2 < KILL_AGAIN
-        {
-            self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + left / 2);
-        }
-    }
-
-    /// SIGKILL does not end a job. Its requestor does not wait for what nobody can end: the request
-    /// is answered, and the task ends, with what there is. The job stays, and so does its room.
-    pub(super) fn on_outlasted(&mut self, id: JobId, outcome: Outcome) {
-        let stopping = self.jobs.get(&id).filter(|job| !job.outlasts).map(|job| &job.state);
-        let Some(JobState::Stopping { step, why, since }) = stopping else {
-            self.counters.late_reports += 1;
-            return;
-        };
-        let (step, why, since) = (*step, *why, *since);
-        let Some(mut job) = self.jobs.remove(&id) else { return };
-        job.outlasts = true;
-        self.outlasting += 1;
-        self.note(Note::Outlasted(receipt(id, &job, why, Some(step), since)));
-        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        if job.purpose != Purpose::Nobody {
-            self.hand_in(id, &job, outcome, Some(why));
-            job.purpose = Purpose::Nobody;
-        }
-        self.jobs.insert(job);
     }
 
     fn abandon(&mut self, id: JobId) {
@@ -328,17 +280,23 @@ impl Engine {
             }
         }
         self.outlasting -= usize::from(job.outlasts);
+        let (task, conn) = (job.task, job.conn);
+        self.free_task(task, id, conn);
+        // Last, so that it is moved but once.
+        self.jobs.remove(&id)
+    }
+
+    /// A task has no job any more.
+    pub(super) fn free_task(&mut self, task: Option<TaskId>, id: JobId, conn: ConnId) {
         // TSK-08: a generator may give the id of a task that expired while its job was stopping.
-        if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task))
+        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task))
             && task.job == Some(id)
         {
             task.job = None;
             if task.is_being_created() {
-                task.aside.maker = Some((id, job.conn));
+                task.aside.maker = Some((id, conn));
             }
         }
-        // Last, so that it is moved but once.
-        self.jobs.remove(&id)
     }
 
     /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
@@ -493,7 +451,13 @@ impl Engine {
 }
 
 /// The receipt of a job that was told to stop.
-fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) -> Box<Receipt> {
+pub(super) fn receipt(
+    id: JobId,
+    job: &Job,
+    why: Why,
+    stage: Option<Step>,
+    since: Instant,
+) -> Box<Receipt> {
     Box::new(Receipt {
         job: id,
         tool: job.tool.name.clone(),

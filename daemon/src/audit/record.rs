@@ -232,8 +232,7 @@ impl CancelRecord {
         if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
             line.text("reason", reason);
         }
-        let died_after_ms =
-            self.died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
+        let died_after_ms = self.died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
         line.word("stage", self.stage)
             .word("held_by", self.held_by)
             .number("processes_ended", u64::from(self.processes_ended))

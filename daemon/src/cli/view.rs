@@ -121,7 +121,8 @@ impl Status {
         if host.audit_dropped > 0 {
             third.push_str(&format!("; {} audit records lost", host.audit_dropped));
         }
-        let bad = host.survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
+        let bad =
+            host.survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
         let busy = if self.cancelling > 0 { Tone::Pending } else { Tone::Plain };
         let third_tone = if bad { Tone::Bad } else { Tone::Good };
         [(Tone::Quiet, first), (busy, second), (third_tone, third)]

@@ -325,7 +325,9 @@ impl Families {
 
     /// Whether an orphan is alive that may be the job's, or another's.
     pub(super) fn may_have_lost(&self, job: JobId) -> bool {
-        self.orphans.values().any(|owner| matches!(owner, Owner::OneOf(jobs) if jobs.contains(&job)))
+        self.orphans
+            .values()
+            .any(|owner| matches!(owner, Owner::OneOf(jobs) if jobs.contains(&job)))
     }
 
     /// Sends signals to the processes of a job that were found by descent, but not to `told`; adds
@@ -359,10 +361,14 @@ impl Families {
         self.take_in(own_children);
         if !self.unowned.is_empty() {
             self.unowned.refresh();
-            self.unowned.signal(KILL, |_| true, |pid| {
-                let pid = pid.as_raw_nonzero();
-                tracing::warn!(%pid, "killed a process that a job had left behind");
-            });
+            self.unowned.signal(
+                KILL,
+                |_| true,
+                |pid| {
+                    let pid = pid.as_raw_nonzero();
+                    tracing::warn!(%pid, "killed a process that a job had left behind");
+                },
+            );
         }
         let now = self.looked;
         self.families.iter().filter(|(_, f)| f.look_at <= now).map(|(job, _)| *job).collect()
@@ -421,7 +427,8 @@ fn pipes(pid: Pid) -> BTreeSet<u64> {
     let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
     let links = entries.into_iter().flatten().flatten().take(DESCRIPTORS_MAX);
     let named = links.filter_map(|entry| fs::read_link(entry.path()).ok());
-    let inode = |name: PathBuf| name.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok();
+    let inode =
+        |name: PathBuf| name.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok();
     named.filter_map(inode).collect()
 }
 

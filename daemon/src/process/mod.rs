@@ -31,6 +31,7 @@ mod job;
 mod keeper;
 mod launch;
 mod lookups;
+mod mounts;
 mod output;
 mod pipes;
 mod progress;
@@ -41,6 +42,7 @@ mod survey;
 mod tree;
 mod turns;
 mod wire;
+mod world;
 
 use std::fmt;
 use std::time::{Duration, Instant};

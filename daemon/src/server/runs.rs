@@ -361,7 +361,9 @@ fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
         (Some(how), ..) => how.to_owned(),
         (None, Some(code), _) => format!("exited with code {code}"),
         (None, None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => "was stopped".to_owned(),
+        (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => {
+            "was stopped".to_owned()
+        }
         (None, None, None) => "ended in an unknown way".to_owned(),
     };
     let stderr = stderr.trim();
