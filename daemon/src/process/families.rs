@@ -257,16 +257,17 @@ impl Families {
         let Some(stat) = Stat::of(pid) else { return Owner::OneOf(all()) };
         let found = self.known_owner(pid, stat);
         let found = found.or_else(|| {
-            let group = cgroup::of(pid)?;
-            self.find(|_, family| cgroup::is_in(&group, &family.mark))
-        });
-        let found = found.or_else(|| {
             let name = named_in_environment(pid)?;
             self.find(|job, _| job.to_string().as_bytes() == name)
         });
         let found = found.or_else(|| {
             let pipes = pipes(pid);
             self.find(|_, family| family.pipes.iter().any(|pipe| pipes.contains(pipe)))
+        });
+        // Last: it may have moved to the group of another job.
+        let found = found.or_else(|| {
+            let group = cgroup::of(pid)?;
+            self.find(|_, family| cgroup::is_in(&group, &family.mark))
         });
         match found {
             Some(job) => {
