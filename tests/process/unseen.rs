@@ -102,11 +102,15 @@ fn a_process_without_its_first_thread_is_ended_by_the_next_start() {
     let left = parent.join(format!("ceased-{}-0123456789ac", dead.id()));
     fs::create_dir_all(left.join("g1")).unwrap();
     let marker = marker();
-    let mut stray =
-        std::process::Command::new(tool.path()).args([&marker, "deaf"]).spawn().unwrap();
+    let procs = left.join("g1/cgroup.procs");
+    // A process without its first thread would not be moved whole.
+    let mut stray = std::process::Command::new("sh")
+        .args(["-c", "echo $$ > \"$1\"; exec \"$2\" \"$3\" deaf", "sh"])
+        .args([procs.as_path(), tool.path().as_path(), Path::new(&marker)])
+        .spawn()
+        .unwrap();
     let stat = format!("/proc/{}/stat", stray.id());
     eventually("its first thread is gone", || fs::read_to_string(&stat).unwrap().contains(") Z"));
-    fs::write(left.join("g1/cgroup.procs"), stray.id().to_string()).unwrap();
     let next = ceased::process::Cgroup::create().unwrap();
     stray.wait().unwrap();
     assert_none_left(&marker);

@@ -17,7 +17,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;

@@ -1,12 +1,6 @@
 //! One running job: its processes as its containment shows them, its pipes, how far it got.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::fs::File;
-use std::mem;
-use std::num::NonZeroI32;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ceased_core::id::JobId;
@@ -16,18 +10,13 @@ use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::cgroup;
 use super::containment::Containment;
 use super::direct::Direct;
-use super::families::Families;
-use super::guarded::{Guarded, Lost, reap_orphans};
+use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
-use super::spare::Spare;
-use super::supervisor::Orphans;
 use super::survey::Process;
-use super::tree::Table;
 use super::wire::{FromGuard, Status};
 pub(super) use super::world::World;
 use super::{Captured, Ending, Exit, Report, Stopped};
