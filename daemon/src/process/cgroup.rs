@@ -317,6 +317,9 @@ pub(super) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Resul
         let members = processes(path);
         let names: BTreeSet<NonZeroI32> = members.iter().map(|pid| pid.as_raw_nonzero()).collect();
         members.iter().for_each(|pid| _ = kin.add_children(*pid, &names));
+        if round == 0 {
+            kin.add_sessions(members.iter().copied());
+        }
         kin.refresh();
         let _ = open_kill(path).and_then(|mut kill| kill.write_all(b"1"));
         kin.signal(KILL, |_| true, |_| {});

@@ -9,7 +9,7 @@ use std::num::NonZeroI32;
 
 use rustix::process::{Pid, Signal};
 
-use super::tree::{self, Blind, Stat};
+use super::tree::{self, Blind, Stat, Table};
 
 /// Processes known by descent, each by its number and the moment it started.
 #[derive(Debug, Default)]
@@ -68,6 +68,17 @@ impl Followed {
             }
         }
         is_complete
+    }
+
+    /// Adds the live processes in the sessions that those known, or `others`, lead: such a session
+    /// was begun by one of them, so no stranger is in it.
+    pub(super) fn add_sessions(&mut self, others: impl Iterator<Item = Pid>) {
+        let known = self.all().into_iter().map(|(pid, _)| pid);
+        let leaders: BTreeSet<i32> =
+            known.chain(others).map(|pid| pid.as_raw_nonzero().get()).collect();
+        for (pid, stat) in Table::read().led_by(&leaders) {
+            self.add(pid, stat);
+        }
     }
 
     /// Adds the live descendants of a process. False when some could not be looked at.

@@ -209,6 +209,12 @@ impl Table {
         self.is_blind
     }
 
+    /// The live processes in sessions that these processes lead.
+    pub(super) fn led_by(&self, leaders: &BTreeSet<i32>) -> impl Iterator<Item = (Pid, Stat)> {
+        let led = |stat: &Stat| !stat.is_dead && leaders.contains(&stat.session);
+        self.seen.iter().copied().filter(move |(_, stat)| led(stat))
+    }
+
     /// The live processes in the session or the process group of a command.
     pub(super) fn members(&self, leader: Pid) -> Vec<Pid> {
         let belong = self.seen.iter().filter(|(_, stat)| stat.belongs_to(leader));
