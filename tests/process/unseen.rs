@@ -183,12 +183,13 @@ fn leavers() {
     // Into the group of another job, which does not end by it.
     let other = rig.run(&["sh", "-c", "echo 1 >&3; exec sleep 1000"]);
     rig.wait_ready(other);
-    let pid = crate::process_kit::children()
-        .into_iter()
-        .find(|pid| {
-            fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default() == b"sleep\x001000\0"
-        })
-        .unwrap();
+    let mut pid = 0;
+    eventually("the other job sleeps", || {
+        let line = |pid: &i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let found = crate::process_kit::children().into_iter();
+        pid = found.into_iter().find(|pid| line(pid) == b"sleep\x001000\0").unwrap_or(0);
+        pid != 0
+    });
     let inside = rig.group_of(pid).unwrap();
     for script in &LEAVERS[..5] {
         let marker = marker();
