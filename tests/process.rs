@@ -13,20 +13,29 @@ mod deaths;
 mod frozen;
 #[path = "process/heirs.rs"]
 mod heirs;
+#[path = "process/lasting.rs"]
+mod lasting;
 #[path = "process/place.rs"]
 mod place;
 mod process_kit;
 #[path = "process/tool.rs"]
 mod tool;
+#[path = "process/unseen.rs"]
+mod unseen;
 #[path = "process/zoo.rs"]
 mod zoo;
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use ceased::process::Orphans;
 use ceased::process::guard::Program;
-use process_kit::{Rig, Tier};
+use ceased::process::{Cgroup, Orphans};
+use process_kit::{PATIENCE, Rig, Tier};
+
+/// The number of a user who is not root and runs nothing.
+const ORDINARY: u32 = 64_321;
 
 /// The environment variable by which a test finds out that it runs in a process of its own.
 const ALONE: &str = "CEASED_TEST_ALONE";
@@ -65,6 +74,62 @@ fn run_as_test(command: Command, test: &str, argument: &str) {
     let is_run = said.contains("test result: ok. 1 passed");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && is_run, "{test}:\n{said}\n{errors}");
+}
+
+/// Runs a test of this binary in a process of its own, as a user who is not root, with a delegated
+/// control group where there can be one. False, said aloud, where we may not become that user.
+fn run_ordinary(test: &str, argument: &str) -> bool {
+    let id = ORDINARY.to_string();
+    let test_binary = env::current_exe().unwrap();
+    // What builds the program is run by us.
+    let _ = ceased_tests::binary::ceased();
+    let group = Delegated::make();
+    let procs = group.as_ref().map_or("/dev/null".into(), |group| group.0.join("cgroup.procs"));
+    let become_them = |command: &std::path::Path| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", ORDINARILY]).arg(&procs).arg(&id).arg(command);
+        shell.env_remove("CARGO").env("HOME", "/").current_dir("/");
+        shell
+    };
+    let mut tried = become_them(&test_binary);
+    let tried = tried.arg("--list").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("SKIPPED, cannot run this as another user");
+        return false;
+    }
+    run_as_test(become_them(&test_binary), test, argument);
+    true
+}
+
+/// Enters the control group whose `cgroup.procs` is `$0`, becomes the user `$1`, and runs the rest.
+const ORDINARILY: &str = "echo $$ > \"$0\"; id=\"$1\"; shift; \
+                          exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups -- \"$@\"";
+
+/// A control group that belongs to the ordinary user, below ours.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    fn make() -> Option<Self> {
+        // Where one of ours can be made, its parent is where.
+        let trial = Cgroup::create().ok()?;
+        let path = trial.path().parent()?.join(format!("ordinary-{}", std::process::id()));
+        drop(trial);
+        std::fs::create_dir(&path).ok()?;
+        let group = Self(path);
+        let owner = Some(ORDINARY);
+        std::os::unix::fs::chown(&group.0, owner, owner).ok()?;
+        std::os::unix::fs::chown(group.0.join("cgroup.procs"), owner, owner).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 /// What [`alone`] was given; `None` in a test that was started in another way.

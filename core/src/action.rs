@@ -275,6 +275,9 @@ pub enum Note {
     },
     /// A job has ended after it was told to stop, or before it began.
     Ceased(Box<Receipt>),
+    /// A job that was told to stop outlasts its last step. It goes on being stopped, and a second
+    /// receipt follows when it has ended.
+    Outlasted(Box<Receipt>),
     /// A handler does not look at its cancellation flag; its thread is lost until it does.
     Abandoned {
         /// Which job.

@@ -21,6 +21,7 @@ mod inputs;
 mod measure;
 mod modern;
 mod operate;
+mod outlast;
 mod park;
 mod rate;
 mod remote;
@@ -85,6 +86,8 @@ pub struct Engine {
     task_ops: Rates,
     /// Jobs the host runs.
     running: usize,
+    /// How many of them outlast the last step of their ladder.
+    outlasting: usize,
     /// Jobs that wait until their task is on disk.
     held_jobs: Held,
     next_job: u64,
@@ -163,6 +166,7 @@ impl Engine {
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             running: 0,
+            outlasting: 0,
             held_jobs: Held::default(),
             next_job: 1,
             parked: park::Parked::default(),
@@ -213,6 +217,7 @@ impl Engine {
             Event::CancelJob { job, cause } => self.withdraw(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
+            Event::Outlasted { job, outcome } => self.on_outlasted(job, outcome),
             Event::Done { job, outcome } => self.on_done(job, outcome),
             Event::Restored { record } => self.on_restored(record),
             Event::Durable { upto } => self.on_durable(upto),

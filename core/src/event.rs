@@ -235,6 +235,15 @@ pub enum Event<'a> {
         /// Which.
         job: JobId,
     },
+    /// A job that was told to stop outlasts its last step: processes of it cannot be killed, or not
+    /// now. Its request or its task gets this outcome; the job goes on being stopped until it is
+    /// [`Done`](Event::Done). Heard once for a job.
+    Outlasted {
+        /// Which.
+        job: JobId,
+        /// What there is of it so far.
+        outcome: Outcome,
+    },
     /// A job has ended; nothing of it is left (STOP-01).
     Done {
         /// Which.

@@ -42,6 +42,8 @@ pub(crate) struct Job {
     pub(crate) cancel: Wish,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
+    /// Whether it outlasts the last step of its ladder: nobody waits for it.
+    pub(crate) outlasts: bool,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
 }
@@ -94,6 +96,7 @@ impl Job {
             orphan_timer: None,
             cancel: Wish::Nobody,
             declares: false,
+            outlasts: false,
             timer: None,
         }
     }

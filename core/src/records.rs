@@ -79,10 +79,6 @@ impl<T: Record> Records<T> {
         self.all.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The tag of a key.
     #[inline]
     fn tag(&self, key: &T::Key) -> u32 {

@@ -108,8 +108,9 @@ impl Step {
     }
 }
 
-/// How often SIGKILL is repeated while processes of a job are still there.
-const KILL_AGAIN: Duration = Duration::from_secs(1);
+/// How often SIGKILL is repeated while processes of a job are still there. The first repetition
+/// ends the wait for them: see [`Event::Outlasted`](crate::event::Event::Outlasted).
+pub(crate) const KILL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Ladder {
     /// The first step.

@@ -128,7 +128,7 @@ impl From<StartError> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let exit = match error {
-            RunError::Io(_) => Exit::Failed,
+            RunError::Io(_) | RunError::Outlasted => Exit::Failed,
             RunError::Store(_) => Exit::Store,
         };
         Self::new(exit, error.to_string())

@@ -67,6 +67,8 @@ const WAKER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
 
+/// At most this much of a shutdown's time is kept for what comes after the end of its jobs.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long accepting rests when the system has no room for another peer.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Peers accepted in one turn at most, so that those already here are not kept waiting.
@@ -117,6 +119,9 @@ pub enum RunError {
     /// The store cannot be used any more, and a new process might: nothing more may be promised
     /// by this one (DUR-01).
     Store(StoreError),
+    /// It was asked to end, and processes of its tools cannot be ended: they belong to another
+    /// user, or the kernel keeps them.
+    Outlasted,
 }
 
 impl fmt::Display for RunError {
@@ -124,6 +129,10 @@ impl fmt::Display for RunError {
         match self {
             Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
             Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+            Self::Outlasted => f.write_str(
+                "processes of tools are left that SIGKILL did not end; the audit log has their \
+                 jobs, `ps` their owners and states",
+            ),
         }
     }
 }
@@ -430,6 +439,8 @@ impl Server {
                 self.stopping = Stopping::Draining(by);
                 self.now_stopping();
                 self.close_all_doors();
+                // The rest of the time is for the last words to peers, and for the supervisor.
+                let by = now.at + (self.shutdown_grace - (self.shutdown_grace / 8).min(LAST_WORDS));
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
             }
             Stopping::Draining(_) | Stopping::Flushing { .. } => {

@@ -26,8 +26,17 @@ fn kill(pid: i32, signal: Signal) {
 
 /// Starts a daemon in a process of its own that runs the stray tool; returns its control group.
 fn daemon(tier: Tier, marker: &str) -> Option<(Child, Option<PathBuf>)> {
+    daemon_runs(tier, marker, STRAY)
+}
+
+/// Starts a daemon in a process of its own that runs a script with this marker.
+pub(crate) fn daemon_runs(
+    tier: Tier,
+    marker: &str,
+    script: &str,
+) -> Option<(Child, Option<PathBuf>)> {
     let mut daemon =
-        alone("deaths::daemon_that_waits_for_its_death", &format!("{tier:?} {marker}"))
+        alone("deaths::daemon_that_waits_for_its_death", &format!("{tier:?} {marker} {script}"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -47,10 +56,11 @@ fn daemon(tier: Tier, marker: &str) -> Option<(Child, Option<PathBuf>)> {
 #[ignore = "runs in a process of its own, and is killed there"]
 fn daemon_that_waits_for_its_death() {
     let Some(argument) = argument() else { return };
-    let (tier, marker) = argument.split_once(' ').unwrap();
+    let (tier, rest) = argument.split_once(' ').unwrap();
+    let (marker, script) = rest.split_once(' ').unwrap();
     let tier = if tier == "Cgroup" { Tier::Cgroup } else { Tier::Guard };
-    let Some(mut rig) = rig(tier) else { return };
-    let job = rig.shell(STRAY, marker);
+    let Some(mut rig) = rig_with(tier, Orphans::Adopt) else { return };
+    let job = rig.shell(script, marker);
     rig.wait_ready(job);
     let base = rig.base.clone().unwrap_or_default();
     println!("READY {}", base.display());
@@ -348,6 +358,7 @@ fn the_supervisor_is_dropped() {
                 assert_eq!((ended, exit.stopped), (job, Stopped::Killed));
             }
             other @ (Report::Ended { .. }
+            | Report::Outlasting { .. }
             | Report::Progress { .. }
             | Report::Surveyed { .. }
             | Report::Located { .. }

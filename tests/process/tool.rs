@@ -154,7 +154,10 @@ fn progress_lines() {
                     told.push((progress, total, message));
                 }
                 Report::Ended { ending, .. } => break ending,
-                Report::Lingering { .. } | Report::Located { .. } | Report::Surveyed { .. } => {
+                Report::Lingering { .. }
+                | Report::Located { .. }
+                | Report::Outlasting { .. }
+                | Report::Surveyed { .. } => {
                     panic!("nothing lingers, and nobody asked")
                 }
             }

@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod again;
 pub mod binary;
+pub mod c_tool;
 pub mod daemon;
 pub mod disk;
 pub mod durable_walk;

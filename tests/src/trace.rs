@@ -56,6 +56,8 @@ pub enum Input {
     /// See [`Event`].
     Lingering(JobId),
     /// See [`Event`].
+    Outlasted(JobId, Outcome),
+    /// See [`Event`].
     Done(JobId, Outcome),
     /// See [`Event`].
     Restored(TaskRecord),
@@ -122,6 +124,9 @@ impl Input {
                 Event::CancelCall { caller: *caller, reason: reason.as_deref() }
             }
             Self::Lingering(job) => Event::Lingering { job: *job },
+            Self::Outlasted(job, outcome) => {
+                Event::Outlasted { job: *job, outcome: outcome.clone() }
+            }
             Self::Done(job, outcome) => Event::Done { job: *job, outcome: outcome.clone() },
             Self::Restored(record) => Event::Restored { record: record.clone() },
             Self::Durable(upto) => Event::Durable { upto: *upto },

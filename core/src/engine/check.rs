@@ -146,6 +146,12 @@ fn jobs(engine: &Engine) {
         }
     }
     assert_eq!(running, engine.running, "running jobs are counted");
+    let mut outlasting = 0;
+    for job in engine.jobs.values().filter(|job| job.outlasts) {
+        assert_eq!(job.purpose, Purpose::Nobody, "nobody waits for what outlasts SIGKILL");
+        outlasting += 1;
+    }
+    assert_eq!(outlasting, engine.outlasting, "jobs that outlast SIGKILL are counted");
     assert!(running <= engine.loosest.running, "too many jobs run");
     let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
     assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");

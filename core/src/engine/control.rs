@@ -252,7 +252,8 @@ impl Engine {
     /// While shutting down: says when nothing is left to wait for, or no time to wait. The store
     /// has what it takes by then (DUR-01).
     pub(super) fn exit_if_drained(&mut self) {
-        let idle = self.jobs.is_empty() && self.journal.sent.is_empty();
+        // Nothing that comes to pass here ends a job that outlasts SIGKILL.
+        let idle = self.jobs.len() == self.outlasting && self.journal.sent.is_empty();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said

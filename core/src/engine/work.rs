@@ -100,7 +100,7 @@ impl Engine {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
-                    self.note(receipt(id, &job, why, None, self.now.at));
+                    self.note(Note::Ceased(receipt(id, &job, why, None, self.now.at)));
                 }
             }
             JobState::Running | JobState::Lingering => {
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    fn take_step(&mut self, id: JobId, step: Step, why: Why) {
+    pub(super) fn take_step(&mut self, id: JobId, step: Step, why: Why) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
@@ -146,21 +146,6 @@ impl Engine {
                 if next == Step::Abandon {
                     self.abandon(id);
                 }
-            }
-        }
-    }
-
-    /// Kills what runs without waiting for its ladder; for the end of a shutdown.
-    pub(super) fn kill_everything(&mut self) {
-        let ids: Vec<_> = self.jobs.keys().copied().collect();
-        for id in ids {
-            if let Some(job) = self.jobs.get_mut(&id)
-                && let JobState::Stopping { step, why, .. } = &mut job.state
-                && matches!(job.tool.ladder, crate::tool::Ladder::Command { .. })
-            {
-                *step = Step::Kill;
-                let why = *why;
-                self.take_step(id, Step::Kill, why);
             }
         }
     }
@@ -208,11 +193,14 @@ impl Engine {
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != Step::Abandon {
-                    self.note(receipt(id, job, why, Some(step), since));
+                    self.note(Note::Ceased(receipt(id, job, why, Some(step), since)));
                 }
                 Some(why)
             }
         };
+        if job.outlasts {
+            return;
+        }
         self.hand_in(id, job, outcome, why);
     }
 
@@ -286,17 +274,24 @@ impl Engine {
                 self.running -= 1;
             }
         }
+        self.outlasting -= usize::from(job.outlasts);
+        let (task, conn) = (job.task, job.conn);
+        self.free_task(task, id, conn);
+        // Last, so that it is moved but once.
+        self.jobs.remove(&id)
+    }
+
+    /// A task has no job any more.
+    pub(super) fn free_task(&mut self, task: Option<TaskId>, id: JobId, conn: ConnId) {
         // TSK-08: a generator may give the id of a task that expired while its job was stopping.
-        if let Some(task) = job.task.and_then(|task| self.tasks.get_mut(task))
+        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task))
             && task.job == Some(id)
         {
             task.job = None;
             if task.is_being_created() {
-                task.aside.maker = Some((id, job.conn));
+                task.aside.maker = Some((id, conn));
             }
         }
-        // Last, so that it is moved but once.
-        self.jobs.remove(&id)
     }
 
     /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
@@ -450,9 +445,15 @@ impl Engine {
     }
 }
 
-/// What is told of a job that has ceased.
-fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) -> Note {
-    Note::Ceased(Box::new(Receipt {
+/// The receipt of a job that was told to stop.
+pub(super) fn receipt(
+    id: JobId,
+    job: &Job,
+    why: Why,
+    stage: Option<Step>,
+    since: Instant,
+) -> Box<Receipt> {
+    Box::new(Receipt {
         job: id,
         tool: job.tool.name.clone(),
         owner: job.owner.clone(),
@@ -462,7 +463,7 @@ fn receipt(id: JobId, job: &Job, why: Why, stage: Option<Step>, since: Instant) 
         cancel: job.cancel(),
         stage,
         since,
-    }))
+    })
 }
 
 /// How far a job is, as it is told to its peer.

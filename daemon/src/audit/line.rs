@@ -36,8 +36,22 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A number with a fraction, as JSON writes it.
-    pub(super) fn fraction(&mut self, name: &'static str, number: f64) -> &mut Self {
+    /// A whole number, or null where it is not known.
+    pub(super) fn number_or_null(&mut self, name: &'static str, number: Option<u64>) -> &mut Self {
+        self.name(name);
+        match number {
+            Some(number) => write_number(self.bytes, number),
+            None => self.bytes.extend_from_slice(b"null"),
+        }
+        self
+    }
+
+    /// A number with a fraction as JSON writes it, or null where it is not known.
+    pub(super) fn fraction_or_null(
+        &mut self,
+        name: &'static str,
+        number: Option<f64>,
+    ) -> &mut Self {
         self.name(name);
         // Writing to a Vec cannot fail.
         let _ = serde_json::to_writer(&mut *self.bytes, &number);

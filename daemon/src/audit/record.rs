@@ -26,7 +26,7 @@ pub(crate) enum Happening {
     /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
     /// ended.
     Noted(Note),
-    /// A job that was told to stop, by whomever, has ended: the receipt.
+    /// A job that was told to stop, by whomever, has ended, or outlasts SIGKILL: the receipt.
     Cancel(Arc<CancelRecord>),
     /// So many records before this one were lost.
     Dropped { count: u64 },
@@ -46,18 +46,20 @@ pub(crate) struct CancelRecord {
     /// Processes of the job that were alive when a step was taken against it, and were signalled.
     /// One that was born and died between two looks is not counted.
     pub(crate) processes_ended: u32,
-    /// From the wish until the last process, or the handler, had ended.
-    pub(crate) died_after: Duration,
-    /// Processes of the job found alive after that, as far as what held it can see.
-    pub(crate) survivors: u32,
+    /// From the wish until the last process, or the handler, had ended; `None` where processes
+    /// outlast SIGKILL. Another receipt follows when they have ended.
+    pub(crate) died_after: Option<Duration>,
+    /// Processes of the job that are alive; `None` where nobody can know.
+    pub(crate) survivors: Option<u32>,
 }
 
 impl Happening {
     /// What is recorded of a note; nothing for what is no business of an audit, and for
-    /// [`Note::Ceased`], of which the engine knows only a part.
+    /// [`Note::Ceased`] and [`Note::Outlasted`], of which the engine knows only a part.
     pub(crate) fn of(note: Note) -> Option<Self> {
         match note {
             Note::Ceased(_)
+            | Note::Outlasted(_)
             | Note::CancelIgnored { .. }
             | Note::RemoteTask { .. }
             | Note::StoreFailed { .. }
@@ -168,6 +170,7 @@ fn write_note(line: &mut Line<'_>, note: &Note) {
         }
         // See [`Happening::of`].
         Note::Ceased(_)
+        | Note::Outlasted(_)
         | Note::CancelIgnored { .. }
         | Note::RemoteTask { .. }
         | Note::StoreFailed { .. }
@@ -241,11 +244,11 @@ impl CancelRecord {
         if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
             line.text("reason", reason);
         }
-        let died_after_ms = (self.died_after.as_secs_f64() * 1e6).round() / 1e3;
+        let died_after_ms = self.died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
         line.word("stage", self.stage)
             .word("held_by", self.held_by)
             .number("processes_ended", u64::from(self.processes_ended))
-            .fraction("died_after_ms", died_after_ms)
-            .number("survivors", u64::from(self.survivors));
+            .fraction_or_null("died_after_ms", died_after_ms)
+            .number_or_null("survivors", self.survivors.map(u64::from));
     }
 }

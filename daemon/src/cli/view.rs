@@ -113,7 +113,7 @@ impl Status {
             "cancels done: {}, slowest {}; survivors {}",
             deaths.count,
             millis(deaths.longest_ms),
-            host.survivors
+            known(host.survivors)
         );
         if host.abandoned_threads > 0 {
             third.push_str(&format!("; {} handlers given up", host.abandoned_threads));
@@ -121,7 +121,8 @@ impl Status {
         if host.audit_dropped > 0 {
             third.push_str(&format!("; {} audit records lost", host.audit_dropped));
         }
-        let bad = host.survivors + host.abandoned_threads + host.audit_dropped > 0;
+        let bad =
+            host.survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
         let busy = if self.cancelling > 0 { Tone::Pending } else { Tone::Plain };
         let third_tone = if bad { Tone::Bad } else { Tone::Good };
         [(Tone::Quiet, first), (busy, second), (third_tone, third)]
@@ -372,13 +373,20 @@ impl Peer {
     }
 }
 
+/// A number that may not be known.
+fn known(number: Option<u64>) -> String {
+    number.map_or(String::from("unknown"), |number| number.to_string())
+}
+
 impl Receipt {
     fn row(&self) -> Row {
         let why = self.reason.as_deref().unwrap_or(&self.why);
-        let took = millis(self.died_after_ms);
-        let (ended, left) = (self.processes_ended, self.survivors);
-        let how = format!("{ended} ended, {left} left in {took}: {why}");
-        let tone = if self.survivors > 0 { Tone::Bad } else { Tone::Good };
+        let (ended, left) = (self.processes_ended, known(self.survivors));
+        let how = match self.died_after_ms {
+            Some(after) => format!("{ended} ended, {left} left in {}: {why}", millis(after)),
+            None => format!("{ended} ended, {left} cannot be ended: {why}"),
+        };
+        let tone = if self.survivors == Some(0) { Tone::Good } else { Tone::Bad };
         let when = ago(self.ended_ago_ms);
         let text = columns(&self.job.to_string(), &self.tool, &self.identity, &when, &how);
         Row { key: Some(Key::Receipt(self.job)), tone, text }
@@ -389,12 +397,14 @@ impl Receipt {
             format!("job {} of {} ran {}", self.job, self.identity, self.tool),
             format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
             format!("last step: {}; {} processes ended", self.stage, self.processes_ended),
-            format!(
-                "the last of it died after {}, {}",
-                millis(self.died_after_ms),
-                ago(self.ended_ago_ms)
-            ),
-            format!("survivors: {}", self.survivors),
+            match self.died_after_ms {
+                Some(after) => {
+                    let (after, ago) = (millis(after), ago(self.ended_ago_ms));
+                    format!("the last of it died after {after}, {ago}")
+                }
+                None => format!("not all of it could be ended, {}", ago(self.ended_ago_ms)),
+            },
+            format!("survivors: {}", known(self.survivors)),
         ]
     }
 }

@@ -100,13 +100,20 @@ impl Alerts {
     /// A job that was told to stop has ended.
     pub(crate) fn look_at_end(&self, record: &CancelRecord) {
         let (job, tool) = (record.receipt.job.get(), &*record.receipt.tool);
-        let (took, survivors) = (record.died_after, record.survivors);
-        if took > self.thresholds.slow_stop {
-            let threshold = self.thresholds.slow_stop;
-            tracing::warn!(job, tool, ?took, ?threshold, "slow to stop");
-        }
-        if survivors > 0 {
-            tracing::error!(job, tool, survivors, "processes are alive after their job has ended");
+        let survivors = record.survivors.unwrap_or_default();
+        let threshold = self.thresholds.slow_stop;
+        match record.died_after {
+            None => {
+                tracing::error!(job, tool, survivors, "processes of a stopped job cannot be ended");
+            }
+            Some(took) => {
+                if took > threshold {
+                    tracing::warn!(job, tool, ?took, ?threshold, "slow to stop");
+                }
+                if survivors > 0 {
+                    tracing::error!(job, tool, survivors, "processes outlive their job");
+                }
+            }
         }
     }
 }

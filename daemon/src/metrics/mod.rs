@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ceased_core::counters::Counters;
 use ceased_core::engine::Gauges;
 use ceased_core::event::Identity;
+use ceased_core::id::JobId;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
@@ -29,7 +30,12 @@ const RECEIPTS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     deaths: Histogram,
+    /// Processes that were alive after the end of their job.
     survivors: u64,
+    /// Whether of some job nobody can know.
+    has_unknown: bool,
+    /// Processes of the jobs that outlast SIGKILL.
+    outlasting: BTreeMap<JobId, u32>,
     processes_ended: u64,
     refused: BTreeMap<&'static str, u64>,
     /// Bytes of the connections that are closed: read, and written.
@@ -54,15 +60,29 @@ impl Serialize for Past {
 }
 
 impl Metrics {
-    /// A job that was told to stop has ended.
+    /// A job that was told to stop has ended, or outlasts that.
     pub(crate) fn note_end(&mut self, record: Arc<CancelRecord>) {
-        self.deaths.add(record.died_after);
-        self.survivors += u64::from(record.survivors);
-        self.processes_ended += u64::from(record.processes_ended);
+        let job = record.receipt.job;
+        match record.died_after {
+            None => _ = self.outlasting.insert(job, record.survivors.unwrap_or_default()),
+            Some(died_after) => {
+                self.outlasting.remove(&job);
+                self.deaths.add(died_after);
+                self.survivors += u64::from(record.survivors.unwrap_or_default());
+                self.processes_ended += u64::from(record.processes_ended);
+            }
+        }
+        self.has_unknown |= record.survivors.is_none();
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }
         self.receipts.push_back(Past { ended: Instant::now(), record });
+    }
+
+    /// Processes that are alive though their job was stopped; `None` where nobody can know.
+    fn survivors(&self) -> Option<u64> {
+        let alive = self.survivors + self.outlasting.values().copied().map(u64::from).sum::<u64>();
+        (alive > 0 || !self.has_unknown).then_some(alive)
     }
 
     pub(crate) fn note_refusal(&mut self, limit: &'static str) {
@@ -157,7 +177,7 @@ pub(crate) struct HostStatus<'a> {
     pid: u32,
     uptime_ms: u64,
     containment: &'a str,
-    survivors: u64,
+    survivors: Option<u64>,
     processes_ended: u64,
     abandoned_threads: usize,
     audit_dropped: u64,
@@ -192,7 +212,7 @@ impl<'a> Snapshot<'a> {
             pid: std::process::id(),
             uptime_ms: u64::try_from(self.uptime.as_millis()).unwrap_or(u64::MAX),
             containment,
-            survivors: self.metrics.survivors,
+            survivors: self.metrics.survivors(),
             processes_ended: self.metrics.processes_ended,
             abandoned_threads: self.abandoned_threads,
             audit_dropped: self.audit_dropped,

@@ -64,8 +64,10 @@ impl Snapshot<'_> {
         if let Some(bytes) = self.store_bytes {
             page.single("store_bytes", "gauge", "Bytes of the store's files.", bytes);
         }
-        let survived = "Processes found alive after their job had been stopped; must be 0.";
-        page.single("survivors", "gauge", survived, self.metrics.survivors);
+        let survived = "Processes alive though their job was stopped; must be 0. NaN where \
+                        containment is by process groups, which cannot know.";
+        let alive = self.metrics.survivors().map_or(String::from("NaN"), |n| n.to_string());
+        page.single("survivors", "gauge", survived, alive);
         let abandoned = "Threads of handlers that were given up and have not returned.";
         page.single("abandoned_threads", "gauge", abandoned, self.abandoned_threads);
     }

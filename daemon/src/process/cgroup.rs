@@ -6,8 +6,9 @@
 //! rule against processes in inner groups does not apply, and the daemon can stay where it is: it
 //! need not move itself to a group of its own, out of the sight of who looks for it in the unit's.
 //!
-//! A tool with the privilege to write to other groups can move itself out; nothing short of taking
-//! that privilege away prevents it. A leader that does so is still killed.
+//! A tool with the privilege to write to other groups can move itself out, and `su`, `sudo`, podman
+//! and systemd-run have their children moved. Those are followed by descent: see
+//! [`families`](super::families).
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,7 +17,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -26,7 +26,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use uuid::Uuid;
 
-use super::tree::{self, TERMINATE};
+use super::descent::Followed;
+use super::mounts::own_groups;
+use super::tree::{self, KILL, TERMINATE};
 use crate::sys;
 
 /// What the names of base groups begin with; the daemon's process id and a nonce follow.
@@ -139,7 +141,7 @@ impl Cgroup {
 
     /// Removes the base group; for when every job has ended.
     pub(super) fn remove(&self, within: Duration) -> io::Result<()> {
-        end(&self.path, within)
+        end(&self.path, Followed::default(), within)
     }
 }
 
@@ -171,6 +173,11 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// How the group's place ends in `/proc/<pid>/cgroup`.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     /// The descriptor that has an urgent event when [`Group::is_populated`] may have changed.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
@@ -190,9 +197,18 @@ impl Group {
             .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
     }
 
-    /// SIGKILL to everything in the group and below it, at once and without escape.
+    /// SIGKILL to everything in the group and below it, at once. A process whose first thread has
+    /// exited does not take it: see [`Group::kill_each`].
     pub(super) fn kill(&self) -> io::Result<()> {
         (&self.kill).write_all(b"1")
+    }
+
+    /// SIGKILL to each process that is still in the group or below it. The kernel sends the signal
+    /// of a group to first threads, and one that has exited passes it on to no other.
+    pub(super) fn kill_each(&self) {
+        for pid in self.processes() {
+            tree::signal_if(pid, KILL, || self.contains(pid));
+        }
     }
 
     /// SIGTERM and SIGCONT to every process that is not in `signalled` yet, those born meanwhile
@@ -216,28 +232,16 @@ impl Group {
 
     /// The processes in the group and below it.
     pub(super) fn processes(&self) -> Vec<Pid> {
-        let mut found = Vec::new();
-        let mut groups = vec![self.path.clone()];
-        while let Some(group) = groups.pop() {
-            if let Ok(list) = fs::read_to_string(group.join("cgroup.procs")) {
-                let raw = list.lines().filter_map(|line| line.parse().ok());
-                found.extend(raw.filter(|raw| *raw > 0).filter_map(Pid::from_raw));
-            }
-            groups.extend(subgroups(&group));
-        }
-        found
+        processes(&self.path)
     }
 
     fn contains(&self, pid: Pid) -> bool {
-        let path = format!("/proc/{}/cgroup", pid.as_raw_nonzero());
-        self.has(&fs::read_to_string(path).unwrap_or_default())
+        of(pid).is_some_and(|group| is_in(&group, &self.mark))
     }
 
     /// Whether a process with this `/proc/PID/cgroup` is in the group or below it.
     pub(super) fn has(&self, text: &str) -> bool {
-        text.lines().filter_map(|line| line.strip_prefix("0::")).any(|group| {
-            group.split_once(&self.mark).is_some_and(|(_, b)| b.is_empty() || b.starts_with('/'))
-        })
+        unified(text).is_some_and(|group| is_in(group, &self.mark))
     }
 
     fn try_out(&self) -> io::Result<()> {
@@ -282,22 +286,71 @@ impl AsFd for Group {
     }
 }
 
-/// Ends every process in the tree of groups at `path` and removes it, waiting at most `within`.
-pub(super) fn end(path: &Path, within: Duration) -> io::Result<()> {
+/// The processes in a group and below it.
+fn processes(path: &Path) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut groups = vec![path.to_owned()];
+    while let Some(group) = groups.pop() {
+        if let Ok(list) = fs::read_to_string(group.join("cgroup.procs")) {
+            let raw = list.lines().filter_map(|line| line.parse().ok());
+            found.extend(raw.filter(|raw| *raw > 0).filter_map(Pid::from_raw));
+        }
+        groups.extend(subgroups(&group));
+    }
+    found
+}
+
+/// The group of version 2 that a process is in.
+pub(super) fn of(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
+    unified(&text).map(str::to_owned)
+}
+
+/// The group of the unified hierarchy that the text of `/proc/PID/cgroup` names.
+fn unified(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+/// Whether a group is the one with this mark, or below it.
+pub(super) fn is_in(group: &str, mark: &str) -> bool {
+    group.split_once(mark).is_some_and(|(_, below)| below.is_empty() || below.starts_with('/'))
+}
+
+/// Ends every process in the tree of groups at `path`, those of `kin`, and all that descend from
+/// them; removes the tree. Waits at most `within`.
+pub(super) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Result<()> {
     let until = Instant::now() + within;
     let mut pause = Duration::from_millis(1);
-    loop {
-        if !path.exists() {
-            return Ok(());
+    let mark = format!("/{}", path.file_name().unwrap_or_default().to_string_lossy());
+    for round in 0_u32.. {
+        // Descent comes first: it is lost with the parents.
+        let members = processes(path);
+        let names: BTreeSet<NonZeroI32> = members.iter().map(|pid| pid.as_raw_nonzero()).collect();
+        members.iter().for_each(|pid| _ = kin.add_children(*pid, &names));
+        if round == 0 {
+            kin.add_sessions(members.iter().copied());
         }
+        kin.refresh();
         let _ = open_kill(path).and_then(|mut kill| kill.write_all(b"1"));
-        match remove(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if Instant::now() >= until => return Err(at(path, &error)),
-            Err(_) => sleep(pause),
+        kin.signal(KILL, |_| true, |_| {});
+        if round > 0 {
+            for pid in members {
+                let is_there = || of(pid).is_some_and(|group| is_in(&group, &mark));
+                tree::signal_if(pid, KILL, is_there);
+            }
         }
+        let left = match remove(path) {
+            Ok(()) if kin.is_empty() => return Ok(()),
+            Ok(()) => io::Error::other("processes that were moved out of it are alive"),
+            Err(error) => error,
+        };
+        if Instant::now() >= until {
+            return Err(at(path, &left));
+        }
+        sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
+    Ok(())
 }
 
 /// Removes a group and the groups below it; fails while one of them has a live process.
@@ -334,7 +387,7 @@ pub(crate) fn end_left_behind(path: &Path, within: Duration) -> io::Result<()> {
         return Ok(());
     }
     tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
-    end(path, within)
+    end(path, Followed::default(), within)
 }
 
 /// Ends what daemons left behind that died together with their keepers.
@@ -345,7 +398,7 @@ fn end_leftovers(parent: &Path) {
             && is_unlocked(&path)
         {
             tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
-            if let Err(error) = end(&path, LEFTOVER_WITHIN) {
+            if let Err(error) = end(&path, Followed::default(), LEFTOVER_WITHIN) {
                 tracing::warn!(%error, "cannot end what a dead daemon left behind");
             }
         }
@@ -382,89 +435,9 @@ fn at(path: impl AsRef<Path>, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.as_ref().display()))
 }
 
-/// Our own group of version 2, at every place it can be reached.
-fn own_groups(mountinfo: &[u8], cgroup: &[u8]) -> Vec<PathBuf> {
-    let Some(own) = cgroup.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
-        return Vec::new();
-    };
-    let own = path(own.to_vec());
-    mountinfo.split(|b| *b == b'\n').filter_map(|line| group_in(line, &own)).collect()
-}
-
-/// Where a mount has the group `own`, if it is a mount of version 2 and shows it.
-fn group_in(mount: &[u8], own: &Path) -> Option<PathBuf> {
-    let mut fields = mount.split(|b| *b == b' ');
-    let (root, point) = (fields.nth(3)?, fields.next()?);
-    // Optional fields follow, up to a dash.
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-    if kind != b"cgroup2" {
-        return None;
-    }
-    // A group above the root of our namespace is written with `..` and cannot be reached.
-    let below = own.strip_prefix(path(unescape(root))).ok()?;
-    let is_reachable = !below.components().any(|part| part == std::path::Component::ParentDir);
-    is_reachable.then(|| path(unescape(point)).join(below))
-}
-
-fn path(bytes: Vec<u8>) -> PathBuf {
-    std::ffi::OsString::from_vec(bytes).into()
-}
-
-/// Undoes the octal escapes of white space and backslashes in mount tables.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            Some(_) | None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn own(mountinfo: &str, cgroup: &str) -> Vec<PathBuf> {
-        own_groups(mountinfo.as_bytes(), cgroup.as_bytes())
-    }
-
-    #[test]
-    fn the_own_group_is_found_in_every_layout() {
-        let pure = "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        let systemd = "0::/system.slice/ceased.service\n";
-        assert_eq!(own(pure, systemd), [Path::new("/sys/fs/cgroup/system.slice/ceased.service")]);
-        assert_eq!(own(pure, "0::/\n"), [Path::new("/sys/fs/cgroup")]);
-
-        let hybrid = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
-                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        let lines = "9:name=systemd:/\n8:pids:/x\n0::/\n";
-        assert_eq!(own(hybrid, lines), [Path::new("/sys/fs/cgroup/unified")]);
-
-        // A container that sees only its own part of the tree.
-        let part = "9 8 0:1 /docker/ab /sys/fs/cgroup ro shared:1 master:2 - cgroup2 cgroup rw\n";
-        assert_eq!(own(part, "0::/docker/ab/c\n"), [Path::new("/sys/fs/cgroup/c")]);
-        assert_eq!(own(part, "0::/docker/abc\n"), [] as [&Path; 0]);
-        assert_eq!(own(pure, "0::/../outside\n"), [] as [&Path; 0]);
-        assert_eq!(own(pure, "3:pids:/\n"), [] as [&Path; 0]);
-        assert_eq!(own("", "0::/\n"), [] as [&Path; 0]);
-    }
-
-    #[test]
-    fn mount_tables_are_unescaped() {
-        assert_eq!(unescape(br"/a\040b\134\x"), br"/a b\\x");
-        let odd = r"1 2 0:1 / /mnt/a\040b rw - cgroup2 none rw";
-        assert_eq!(own(odd, "0::/g"), [Path::new("/mnt/a b/g")]);
-    }
 
     #[test]
     fn names_tell_the_owner() {

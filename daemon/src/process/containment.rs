@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cgroup::{self, Cgroup};
+use super::descent::Followed;
 use super::direct::Direct;
 use super::guard::Program;
 use super::roster::Roster;
@@ -82,7 +83,7 @@ impl Containment {
                 let trial = group.job(0)?;
                 let tried = Direct::try_out(Some(trial.as_fd()));
                 // The process is gone, and the kernel may need a moment to see it.
-                cgroup::end(trial.path(), TRIAL_WITHIN)?;
+                cgroup::end(trial.path(), Followed::default(), TRIAL_WITHIN)?;
                 tried
             }
             Self::Guard(program) => program.check(),

@@ -6,8 +6,9 @@ use std::io;
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ceased_core::id::JobId;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use rustix::io::retry_on_intr;
@@ -17,6 +18,7 @@ use rustix::process::{
 
 use super::Stopped;
 use super::cgroup::{self, Group};
+use super::families::Families;
 use super::guard::ready;
 use super::job::{Part, World, reap, watch};
 use super::launch::Prepared;
@@ -29,9 +31,12 @@ use crate::sys::{self, Fault, FaultCell, Spawned, Step};
 
 /// How long trying out whether a command can be started may take.
 const TRIAL_WITHIN: Duration = Duration::from_secs(5);
+/// The longest pause between two SIGKILLs for what has not ended by the first.
+const SWEEP_LAST: Duration = Duration::from_secs(1);
 
 /// A command that is our own child.
 pub(super) struct Direct {
+    job: JobId,
     pid: Pid,
     exit: Watched,
     fault: FaultCell,
@@ -40,25 +45,35 @@ pub(super) struct Direct {
     signalled: BTreeSet<NonZeroI32>,
     /// Whether the kernel would not watch it for us, so that we have to ask.
     is_unwatched: bool,
+    /// When what SIGKILL has not ended is sent it once more, and the pause after that.
+    sweep_at: Option<(Instant, Duration)>,
+    /// Whether its command and its group were gone before orphans were looked for.
+    was_empty: bool,
 }
 
 impl Direct {
     /// Starts the command, in its group if there is one.
     pub(super) fn start(
+        job: JobId,
         prepared: Prepared,
         theirs: &[OwnedFd; 4],
         group: Option<Group>,
         slot: usize,
-        registry: &Registry,
+        world: &mut World,
     ) -> io::Result<Self> {
+        let registry = &world.registry;
         let spawned = Self::spawn(prepared, theirs, group.as_ref(), slot, registry);
         if let (Err(_), Some(group)) = (&spawned, &group) {
             let _ = cgroup::remove(group.path());
         }
         let Spawned { pid, pidfd, fault } = spawned?;
         let (exit, is_watched) = watch(pidfd, registry, Part::Exit.token(slot));
-        let signalled = BTreeSet::new();
-        Ok(Self { pid, exit, fault, group, signalled, is_unwatched: !is_watched })
+        if let Some(group) = &group {
+            world.families.begin(job, pid, group, theirs);
+        }
+        let (signalled, is_unwatched) = (BTreeSet::new(), !is_watched);
+        let (sweep_at, was_empty) = (None, false);
+        Ok(Self { job, pid, exit, fault, group, signalled, is_unwatched, sweep_at, was_empty })
     }
 
     fn spawn(
@@ -145,8 +160,16 @@ impl Direct {
         if self.group.is_some() {
             self.exit.close(&world.registry);
             world.own_children.remove(&self.pid.as_raw_nonzero());
+            world.families.forget_leader(self.job);
         }
         Some(status)
+    }
+
+    /// Finds processes of the job that have left its group, while their parents are alive.
+    pub(super) fn follow(&self, world: &mut World) {
+        if let Some(group) = &self.group {
+            world.families.follow(self.job, group);
+        }
     }
 
     /// Whether processes of the job outlive its command.
@@ -158,14 +181,49 @@ impl Direct {
             }
             return !survivors.is_empty() || world.table().is_blind();
         };
-        // A group that somebody removed had no process left.
-        group.is_populated().unwrap_or_else(|_| group.path().exists())
+        // A group that became empty after the look will announce itself.
+        if is_populated(group) || !self.was_empty {
+            return true;
+        }
+        let has_kin = world.families.has_kin(self.job);
+        if has_kin && stopped == Stopped::Killed {
+            self.signalled.extend(world.families.signal(self.job, KILL, None));
+        }
+        has_kin
+    }
+
+    /// Whether nothing but orphans can be left of the job, whose command has exited.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.was_empty = self.group.as_ref().is_some_and(|group| !is_populated(group));
+        self.was_empty
+    }
+
+    /// Sends SIGKILL again to what has not ended by it, in longer and longer intervals.
+    pub(super) fn sweep(&mut self, has_exited: bool, world: &mut World) {
+        let now = Instant::now();
+        let Some((_, pause)) = self.sweep_at.filter(|(at, _)| *at <= now) else { return };
+        self.sweep_at = Some((now + pause, (pause * 2).min(SWEEP_LAST)));
+        if let Some(group) = &self.group {
+            self.follow(world);
+            group.kill_each();
+            self.signalled.extend(world.families.signal(self.job, KILL, None));
+        }
+        if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
+            let _ = pidfd_send_signal(fd, Signal::KILL);
+        }
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
     pub(super) fn terminate(&mut self, has_exited: bool, world: &mut World) {
+        world.families.take_in_once(&world.own_children);
+        self.follow(world);
         match &self.group {
-            Some(group) => group.terminate(&mut self.signalled),
+            Some(group) => {
+                group.terminate(&mut self.signalled);
+                let told = Some(&self.signalled);
+                let more = world.families.signal(self.job, TERMINATE, told);
+                self.signalled.extend(more);
+            }
             None => self.signal_members(&world.table().members(self.pid), TERMINATE),
         }
         // The command may have left its group.
@@ -180,9 +238,14 @@ impl Direct {
 
     /// SIGKILL to every process of the job.
     pub(super) fn kill(&mut self, has_exited: bool, world: &mut World) {
+        let pause = Duration::from_millis(20);
+        self.sweep_at.get_or_insert((Instant::now() + pause, pause));
+        world.families.take_in_once(&world.own_children);
+        self.follow(world);
         match &self.group {
             Some(group) => {
                 self.signalled.extend(group.processes().into_iter().map(Pid::as_raw_nonzero));
+                self.signalled.extend(world.families.signal(self.job, KILL, None));
                 if let Err(error) = group.kill() {
                     tracing::warn!(group = %group.path().display(), %error, "cannot kill a group");
                 }
@@ -212,42 +275,69 @@ impl Direct {
     /// The live processes of the job.
     pub(super) fn processes(&self, world: &mut World) -> Vec<Process> {
         match &self.group {
-            Some(group) => Process::of(group.processes()),
+            Some(group) => {
+                let (members, kin) = (group.processes(), world.families.kin(self.job));
+                let all = members.into_iter().chain(kin).map(Pid::as_raw_nonzero);
+                let all: BTreeSet<NonZeroI32> = all.collect();
+                Process::of(all.into_iter().filter_map(|raw| Pid::from_raw(raw.get())))
+            }
             None => Process::of(world.table().members(self.pid)),
         }
     }
 
     /// Whether a process is part of the job, as far as its descent shows. The command's number is
     /// its own until it is reaped.
-    pub(super) fn holds(&self, lineage: &Lineage) -> bool {
+    pub(super) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         let leads = self.exit.fd().is_some() && lineage.is_below(self.pid);
         match &self.group {
-            Some(group) => leads || group.has(lineage.cgroup()),
+            Some(group) => {
+                leads || group.has(lineage.cgroup()) || families.holds(self.job, lineage)
+            }
             None => leads || lineage.is_with(self.pid),
         }
     }
 
-    /// How many processes of the job are alive, as far as can be seen.
-    pub(super) fn survivors(&self, world: &mut World) -> u32 {
+    /// How many processes of the job are alive; `None` where that cannot be known.
+    pub(super) fn survivors(&self, world: &mut World) -> Option<u32> {
         let alive = match &self.group {
             // The usual case, in one look.
-            Some(group) if matches!(group.is_populated(), Ok(false)) => 0,
-            Some(group) => group.processes().len(),
-            None => world.table().members(self.pid).len(),
+            Some(group)
+                if matches!(group.is_populated(), Ok(false))
+                    && world.families.kin(self.job).is_empty() =>
+            {
+                0
+            }
+            Some(_) | None => self.processes(world).len(),
         };
-        u32::try_from(alive).unwrap_or(u32::MAX)
+        let is_known = match &self.group {
+            Some(_) => !world.families.may_have_lost(self.job),
+            // A descendant in a session of its own cannot be seen.
+            None => false,
+        };
+        (is_known || alive > 0).then(|| u32::try_from(alive).unwrap_or(u32::MAX))
     }
 
     /// Gives back what the job held of the kernel; returns how many processes were signalled.
-    pub(super) fn release(mut self, world: &mut World) -> u32 {
+    pub(super) fn release(&mut self, world: &mut World) -> u32 {
         if let Some(group) = &self.group {
             let fd = group.events().as_raw_fd();
             let _ = world.registry.deregister(&mut SourceFd(&fd));
             world.emptied.push(group.path().to_owned());
+            world.families.end(self.job);
         } else {
             reap(&mut self.exit, self.pid, world);
         }
         self.exit.close(&world.registry);
+        self.signalled()
+    }
+
+    /// How many processes were signalled.
+    pub(super) fn signalled(&self) -> u32 {
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
+}
+
+/// Whether a group has a live process; one that was removed had none left.
+fn is_populated(group: &Group) -> bool {
+    group.is_populated().unwrap_or_else(|_| group.path().exists())
 }

@@ -279,8 +279,13 @@ impl Guarded {
         }
     }
 
+    /// How many processes were signalled, as far as the guard has said.
+    pub(super) const fn signalled(&self) -> u32 {
+        self.signalled
+    }
+
     /// Gives back what the job held of the kernel; returns how many processes were signalled.
-    pub(super) fn release(mut self, registry: &Registry) -> u32 {
+    pub(super) fn release(&mut self, registry: &Registry) -> u32 {
         let fd = self.socket.as_fd().as_raw_fd();
         let _ = registry.deregister(&mut SourceFd(&fd));
         self.exit.close(registry);

@@ -74,7 +74,7 @@ fn serve() -> io::Result<()> {
                 control.set_nonblocking()?;
                 return Guard::start(control, prepared, descriptors)?.run();
             }
-            Some(ToGuard::Keep(path)) => return keeper::keep(&control, &path),
+            Some(ToGuard::Keep(path, roll)) => return keeper::keep(&control, &path, roll),
             Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
         }
     }
@@ -247,7 +247,7 @@ impl Guard {
                     self.is_killing = true;
                     self.sweeps = 0;
                 }
-                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(_) | ToGuard::Fork(..))) => {}
+                Ok(Some(ToGuard::Run(..) | ToGuard::Keep(..) | ToGuard::Fork(..))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The daemon is dead, or talks nonsense and might as well be.
                 Ok(None) | Err(_) => {

@@ -1,13 +1,7 @@
 //! One running job: its processes as its containment shows them, its pipes, how far it got.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::ErrorKind;
-use std::mem;
-use std::num::NonZeroI32;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ceased_core::id::JobId;
@@ -18,63 +12,25 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::Isolation;
-use super::cgroup;
 use super::containment::Containment;
 use super::direct::Direct;
+use super::families::Families;
 use super::guard::Started;
 use super::guarded::{Guarded, Lost};
 use super::launch::{Launch, Prepared, explain, explain_resources};
 use super::lineage::Lineage;
 use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
-use super::spare::Spare;
-use super::supervisor::Orphans;
 use super::survey::Process;
-use super::tree::Table;
 use super::wire::{FromGuard, Status};
-use super::{Ending, Exit, Report, Stopped};
+pub(super) use super::world::World;
+use super::{Captured, Ending, Exit, Report, Stopped};
 use crate::accounts::Account;
 use crate::sys::Fault;
 
 /// Why a command that is to be isolated does not run without a guard program.
 const NO_GUARD: &str = "cannot run the command: isolation = \"pid\" needs a guard program, and there \
                         is none that works here; set isolation = \"none\"";
-
-/// What all jobs of a supervisor share.
-pub(super) struct World {
-    pub(super) registry: Registry,
-    pub(super) containment: Containment,
-    pub(super) orphans: Orphans,
-    pub(super) inherited: BTreeMap<OsString, OsString>,
-    pub(super) null: File,
-    pub(super) scratch: Vec<u8>,
-    pub(super) report: Box<dyn FnMut(Report) + Send>,
-    /// The next guard, or the next group.
-    pub(super) spare: Spare,
-    /// Every child that the supervisor started itself and has not reaped.
-    pub(super) own_children: BTreeSet<NonZeroI32>,
-    /// Groups of jobs that ended in this turn.
-    pub(super) emptied: Vec<PathBuf>,
-    /// Groups of ended jobs that the kernel would not remove yet.
-    pub(super) removals: Vec<PathBuf>,
-    /// Read at most once in a turn: where it is needed, many jobs tend to need it.
-    pub(super) table: Option<Table>,
-}
-
-impl World {
-    /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
-    /// urgent: it takes a moment.
-    pub(super) fn restock(&mut self) {
-        let stays = |group: &PathBuf| cgroup::remove(group).is_err();
-        self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stays));
-        self.spare.restock(&self.containment, &mut self.own_children);
-    }
-
-    /// The process table as it is in this turn.
-    pub(super) fn table(&mut self) -> &Table {
-        self.table.get_or_insert_with(Table::read)
-    }
-}
 
 /// What a descriptor of a job is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,8 +79,25 @@ pub(super) struct Job {
     failed: Option<Failure>,
     exited: Option<(Status, Duration)>,
     stopped: Stopped,
+    /// When it was first ordered to be killed.
+    killed: Option<Instant>,
     told_lingering: bool,
+    outlasts: Outlasts,
 }
+
+/// Whether a job outlasts its SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outlasts {
+    /// Nothing says so.
+    No,
+    /// It was ordered to be killed again.
+    Perhaps,
+    /// It does, and that was reported.
+    Told,
+}
+
+/// How long SIGKILL takes at least before an order to kill again says that it was in vain.
+const KILL_TAKES: Duration = Duration::from_millis(100);
 
 /// Gives the tool's ends of its pipes to another user, so that it can open them by name, as
 /// `/dev/stderr` does. It can use them without that.
@@ -175,7 +148,7 @@ impl Job {
             give_pipes(&theirs, uid);
         }
         let started = Instant::now();
-        match Body::start(prepared, launch.isolation, &theirs, slot, world) {
+        match Body::start(&launch, prepared, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {
                 id: launch.job,
                 launch,
@@ -185,7 +158,9 @@ impl Job {
                 failed,
                 exited: None,
                 stopped: Stopped::No,
+                killed: None,
                 told_lingering: false,
+                outlasts: Outlasts::No,
             }),
             Err(reason) => {
                 pipes.discard(&world.registry);
@@ -215,7 +190,10 @@ impl Job {
     /// Whether time alone can change something, so that the job must be looked at again.
     pub(super) fn needs_tick(&self) -> bool {
         let body = match &self.body {
-            Body::Direct(direct) => direct.is_unwatched() || self.exited.is_some(),
+            Body::Direct(direct) => {
+                let is_killed = self.stopped == Stopped::Killed;
+                direct.is_unwatched() || self.exited.is_some() || is_killed
+            }
             Body::Guarded(guarded) => guarded.needs_tick(),
             Body::Lost(_) => true,
         };
@@ -237,6 +215,16 @@ impl Job {
         if is_unwatched {
             self.look_for_exit(world);
         }
+        if let Body::Direct(direct) = &mut self.body {
+            direct.sweep(self.exited.is_some(), world);
+        }
+    }
+
+    /// Finds processes of the job that have left its control group.
+    pub(super) fn follow(&self, world: &mut World) {
+        if let Body::Direct(direct) = &self.body {
+            direct.follow(world);
+        }
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
@@ -252,6 +240,13 @@ impl Job {
     /// SIGKILL to every process of the job, until none is left.
     pub(super) fn kill(&mut self, world: &mut World) {
         self.stopped = Stopped::Killed;
+        match self.killed {
+            None => self.killed = Some(Instant::now()),
+            Some(at) if at.elapsed() >= KILL_TAKES && self.outlasts == Outlasts::No => {
+                self.outlasts = Outlasts::Perhaps;
+            }
+            Some(_) => {}
+        }
         match &mut self.body {
             Body::Direct(direct) => direct.kill(self.exited.is_some(), world),
             Body::Guarded(guarded) => guarded.kill(),
@@ -270,9 +265,9 @@ impl Job {
     }
 
     /// Whether a process is part of the job, as far as its descent shows.
-    pub(super) fn holds(&self, lineage: &Lineage) -> bool {
+    pub(super) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         match &self.body {
-            Body::Direct(direct) => direct.holds(lineage),
+            Body::Direct(direct) => direct.holds(lineage, families),
             Body::Guarded(guarded) => lineage.is_below(guarded.pid()),
             Body::Lost(_) => false,
         }
@@ -281,6 +276,14 @@ impl Job {
     /// Forgets what the tool printed.
     pub(super) fn abandon(&mut self, world: &World) {
         self.pipes.discard(&world.registry);
+    }
+
+    /// Whether orphans have to be looked for before the job can be over.
+    pub(super) fn awaits_look(&mut self) -> bool {
+        match &mut self.body {
+            Body::Direct(direct) => self.exited.is_some() && direct.is_empty(),
+            Body::Guarded(_) | Body::Lost(_) => false,
+        }
     }
 
     /// Whether no process of the job is left (STOP-01).
@@ -318,27 +321,41 @@ impl Job {
         is_over
     }
 
-    /// Releases everything the job held, and says how it ended.
-    pub(super) fn end(self, world: &mut World) -> Ending {
+    /// If the job, which is not over, was killed in vain: what there is of it so far. Once only; the
+    /// job is watched on, and its output is forgotten from now on.
+    pub(super) fn outlasting(&mut self, world: &mut World) -> Option<Exit> {
+        if self.outlasts != Outlasts::Perhaps || self.failed.is_some() {
+            return None;
+        }
+        self.outlasts = Outlasts::Told;
         let gone = Instant::now();
+        let (stdout, stderr) = self.finish_output(world);
+        let (alive, signalled) = match &self.body {
+            Body::Direct(direct) => (direct.survivors(world), direct.signalled()),
+            Body::Guarded(guarded) => {
+                (u32::try_from(guarded.processes().len()).ok(), guarded.signalled())
+            }
+            Body::Lost(lost) => (None, lost.signalled()),
+        };
+        // Otherwise it would be over.
+        let survivors = Some(alive.unwrap_or_default().max(1));
+        Some(self.exit(stdout, stderr, signalled, survivors, gone))
+    }
+
+    fn finish_output(&mut self, world: &mut World) -> (Captured, Captured) {
         let (id, report) = (self.id, &mut world.report);
         let mut told = |progress| report(told(id, progress));
-        let (stdout, stderr) = self.pipes.finish(&world.registry, &mut world.scratch, &mut told);
-        let survivors = match &self.body {
-            Body::Direct(direct) => direct.survivors(world),
-            // The kernel told the guard that it has no child, nor inherits any.
-            Body::Guarded(_) | Body::Lost(_) => 0,
-        };
-        let signalled = match self.body {
-            Body::Direct(direct) => direct.release(world),
-            Body::Guarded(guarded) => guarded.release(&world.registry),
-            Body::Lost(lost) => lost.signalled(),
-        };
-        match self.failed {
-            Some(Failure::Fault(fault)) => return Ending::NotStarted(explain(&self.launch, fault)),
-            Some(Failure::Text(reason)) => return Ending::NotStarted(reason),
-            None => {}
-        }
+        self.pipes.finish(&world.registry, &mut world.scratch, &mut told)
+    }
+
+    fn exit(
+        &self,
+        stdout: Captured,
+        stderr: Captured,
+        signalled: u32,
+        survivors: Option<u32>,
+        gone: Instant,
+    ) -> Exit {
         let (status, duration) =
             self.exited.unwrap_or_else(|| (Status::Unknown, self.started.elapsed()));
         let (code, signal) = match status {
@@ -347,9 +364,42 @@ impl Job {
             Status::Unknown => (None, None),
         };
         let stopped = self.stopped;
-        let exit =
-            Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone };
-        Ending::Exited(Box::new(exit))
+        Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone }
+    }
+
+    /// Releases everything the job held, and says how it ended.
+    pub(super) fn end(mut self, world: &mut World) -> Ending {
+        let gone = Instant::now();
+        let (stdout, stderr) = self.finish_output(world);
+        let survivors = match &self.body {
+            Body::Direct(direct) => direct.survivors(world),
+            // The kernel told the guard that it has no child, nor inherits any.
+            Body::Guarded(_) | Body::Lost(_) => Some(0),
+        };
+        let failed = self.failed.take();
+        match failed {
+            Some(Failure::Fault(fault)) => {
+                self.release(world);
+                Ending::NotStarted(explain(&self.launch, fault))
+            }
+            Some(Failure::Text(reason)) => {
+                self.release(world);
+                Ending::NotStarted(reason)
+            }
+            None => {
+                let signalled = self.release(world);
+                Ending::Exited(Box::new(self.exit(stdout, stderr, signalled, survivors, gone)))
+            }
+        }
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    fn release(&mut self, world: &mut World) -> u32 {
+        match &mut self.body {
+            Body::Direct(direct) => direct.release(world),
+            Body::Guarded(guarded) => guarded.release(&world.registry),
+            Body::Lost(lost) => lost.signalled(),
+        }
     }
 
     /// Learns whether our child, the command or its guard, has exited.
@@ -394,16 +444,15 @@ fn told(job: JobId, progress: Progress) -> Report {
 
 impl Body {
     fn start(
+        launch: &Launch,
         prepared: Prepared,
-        isolation: Isolation,
         theirs: &[OwnedFd; 4],
         slot: usize,
         world: &mut World,
     ) -> Result<(Self, Option<Failure>), String> {
         let no_process = |error| explain_resources("start a process for the command", &error);
-        let registry = &world.registry;
         let (pid, body, failed) = match &world.containment {
-            containment if isolation == Isolation::Pid => {
+            containment if launch.isolation == Isolation::Pid => {
                 let program = containment.guard().ok_or(NO_GUARD)?;
                 let guard = world.spare.take_isolated(program, &mut world.own_children);
                 let guard = guard.map_err(|error| {
@@ -413,24 +462,24 @@ impl Body {
                         no_process(error)
                     }
                 })?;
-                Self::behind(guard, &prepared, theirs, slot, registry)
+                Self::behind(guard, &prepared, theirs, slot, &world.registry)
             }
             Containment::Cgroup { group, .. } => {
                 let group = world.spare.take_group(group).map_err(|error| {
                     explain_resources("make a control group for the command", &error)
                 })?;
-                let direct = Direct::start(prepared, theirs, Some(group), slot, registry)
+                let direct = Direct::start(launch.job, prepared, theirs, Some(group), slot, world)
                     .map_err(no_process)?;
                 (direct.pid(), Self::Direct(direct), None)
             }
             Containment::Groups => {
-                let direct =
-                    Direct::start(prepared, theirs, None, slot, registry).map_err(no_process)?;
+                let direct = Direct::start(launch.job, prepared, theirs, None, slot, world)
+                    .map_err(no_process)?;
                 (direct.pid(), Self::Direct(direct), None)
             }
             Containment::Guard(program) => {
                 let guard = world.spare.take_guard(program, &mut world.own_children);
-                Self::behind(guard.map_err(no_process)?, &prepared, theirs, slot, registry)
+                Self::behind(guard.map_err(no_process)?, &prepared, theirs, slot, &world.registry)
             }
         };
         world.own_children.insert(pid.as_raw_nonzero());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroI32;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use super::cgroup;
 use super::containment::Containment;
 use super::guard::{Program, Started, ready};
 use super::wire::ToSupervisorSocket;
+use super::{cgroup, roll};
 
 /// How long a keeper tries to end what cannot be killed at once, such as a process in a hung
 /// system call.
@@ -28,8 +28,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const LIVES: Duration = Duration::from_secs(5);
 
 /// Waits for the daemon's death, then ends every process in the tree of control groups at `path`
-/// and removes it. A daemon that shuts down in good order has removed it before.
-pub(super) fn keep(control: &ToSupervisorSocket, path: &Path) -> io::Result<()> {
+/// and those on the roll, and removes the tree. A daemon that shuts down in good order has removed
+/// it before.
+pub(super) fn keep(
+    control: &ToSupervisorSocket,
+    path: &Path,
+    on_roll: Option<OwnedFd>,
+) -> io::Result<()> {
     loop {
         match control.receive() {
             Ok(None) => break,
@@ -38,7 +43,8 @@ pub(super) fn keep(control: &ToSupervisorSocket, path: &Path) -> io::Result<()> 
             Err(_) => break,
         }
     }
-    cgroup::end(path, ENDS_WITHIN)
+    let kin = on_roll.map_or_else(Default::default, |file| roll::read(&file.into()));
+    cgroup::end(path, kin, ENDS_WITHIN)
 }
 
 /// The supervisor's side of its keeper, which is replaced whenever it dies.
@@ -57,7 +63,8 @@ impl Default for Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper, where there is something for it to keep.
+    /// Starts the keeper, where there is something for it to keep; `roll` names processes besides
+    /// those of the control groups.
     ///
     /// # Errors
     ///
@@ -65,6 +72,7 @@ impl Keeper {
     pub(super) fn start(
         &mut self,
         containment: &Containment,
+        roll: Option<BorrowedFd<'_>>,
         registry: &Registry,
         token: Token,
         own_children: &mut BTreeSet<NonZeroI32>,
@@ -72,7 +80,7 @@ impl Keeper {
         let Containment::Cgroup { group, keeper: Some(program) } = containment else {
             return Ok(());
         };
-        let mut keeper = start(program, group)?;
+        let mut keeper = start(program, group, roll)?;
         let fd = keeper.pidfd.as_raw_fd();
         if let Err(error) = registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
             keeper.end();
@@ -116,6 +124,7 @@ impl Keeper {
     pub(super) fn tick(
         &mut self,
         containment: &Containment,
+        roll: Option<BorrowedFd<'_>>,
         registry: &Registry,
         token: Token,
         own_children: &mut BTreeSet<NonZeroI32>,
@@ -124,7 +133,7 @@ impl Keeper {
             return;
         }
         self.due = None;
-        match self.start(containment, registry, token, own_children) {
+        match self.start(containment, roll, registry, token, own_children) {
             Ok(()) => tracing::info!("there is a new keeper"),
             Err(error) => {
                 tracing::error!(%error, "no new keeper; tools may outlive this process");
@@ -161,8 +170,12 @@ fn reap(keeper: &Started, own_children: &mut BTreeSet<NonZeroI32>) {
     own_children.remove(&keeper.pid.as_raw_nonzero());
 }
 
-fn start(program: &Program, group: &cgroup::Cgroup) -> io::Result<Started> {
+fn start(
+    program: &Program,
+    group: &cgroup::Cgroup,
+    roll: Option<BorrowedFd<'_>>,
+) -> io::Result<Started> {
     let keeper = program.start("keeper")?;
-    keeper.socket.keep(group.path())?;
+    keeper.socket.keep(group.path(), roll)?;
     Ok(keeper)
 }

@@ -50,14 +50,19 @@ impl Lineage {
         &self.cgroup
     }
 
+    /// Whether something holds of it or of an ancestor of it.
+    pub(super) fn any(&self, holds: impl Fn(Pid, Stat) -> bool) -> bool {
+        self.line.iter().any(|(pid, stat)| holds(*pid, *stat))
+    }
+
     /// Whether it is this process, or descends from it.
     pub(super) fn is_below(&self, ancestor: Pid) -> bool {
-        self.line.iter().any(|(pid, _)| *pid == ancestor)
+        self.any(|pid, _| pid == ancestor)
     }
 
     /// Whether it, or an ancestor of it, is in the session or the process group of a command.
     pub(super) fn is_with(&self, leader: Pid) -> bool {
-        self.line.iter().any(|(_, stat)| stat.belongs_to(leader))
+        self.any(|_, stat| stat.belongs_to(leader))
     }
 
     /// Whether it was started by this process, which starts nothing but jobs. The first process of a

@@ -22,8 +22,10 @@
 
 mod cgroup;
 mod containment;
+mod descent;
 mod direct;
 mod environment;
+mod families;
 pub mod guard;
 mod guarded;
 mod guarding;
@@ -33,11 +35,13 @@ mod launch;
 mod limits;
 mod lineage;
 mod lookups;
+mod mounts;
 mod namespace;
 mod orphans;
 mod output;
 mod pipes;
 mod progress;
+mod roll;
 mod roster;
 mod spare;
 mod supervisor;
@@ -46,6 +50,7 @@ mod sweep;
 mod tree;
 mod turns;
 mod wire;
+mod world;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -138,6 +143,15 @@ pub enum Report {
         /// The job.
         job: JobId,
     },
+    /// The job was ordered to be killed a second time, and is not over: what keeps it may not be
+    /// killed by us, or not now. Sent at most once for a job, with what there is of it so far. It is
+    /// watched on, and reported as ended once it is.
+    Outlasting {
+        /// The job.
+        job: JobId,
+        /// How its command ended, if it has, and how many of its processes are alive.
+        exit: Box<Exit>,
+    },
     /// No process of the job is left (STOP-01). Sent exactly once for a launch, as the last report
     /// about it.
     Ended {
@@ -200,10 +214,11 @@ pub struct Exit {
     pub stopped: Stopped,
     /// How many of its processes were alive to be signalled by those steps, as far as known.
     pub signalled: u32,
-    /// How many of its processes were found alive after its end: none, as far as its containment
-    /// can see, or [`Containment`] is broken.
-    pub survivors: u32,
-    /// When no process of it was left.
+    /// How many of its processes are alive. 0 once it has ended; `None` where nobody can know:
+    /// [`Containment::Groups`] does not see a descendant in a session of its own, and an orphan that
+    /// left its control group may be of several jobs.
+    pub survivors: Option<u32>,
+    /// When no process of it was left, or when that was looked at.
     pub gone: Instant,
 }
 

@@ -6,14 +6,14 @@ use std::io::{self, Read as _};
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::process::{WaitId, WaitIdOptions, getpid, waitid};
 use signal_hook::SigId;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::low_level::{pipe, unregister};
 
 use super::job::World;
 use super::supervisor::Orphans;
-use super::tree::{self, Blind};
+use super::tree;
 
 /// What becomes readable when a child of this process has exited, whichever it is.
 #[derive(Debug)]
@@ -52,10 +52,16 @@ impl Drop for ChildExits {
 
 impl World {
     /// Reaps orphans that have exited, if orphans are ours to reap.
-    pub(super) fn reap_exited_orphans(&self) {
-        if self.orphans == Orphans::Adopt && has_exited_child() {
-            // Those that cannot be seen now are reaped at the next exit of a child.
-            let _ = reap_orphans(self);
+    ///
+    /// Those that cannot be seen now are reaped at the next exit of a child.
+    pub(super) fn reap_exited_orphans(&mut self) {
+        if self.orphans == Orphans::Leave || !has_exited_child() {
+            return;
+        }
+        if self.families.adopts() {
+            self.families.take_in(&self.own_children);
+        } else {
+            reap_orphans(self);
         }
     }
 }
@@ -67,13 +73,12 @@ fn has_exited_child() -> bool {
     !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
 }
 
-/// Reaps the children that came to us as orphans and have exited; returns those still alive.
-pub(super) fn reap_orphans(world: &World) -> Result<Vec<Pid>, Blind> {
-    let mut alive = tree::children(getpid())?;
-    alive.retain(|pid| !world.own_children.contains(&pid.as_raw_nonzero()));
-    alive.retain(|pid| {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        matches!(retry_on_intr(|| waitid(WaitId::Pid(*pid), options)), Ok(None))
-    });
-    Ok(alive)
+/// Reaps the children that came to us as orphans and have exited, as far as they can be seen.
+fn reap_orphans(world: &World) {
+    for pid in tree::children(getpid()).unwrap_or_default() {
+        if !world.own_children.contains(&pid.as_raw_nonzero()) {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = retry_on_intr(|| waitid(WaitId::Pid(pid), options));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -182,7 +183,7 @@ impl Pipes {
     /// The job is over: takes what is left in the pipes without waiting for their end, which a
     /// stranger may hold off for ever.
     pub(super) fn finish(
-        mut self,
+        &mut self,
         registry: &Registry,
         scratch: &mut [u8],
         told: &mut dyn FnMut(Progress),
@@ -198,7 +199,9 @@ impl Pipes {
             told(progress);
         }
         self.close(registry);
-        (self.stdout_kept.finish(), self.stderr_kept.finish())
+        let kept = [&mut self.stdout_kept, &mut self.stderr_kept];
+        let [stdout, stderr] = kept.map(|kept| mem::replace(kept, Capture::new(0)).finish());
+        (stdout, stderr)
     }
 
     /// Closes the pipes and forgets what came through them.

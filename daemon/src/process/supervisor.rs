@@ -18,10 +18,12 @@ use rustix::process::{getpid, set_child_subreaper};
 
 use super::containment::Containment;
 use super::environment::inherited;
+use super::families::{self, Families, Orphanage};
 use super::guard::Program;
 use super::job::World;
 use super::limits;
 use super::orphans::ChildExits;
+use super::roll::Roll;
 use super::spare::Spare;
 use super::turns::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::{Order, Report};
@@ -43,9 +45,9 @@ pub enum Orphans {
     #[default]
     Leave,
     /// Every child of this process that the supervisor did not start is an orphan of one of its
-    /// jobs: it is reaped, and killed if its guard was. Makes this process a child subreaper when
-    /// guards are used, and hears `SIGCHLD`. Only for a program that starts no process in any other
-    /// way.
+    /// jobs: it is reaped, and killed when its job ends. Makes this process a child subreaper when
+    /// control groups or guards are used, and hears `SIGCHLD`. Only for a program that starts no
+    /// process in any other way.
     Adopt,
 }
 
@@ -124,9 +126,11 @@ impl Supervisor {
         } else {
             tracing::info!(%containment, "processes are contained");
         }
-        if let (Orphans::Adopt, Containment::Guard(_)) = (orphans, &containment) {
+        let adopts = orphans == Orphans::Adopt;
+        if adopts && !matches!(containment, Containment::Groups) {
             set_child_subreaper(Some(getpid()))?;
         }
+        let families = families(&containment, adopts)?;
         limits::note_original();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -141,6 +145,7 @@ impl Supervisor {
             scratch: vec![0; SCRATCH_BYTES],
             report,
             spare: Spare::default(),
+            families,
             own_children: BTreeSet::new(),
             emptied: Vec::new(),
             removals: Vec::new(),
@@ -210,6 +215,17 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// What jobs have beside what control groups show of them, where these are used.
+fn families(containment: &Containment, adopts: bool) -> io::Result<Families> {
+    Ok(match containment {
+        Containment::Cgroup { keeper, .. } => {
+            let roll = keeper.as_ref().map(|_| Roll::new()).transpose()?;
+            Families::new(families::orphanage(adopts), roll)
+        }
+        Containment::Guard(_) | Containment::Groups => Families::new(Orphanage::Closed, None),
+    })
 }
 
 impl Drop for Supervisor {

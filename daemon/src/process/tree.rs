@@ -5,7 +5,10 @@ use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+use rustix::thread::gettid;
 
 /// The part of `/proc/<pid>/stat` that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +55,14 @@ impl Stat {
         Ok(Some(Self { is_dead, ..stat }))
     }
 
+    /// Looks up a process that started at `start`; `None` when it is dead or gone.
+    pub(super) fn of_started(pid: Pid, start: u64) -> Result<Option<Self>, Blind> {
+        Ok(Self::look(pid)?.filter(|stat| !stat.is_dead && stat.start == start))
+    }
+
     /// Whether a process that started at `start` is gone or dead. False while that cannot be seen.
     pub(super) fn is_gone(pid: Pid, start: u64) -> bool {
-        Self::look(pid).is_ok_and(|stat| stat.is_none_or(|s| s.is_dead || s.start != start))
+        matches!(Self::of_started(pid, start), Ok(None))
     }
 
     /// Whether a process is stopped, by a signal or by a tracer.
@@ -148,6 +156,20 @@ pub(super) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
     Ok(children)
 }
 
+/// The children of this process that came to it as orphans, and those that the calling thread
+/// started. An orphan goes to the first live thread of a process, which is the main one.
+pub(super) fn adopted() -> Result<Vec<Pid>, Blind> {
+    let mut found = Vec::new();
+    for thread in BTreeSet::from([getpid(), gettid()].map(Pid::as_raw_nonzero)) {
+        match seen(fs::read_to_string(format!("/proc/self/task/{thread}/children")))? {
+            Some(list) => found.extend(list.split_ascii_whitespace().filter_map(pid)),
+            // A kernel built without these lists.
+            None => return children(getpid()),
+        }
+    }
+    Ok(found)
+}
+
 /// Calls `visit` for every descendant of a process and its parent, parents before their children.
 /// False when some could not be looked at.
 pub(super) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) -> bool {
@@ -197,6 +219,12 @@ impl Table {
     /// Whether somebody may be there who is not in it: then nobody is said to be gone.
     pub(super) const fn is_blind(&self) -> bool {
         self.is_blind
+    }
+
+    /// The live processes in sessions that these processes lead.
+    pub(super) fn led_by(&self, leaders: &BTreeSet<i32>) -> impl Iterator<Item = (Pid, Stat)> {
+        let led = |stat: &Stat| !stat.is_dead && leaders.contains(&stat.session);
+        self.seen.iter().copied().filter(move |(_, stat)| led(stat))
     }
 
     /// The live processes in the session or the process group of a command.

@@ -107,21 +107,23 @@ impl State {
                 self.on_event(event.token());
             }
             // Orders come before output, so that no flood delays a kill.
-            self.world.table = None;
+            self.world.new_turn();
             self.take_orders();
             for (slot, pipe) in mem::take(&mut self.ready) {
                 self.on_part(slot, Part::Pipe(pipe));
             }
             self.tick();
             self.replace_keeper();
+            self.follow();
             // Who is left is judged by what is true after the exits of this turn.
-            self.world.table = None;
+            self.world.new_turn();
             self.settle();
             match self.stopping {
-                Some(_) if self.jobs.is_empty() => return self.clean_up(),
+                Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
                 Some(until) if Instant::now() >= until => {
                     tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
-                    self.clean_up();
+                    // The keeper, and the guards, go on.
+                    self.clean_up(Duration::ZERO);
                     return false;
                 }
                 Some(_) => {}
@@ -137,7 +139,8 @@ impl State {
         let is_waiting =
             !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
         let tick = is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()));
-        tick.into_iter().chain(self.keeper.due_in()).min()
+        let due = [self.keeper.due_in(), self.world.families.due_in()];
+        tick.into_iter().chain(due.into_iter().flatten()).min()
     }
 
     fn on_event(&mut self, token: Token) {
@@ -220,7 +223,7 @@ impl State {
         if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Located::Unknown;
         }
-        match self.jobs.values().find(|job| job.holds(&lineage)) {
+        match self.jobs.values().find(|job| job.holds(&lineage, &self.world.families)) {
             Some(job) => Located::Job(job.id),
             None if self.world.orphans == Orphans::Adopt && lineage.is_started_here() => {
                 Located::Unknown
@@ -285,8 +288,9 @@ impl State {
 
     fn replace_keeper(&mut self) {
         if self.stopping.is_none() {
-            let World { containment, own_children, .. } = &mut self.world;
-            self.keeper.tick(containment, self.poll.registry(), KEEPER, own_children);
+            let World { containment, families, own_children, .. } = &mut self.world;
+            let registry = self.poll.registry();
+            self.keeper.tick(containment, families.roll(), registry, KEEPER, own_children);
         }
     }
 
@@ -304,16 +308,42 @@ impl State {
         self.touched.extend(&self.ticking);
     }
 
+    /// Looks for processes that have left the control groups of their jobs.
+    fn follow(&mut self) {
+        for id in self.world.families.tick(&self.world.own_children) {
+            let begun = Instant::now();
+            if let Some(job) = self.slots.get(&id).and_then(|slot| self.jobs.get(slot)) {
+                job.follow(&mut self.world);
+            }
+            self.world.families.put_off(id, begun.elapsed());
+            if self.world.families.is_late() {
+                break;
+            }
+        }
+    }
+
     /// Ends the jobs that are over, of those that something happened to.
     fn settle(&mut self) {
         let mut has_ended = false;
-        for slot in mem::take(&mut self.touched) {
+        let touched = mem::take(&mut self.touched);
+        // One look for all of them, after the last process of each group.
+        let awaits = |slot: &&usize| self.jobs.get_mut(*slot).is_some_and(Job::awaits_look);
+        if touched.iter().filter(awaits).count() > 0 {
+            self.world.families.take_in(&self.world.own_children);
+        }
+        for slot in touched {
             let Some(job) = self.jobs.get_mut(&slot) else { continue };
             if job.is_over(&mut self.world) {
                 has_ended = true;
                 self.ticking.remove(&slot);
                 self.end(slot);
-            } else if job.needs_tick() {
+                continue;
+            }
+            if let Some(exit) = job.outlasting(&mut self.world) {
+                let (job, exit) = (job.id, Box::new(exit));
+                (self.world.report)(Report::Outlasting { job, exit });
+            }
+            if job.needs_tick() {
                 self.ticking.insert(slot);
             } else {
                 self.ticking.remove(&slot);
@@ -336,8 +366,9 @@ impl State {
 
     /// Starts the keeper, where there is something for it to keep.
     pub(super) fn start_keeper(&mut self) -> io::Result<()> {
-        let World { containment, own_children, .. } = &mut self.world;
-        self.keeper.start(containment, self.poll.registry(), KEEPER, own_children)
+        let World { containment, families, own_children, .. } = &mut self.world;
+        let registry = self.poll.registry();
+        self.keeper.start(containment, families.roll(), registry, KEEPER, own_children)
     }
 
     /// Orphans are reaped as they exit, also while no job ends: the first process of a container gets
@@ -350,16 +381,16 @@ impl State {
     }
 
     /// Removes what was made for all jobs; true when that was possible.
-    fn clean_up(&mut self) -> bool {
+    fn clean_up(&mut self, within: Duration) -> bool {
         let mut is_clean = true;
         self.world.spare.end(&mut self.world.own_children);
         if let Containment::Cgroup { group, .. } = &self.world.containment
-            && let Err(error) = group.remove(CLEAN_UP_WITHIN)
+            && let Err(error) = group.remove(within)
         {
             tracing::warn!(%error, "cannot remove the control group");
             is_clean = false;
         }
-        is_clean &= self.keeper.end(CLEAN_UP_WITHIN, &mut self.world.own_children);
+        is_clean &= self.keeper.end(within, &mut self.world.own_children);
         is_clean
     }
 }

@@ -33,8 +33,9 @@ pub(super) enum ToGuard {
     Run(Prepared, [OwnedFd; 4]),
     /// Make a copy of yourself that is a guard with this socket, isolated like this.
     Fork(OwnedFd, Isolation),
-    /// Be the keeper of this control group: when we die, end everything in it.
-    Keep(PathBuf),
+    /// Be the keeper of this control group: when we die, end everything in it, and what is on the
+    /// roll, if there is one.
+    Keep(PathBuf, Option<OwnedFd>),
     /// SIGTERM, and SIGCONT, to every process of the job.
     Terminate,
     /// SIGKILL until no process of the job is left.
@@ -145,8 +146,8 @@ impl ToGuardSocket {
     }
 
     /// Makes the guard the keeper of a control group.
-    pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
-        send(self.0.as_fd(), &[b"B", path.as_os_str().as_bytes()].concat(), &[])
+    pub(super) fn keep(&self, path: &Path, roll: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        send(self.0.as_fd(), &[b"B", path.as_os_str().as_bytes()].concat(), roll.as_slice())
     }
 
     /// Orders SIGTERM.
@@ -211,6 +212,10 @@ impl ToSupervisorSocket {
         if let Some(isolation) = isolation {
             return Ok(fds.pop().map(|socket| ToGuard::Fork(socket, isolation)));
         }
+        if *tag == b'B' {
+            let path = Path::new(OsStr::from_bytes(rest)).to_owned();
+            return Ok(Some(ToGuard::Keep(path, fds.pop())));
+        }
         Ok(Some(match (tag, <[OwnedFd; DESCRIPTORS]>::try_from(fds)) {
             (b'R', Ok([launch, stdin, stdout, stderr, progress])) => {
                 let mut launch = File::from(launch);
@@ -219,7 +224,6 @@ impl ToSupervisorSocket {
                 launch.read_to_end(&mut bytes)?;
                 ToGuard::Run(Prepared::decode(&bytes)?, [stdin, stdout, stderr, progress])
             }
-            (b'B', _) => ToGuard::Keep(Path::new(OsStr::from_bytes(rest)).to_owned()),
             (b'T', _) => ToGuard::Terminate,
             (b'K', _) => ToGuard::Kill,
             (_, Ok(_) | Err(_)) => return Err(garbled("the supervisor")),
@@ -325,14 +329,16 @@ mod tests {
         let (ours, theirs) = pair().unwrap();
         let theirs = ToSupervisorSocket::new(theirs);
         theirs.set_nonblocking().unwrap();
-        ours.keep(Path::new("/a b")).unwrap();
+        ours.keep(Path::new("/a b"), None).unwrap();
+        ours.keep(Path::new("/c"), Some(ours.as_fd())).unwrap();
         let (answered, socket) = pair().unwrap();
         ours.fork(&socket, Isolation::Pid).unwrap();
         ours.terminate().unwrap();
         ours.kill().unwrap();
-        assert!(
-            matches!(theirs.receive(), Ok(Some(ToGuard::Keep(path))) if path == Path::new("/a b"))
-        );
+        for (want, has_roll) in [("/a b", false), ("/c", true)] {
+            let Ok(Some(ToGuard::Keep(path, roll))) = theirs.receive() else { panic!("{want}") };
+            assert_eq!((path.as_path(), roll.is_some()), (Path::new(want), has_roll));
+        }
         drop(socket);
         let Ok(Some(ToGuard::Fork(socket, Isolation::Pid))) = theirs.receive() else {
             panic!("no order to fork")

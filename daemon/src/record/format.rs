@@ -169,6 +169,10 @@ pub(super) enum Happened {
         load: u64,
         outcome: Option<Ended>,
     },
+    Outlasted {
+        job: u64,
+        outcome: Ended,
+    },
     Done {
         job: u64,
         outcome: Ended,
@@ -261,6 +265,9 @@ impl Happened {
                 Self::Notify { from, method: (*method).to_owned(), params }
             }
             Event::Lingering { job } => Self::Lingering { job: job.get() },
+            Event::Outlasted { job, outcome } => {
+                Self::Outlasted { job: job.get(), outcome: Ended::new(outcome) }
+            }
             Event::Done { job, outcome } => {
                 Self::Done { job: job.get(), outcome: Ended::new(outcome) }
             }
@@ -359,6 +366,9 @@ impl Happened {
                 Event::Notify { from, method, params: params.as_deref() }
             }
             Self::Lingering { job } => Event::Lingering { job: job_of(*job) },
+            Self::Outlasted { job, outcome } => {
+                Event::Outlasted { job: job_of(*job), outcome: outcome.get() }
+            }
             Self::Done { job, outcome } => {
                 Event::Done { job: job_of(*job), outcome: outcome.get() }
             }

@@ -81,6 +81,11 @@ impl Server {
             process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
             }
+            process::Report::Outlasting { job, exit } => {
+                self.trail.note_outlasting(job, &exit);
+                let outcome = super::runs::unfinished(self.runs.get_mut(&job), &exit);
+                self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
+            }
             process::Report::Ended { job, ending } => {
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
@@ -132,7 +137,8 @@ impl Server {
                 }
                 Action::Exit => {
                     if let Stopping::Draining(by) = self.stopping {
-                        self.stopping = Stopping::Flushing { end: now.at + LAST_FLUSH, by };
+                        let end = (now.at + LAST_FLUSH).min(by.max(now.at));
+                        self.stopping = Stopping::Flushing { end, by };
                     }
                     self.close_everybody(now);
                 }
@@ -180,6 +186,10 @@ impl Server {
                 let Receipt { job, tool, why, since, .. } = &**receipt;
                 let took = now.at - *since;
                 tracing::debug!(%job, %tool, why = why.as_str(), ?took, "ceased");
+            }
+            Note::Outlasted(receipt) => {
+                let Receipt { job, tool, why, .. } = &**receipt;
+                tracing::debug!(%job, %tool, why = why.as_str(), "outlasts SIGKILL");
             }
             Note::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");

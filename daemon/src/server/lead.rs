@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::{LAST_KILL, LAST_WRITES, RunError, Server};
+use super::runs::Run;
+use super::{LAST_KILL, LAST_WRITES, RunError, Server, Stopping};
 use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
 use crate::reports::{Report, Reports};
@@ -39,6 +40,11 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How long the leader runs calls before it looks after everything else again; what is left then
 /// goes to the worker threads, which may be many.
 const AT_ONCE: Duration = Duration::from_micros(100);
+
+/// How long the supervisor waits for what outlasts SIGKILL.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How long it waits at least for what was not killed before.
+const KILL_LEAST: Duration = Duration::from_secs(1);
 
 impl Server {
     /// Runs until it was asked to shut down and has.
@@ -73,17 +79,37 @@ impl Server {
     fn end(mut self) -> Result<(), RunError> {
         let failed = self.failed.take().map(RunError::Store);
         let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
+        let within = self.time_to_kill();
+        let has_commands = self.runs.values().any(Run::is_command);
         let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
         drop(links);
-        if !supervisor.shutdown(LAST_KILL) {
-            tracing::error!(within = ?LAST_KILL, "processes are left that SIGKILL did not end");
+        let is_clean = supervisor.shutdown(within);
+        if !is_clean {
+            tracing::error!(?within, "processes are left that SIGKILL did not end");
         }
+        let failed = failed.or((!is_clean && has_commands).then_some(RunError::Outlasted));
         if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
             tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Server {
+    /// How long the supervisor may wait for the death of what it kills: not for what outlasts
+    /// SIGKILL, and not beyond the time of the shutdown.
+    fn time_to_kill(&self) -> Duration {
+        let left = match self.stopping {
+            Stopping::Flushing { by, .. } | Stopping::Draining(by) => by - self.clock.now().at,
+            Stopping::No => LAST_KILL,
+        };
+        let mut commands = self.runs.values().filter(|run| run.is_command()).peekable();
+        if commands.peek().is_some() && commands.all(|run| matches!(run, Run::Outlasting)) {
+            return LAST_LOOK;
+        }
+        left.clamp(KILL_LEAST, LAST_KILL)
     }
 }
 

@@ -55,8 +55,20 @@ pub(super) enum Run {
     Handler(CancelToken),
     /// A command; why it was told to stop, if it was.
     Command(Option<Why>),
+    /// A command that outlasts SIGKILL: its requestor was answered.
+    Outlasting,
     /// Waits for its requestor's word.
     Unconfirmed(Box<Unconfirmed>),
+}
+
+impl Run {
+    /// Whether it has, or may have, processes.
+    pub(super) const fn is_command(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Outlasting => true,
+            Self::Handler(_) | Self::Unconfirmed(_) => false,
+        }
+    }
 }
 
 /// A job that runs when its requestor says so.
@@ -202,6 +214,7 @@ impl Server {
                 *stopped = Some(why);
                 self.order(Order::Kill(job));
             }
+            (Some(Run::Outlasting), _) => self.order(Order::Kill(job)),
             // It was told that its question is cancelled, and ends by that.
             (Some(Run::Unconfirmed(_)), _) => {}
             // It has ended, and its report is on the way.
@@ -265,10 +278,20 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
+/// What the engine is told about a command that outlasts SIGKILL.
+pub(super) fn unfinished(run: Option<&mut Run>, exit: &Exit) -> Outcome {
+    let Some(run) = run else { return Outcome::Stopped };
+    match std::mem::replace(run, Run::Outlasting) {
+        Run::Command(why) => outcome(Ok(command_result(exit, why))),
+        Run::Handler(_) | Run::Outlasting | Run::Unconfirmed(_) => Outcome::Stopped,
+    }
+}
+
 /// What the engine is told about the end of a command.
 pub(super) fn command_outcome(run: Option<Run>, ending: Ending) -> Outcome {
     let why = match run {
         Some(Run::Command(why)) => why,
+        Some(Run::Outlasting) => return Outcome::Stopped,
         Some(Run::Handler(_) | Run::Unconfirmed(_)) | None => None,
     };
     match ending {
@@ -306,6 +329,11 @@ fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
         let text = summary(exit, stopped.map(|(_, how)| how), &stderr);
         content.push(Content::Text { text });
     }
+    let left = exit.survivors.filter(|left| *left > 0);
+    if let Some(left) = left {
+        let text = format!("{left} of its processes cannot be ended and may still run");
+        content.push(Content::Text { text });
+    }
     let mut structured = json!({
         "exitCode": exit.code,
         "signal": exit.signal,
@@ -317,6 +345,9 @@ fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
     if let (Some((member, _)), Some(members)) = (stopped, structured.as_object_mut()) {
         members.insert(member.into(), true.into());
     }
+    if let (Some(left), Some(members)) = (left, structured.as_object_mut()) {
+        members.insert("survivors".into(), left.into());
+    }
     ToolResult { content, structured_content: Some(structured), is_error }
 }
 
@@ -325,6 +356,9 @@ fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
         (Some(how), ..) => how.to_owned(),
         (None, Some(code), _) => format!("exited with code {code}"),
         (None, None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => {
+            "was stopped".to_owned()
+        }
         (None, None, None) => "ended in an unknown way".to_owned(),
     };
     let stderr = stderr.trim();

@@ -17,7 +17,7 @@ use super::Server;
 use crate::audit::{Audit, CancelRecord, Happening};
 use crate::daemon::say;
 use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
-use crate::process::{Ending, Order, Process, Stopped};
+use crate::process::{Ending, Exit, Order, Process, Stopped};
 use crate::reports::Reports;
 
 /// No step was needed.
@@ -43,12 +43,26 @@ pub(super) struct Trail {
     started: Instant,
 }
 
+/// Whether a job has ended, or outlasts SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Wholly,
+    Not,
+}
+
 /// How a job ended that no thread ran.
 enum End {
     /// Before anything of it was there: it was not confirmed, or could not be started.
     Unbegun,
     /// As a command does.
-    Exited { stopped: Stopped, processes: u32, survivors: u32, gone: Instant },
+    Exited { stopped: Stopped, processes: u32, survivors: Option<u32>, gone: Instant },
+}
+
+impl End {
+    const fn of(exit: &Exit) -> Self {
+        let Exit { stopped, signalled: processes, survivors, gone, .. } = *exit;
+        Self::Exited { stopped, processes, survivors, gone }
+    }
 }
 
 impl Trail {
@@ -81,14 +95,14 @@ impl Trail {
     pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
         let end = match ending {
             Ending::NotStarted(_) => End::Unbegun,
-            Ending::Exited(exit) => End::Exited {
-                stopped: exit.stopped,
-                processes: exit.signalled,
-                survivors: exit.survivors,
-                gone: exit.gone,
-            },
+            Ending::Exited(exit) => End::of(exit),
         };
         self.fresh_ends.insert(job, end);
+    }
+
+    /// A command outlasts SIGKILL.
+    pub(super) fn note_outlasting(&mut self, job: JobId, exit: &Exit) {
+        self.fresh_ends.insert(job, End::of(exit));
     }
 
     /// A job has ended that had been handed over to be started, and never began.
@@ -167,7 +181,8 @@ impl Server {
 
     pub(super) fn record_note(&mut self, now: Now, note: Note) {
         match note {
-            Note::Ceased(receipt) => return self.record_end(now, receipt),
+            Note::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
+            Note::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
             Note::Refused { limit, .. } => self.trail.metrics.note_refusal(limit),
             Note::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
@@ -191,13 +206,13 @@ impl Server {
         }
     }
 
-    /// A job that was told to stop has ended: its receipt, from what the engine knows of the wish
-    /// and the supervisor of the end.
-    fn record_end(&mut self, now: Now, receipt: Box<Receipt>) {
-        let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, 0);
-        let ended = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
+    /// A job that was told to stop has ended, or outlasts that: its receipt, from what the engine
+    /// knows of the wish and the supervisor of the end.
+    fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
+        let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, Some(0));
+        let end = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
             (Some(End::Unbegun), _) | (None, None) => unbegun(),
-            (None, Some(step)) => (step.as_str(), "thread", 0, now.at - receipt.since, 0),
+            (None, Some(step)) => (step.as_str(), "thread", 0, now.at - receipt.since, Some(0)),
             (Some(End::Exited { stopped, processes, survivors, gone }), _) => {
                 let stage = match stopped {
                     // It ended by itself before the order arrived.
@@ -209,7 +224,8 @@ impl Server {
                 (stage, self.trail.containment, processes, died_after, survivors)
             }
         };
-        let (stage, held_by, processes_ended, died_after, survivors) = ended;
+        let (stage, held_by, processes_ended, died_after, survivors) = end;
+        let died_after = (ended == Ended::Wholly).then_some(died_after);
         let record =
             CancelRecord { stage, held_by, processes_ended, died_after, survivors, receipt };
         let trail = &mut self.trail;

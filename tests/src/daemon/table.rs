@@ -28,12 +28,23 @@ pub fn carriers(text: &str) -> Vec<(i32, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let Some(line) = arguments(&entry.path()) else { continue };
         if line.split(|byte| *byte == 0).any(|argument| argument == text.as_bytes()) {
             found.push((pid, OsStr::from_bytes(&line).to_string_lossy().replace('\0', " ")));
         }
     }
     found
+}
+
+/// The arguments of a process: a first thread that has exited has none, but the others have.
+fn arguments(process: &Path) -> Option<Vec<u8>> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    if !line.is_empty() {
+        return Some(line);
+    }
+    let threads = fs::read_dir(process.join("task")).ok()?.flatten();
+    let mut lines = threads.filter_map(|thread| fs::read(thread.path().join("cmdline")).ok());
+    lines.find(|line| !line.is_empty())
 }
 
 /// STOP-01, as the process table sees it: nobody who carries the marker is alive.

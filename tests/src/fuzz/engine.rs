@@ -210,6 +210,9 @@ impl Host {
             }
             (b'g', _, Some(job)) => self.feed(Event::Log { job, level, data: &raw_json("[1]") }),
             (b'i', _, Some(job)) => self.feed(Event::Lingering { job }),
+            (b'K', _, Some(job)) => {
+                self.feed(Event::Outlasted { job, outcome: Outcome::Stopped });
+            }
             (b'd', _, Some(job)) => {
                 let said = std::str::from_utf8(text).ok();
                 let said =

@@ -271,6 +271,9 @@ fn renamed(
             (Some(Input::Log(name(id), *level, data.clone())), of_job(id))
         }
         Input::Lingering(id) => (Some(Input::Lingering(name(id))), of_job(id)),
+        Input::Outlasted(id, outcome) => {
+            (Some(Input::Outlasted(name(id), outcome.clone())), of_job(id))
+        }
         Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
         Input::Opened(conn, _, _)
         | Input::Frame(conn, _)

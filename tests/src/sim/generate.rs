@@ -217,7 +217,7 @@ impl<'a> Generator<'a> {
         let faults = self.swarm.faults;
         if faults.has(Fault::LateReport) && !judge.ended.is_empty() && self.rng.once_in(8) {
             let ended: Vec<u64> = judge.ended.iter().copied().collect();
-            return Some(self.report(*self.rng.clone().pick(&ended)));
+            return Some(self.report(*self.rng.clone().pick(&ended), false));
         }
         let running: Vec<u64> = judge.running.iter().copied().collect();
         if running.is_empty() {
@@ -233,7 +233,7 @@ impl<'a> Generator<'a> {
         let ignores = faults.has(Fault::IgnoreCancel) && temper.is_multiple_of(3) && stopping;
         let talks = if faults.has(Fault::Spam) { 4 } else { 1 };
         if hangs || ignores || self.rng.below(talks + 2) < talks {
-            return Some(self.report(job));
+            return Some(self.report(job, stopping));
         }
         Some(Op::Done { job, how: self.how(stopping) })
     }
@@ -318,10 +318,11 @@ impl<'a> Generator<'a> {
         *self.rng.pick(&all)
     }
 
-    fn report(&mut self, job: u64) -> Op {
+    fn report(&mut self, job: u64, stopping: bool) -> Op {
         let lingers = self.swarm.faults.has(Fault::Linger);
         match self.rng.below(if lingers { 6 } else { 5 }) {
             0 => Op::Log { job, level: self.rng.below(8) },
+            5 if stopping => Op::Outlast { job, how: self.how(stopping) },
             5 => Op::Linger { job },
             4 if self.swarm.faults.has(Fault::LateReport) && self.rng.once_in(20) => {
                 // Some hosts would report twice; this one only after it was given up.

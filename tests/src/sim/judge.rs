@@ -13,7 +13,6 @@ use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{AfterInput, LogLevel, Outcome};
 use ceased_core::frame::Inbox;
 use ceased_core::id::{AskId, ConnId, JobId};
-use ceased_core::message::ErrorObject;
 use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::Step as StopStep;
@@ -30,7 +29,7 @@ use super::oracle::Oracle;
 use super::step::{How, Op, Step, Then};
 use super::swarm::Swarm;
 use crate::trace::Input;
-use crate::world::{raw_json, result_of};
+use crate::world::raw_json;
 
 /// How many jobs that have ended are remembered, to report late.
 const ENDED_MAX: usize = 32;
@@ -152,6 +151,12 @@ impl Judge {
                 self.feed(Input::Call(ConnId::new(*conn), AskId::new(*call), ask));
             }
             Op::Unask { job, call } => self.unask(*job, AskId::new(*call)),
+            Op::Outlast { job, how } => {
+                if let Some(id) = self.jobs.get(job).copied() {
+                    let outcome = self.outcome(*job, *how);
+                    self.feed(Input::Outlasted(id, outcome));
+                }
+            }
             Op::Done { job, how } => self.done(*job, *how),
             Op::Reload { settings } => {
                 let settings = Arc::clone(&self.settings[settings % self.settings.len()]);
@@ -274,24 +279,12 @@ impl Judge {
         if self.running.remove(&job) {
             self.forget(job);
         }
-        let begins = self.beginnings.remove(&job);
-        let said = |bad: bool| {
-            let text = format!("r{job}");
-            let mut said = json!({"content": [{"type": "text", "text": text}], "isError": bad});
-            if begins {
-                let cancels = !job.is_multiple_of(4);
-                said["agentCapabilities"] = json!({"cancellation": {"request": cancels}});
-            }
-            result_of(&said)
-        };
-        let outcome = match how {
-            How::Good => said(false),
-            How::Bad => said(true),
-            How::Error => Outcome::Error(ErrorObject::new(-32000, "boom")),
-            How::Odd => Outcome::Result(raw_json(&format!("[{job}]")).into()),
-            How::Stopped => Outcome::Stopped,
-        };
+        let outcome = self.outcome(job, how);
         self.feed(Input::Done(id, outcome));
+    }
+
+    fn outcome(&mut self, job: u64, how: How) -> Outcome {
+        how.outcome(job, self.beginnings.remove(&job))
     }
 
     /// Keeps the name of a job for reports that come late, for a while.

@@ -70,6 +70,7 @@ pub enum Mark {
     OrphanStopped,
     Orphaned,
     OutOfTurn,
+    Outlasted,
     Overdue,
     Overlong,
     Parked,
@@ -129,7 +130,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 121] = [
+    pub const ALL: [Self; 122] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -196,6 +197,7 @@ impl Mark {
         Self::OrphanStopped,
         Self::Orphaned,
         Self::OutOfTurn,
+        Self::Outlasted,
         Self::Overdue,
         Self::Overlong,
         Self::Parked,

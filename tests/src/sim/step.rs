@@ -1,7 +1,12 @@
 //! Steps: what happens in a simulated world, as data. Any part of a history is a history: what
 //! does not apply is passed over.
 
+use ceased_core::event::Outcome;
+use ceased_core::message::ErrorObject;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::world::{raw_json, result_of};
 
 /// One thing that happens, and when.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,6 +144,13 @@ pub enum Op {
         /// Which.
         job: u64,
     },
+    /// A job that is being stopped outlasts that.
+    Outlast {
+        /// Which.
+        job: u64,
+        /// What there is of it.
+        how: How,
+    },
     /// A job has ended.
     Done {
         /// Which.
@@ -206,4 +218,27 @@ pub enum How {
     Odd,
     /// With nothing.
     Stopped,
+}
+
+impl How {
+    /// What the engine hears of a job that ends so; `begins` where it was an `initialize` of ACP.
+    #[must_use]
+    pub fn outcome(self, job: u64, begins: bool) -> Outcome {
+        let said = |bad: bool| {
+            let text = format!("r{job}");
+            let mut said = json!({"content": [{"type": "text", "text": text}], "isError": bad});
+            if begins {
+                let cancels = !job.is_multiple_of(4);
+                said["agentCapabilities"] = json!({"cancellation": {"request": cancels}});
+            }
+            result_of(&said)
+        };
+        match self {
+            Self::Good => said(false),
+            Self::Bad => said(true),
+            Self::Error => Outcome::Error(ErrorObject::new(-32000, "boom")),
+            Self::Odd => Outcome::Result(raw_json(&format!("[{job}]")).into()),
+            Self::Stopped => Outcome::Stopped,
+        }
+    }
 }

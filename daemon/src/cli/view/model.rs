@@ -104,7 +104,8 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) pid: u32,
     pub(in crate::cli) uptime_ms: u64,
     pub(in crate::cli) containment: String,
-    pub(in crate::cli) survivors: u64,
+    /// `None` where nobody can know.
+    pub(in crate::cli) survivors: Option<u64>,
     pub(in crate::cli) abandoned_threads: u64,
     pub(in crate::cli) audit_dropped: u64,
     pub(in crate::cli) cancel_to_death: Deaths,
@@ -131,9 +132,11 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) reason: Option<String>,
     pub(in crate::cli) stage: String,
     pub(in crate::cli) processes_ended: u64,
-    pub(in crate::cli) died_after_ms: f64,
+    /// `None` where processes outlast SIGKILL.
+    pub(in crate::cli) died_after_ms: Option<f64>,
     pub(in crate::cli) ended_ago_ms: u64,
-    pub(in crate::cli) survivors: u64,
+    /// `None` where nobody can know.
+    pub(in crate::cli) survivors: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

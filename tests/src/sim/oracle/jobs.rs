@@ -136,12 +136,15 @@ impl Oracle {
     /// The shutdown is nearly over: SIGKILL without waiting for the ladder.
     pub(super) fn kill_everything(&mut self) {
         let now = self.now;
+        // Early enough to learn of what SIGKILL does not end.
+        let end = self.drain.as_ref().and_then(|drain| drain.end);
+        let again = end.map_or(KILL_AGAIN, |end| KILL_AGAIN.min(end.saturating_sub(now) / 2));
         let mut orders = Vec::new();
         for job in self.jobs.iter_mut().filter(|job| job.command) {
             if let Stage::Stopping { step, why } = &mut job.stage {
                 *step = "Kill";
                 self.armed += 1;
-                job.timer = Some((now + KILL_AGAIN, self.armed));
+                job.timer = Some((now + again, self.armed));
                 orders.push(format!("stop #{} Kill {why}", job.nonce));
             }
         }
@@ -171,6 +174,26 @@ impl Oracle {
             Stage::Stopping { why, .. } => Some(why),
             Stage::Queued | Stage::Running | Stage::Lingering => None,
         };
+        self.hand_in(nonce, &job, outcome, why);
+    }
+
+    /// STOP-02: whoever waits for a job that cannot be ended is given what there is.
+    pub(super) fn outlasted(&mut self, nonce: u64, outcome: &Outcome) {
+        let found = self.jobs.iter().position(|job| job.nonce == nonce && !job.outlasts);
+        let stopping = found.and_then(|at| match self.jobs[at].stage {
+            Stage::Stopping { why, .. } => Some((at, why)),
+            Stage::Queued | Stage::Running | Stage::Lingering => None,
+        });
+        let Some((at, why)) = stopping else { return self.mark(Mark::LateReport) };
+        self.mark(Mark::Outlasted);
+        let mut job = self.jobs.remove(at);
+        self.hand_in(nonce, &job, outcome, Some(why));
+        (job.outlasts, job.whose) = (true, For::Nobody);
+        (job.held, job.orphan) = (None, None);
+        self.jobs.insert(at, job);
+    }
+
+    fn hand_in(&mut self, nonce: u64, job: &Job, outcome: &Outcome, why: Option<&'static str>) {
         if job.whose == For::Nobody {
             // TSK-26, CAN-08
             if !matches!(outcome, Outcome::Stopped) {
@@ -186,18 +209,18 @@ impl Oracle {
             self.tell_for(job.conn, held.clone(), job.recalls());
         }
         let of_service = match job.whose {
-            For::Request(_) => self.answer_of_service(&job, outcome, why),
+            For::Request(_) => self.answer_of_service(job, outcome, why),
             For::Task | For::Retry | For::Orphan | For::Nobody => None,
         };
         let answer = of_service.unwrap_or_else(|| end.answer.clone());
-        match job.whose {
+        match &job.whose {
             For::Nobody | For::Orphan => {}
             For::Retry => {
                 self.mark(Mark::ParkedOutcome);
                 self.keep_outcome(nonce, end.answer);
             }
             For::Request(id) => {
-                let asked: Option<Asked> = self.take_pending(job.conn, &id);
+                let asked: Option<Asked> = self.take_pending(job.conn, id);
                 self.answer(&asked.expect("it waits (RPC-03)"), &answer);
                 self.close_if_finished(job.conn);
             }

@@ -162,6 +162,7 @@ impl Oracle {
             Input::Call(conn, call, ask) => self.host_asks(conn.get(), call.get(), ask),
             Input::CancelCall(caller, _) => self.unask(*caller),
             Input::Lingering(job) => self.lingering(job.get()),
+            Input::Outlasted(job, outcome) => self.outlasted(job.get(), outcome),
             Input::Done(job, outcome) => self.done(job.get(), outcome),
             Input::Configured(settings) => self.configure(settings),
             Input::OpenedAcp(conn, identity, form, side) => {

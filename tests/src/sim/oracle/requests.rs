@@ -378,6 +378,7 @@ impl Oracle {
             on_disconnect: tool.on_disconnect,
             orphan: None,
             stage: Stage::Queued,
+            outlasts: false,
             timer: None,
             token: token_of(meta),
             last: None,

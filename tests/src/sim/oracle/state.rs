@@ -160,6 +160,8 @@ pub struct Job {
     /// When it is stopped if nobody asks again.
     pub(super) orphan: Option<u64>,
     pub(super) stage: Stage,
+    /// Whether it outlasts the last step against it.
+    pub(super) outlasts: bool,
     /// When it is due, and how many timers were armed by then.
     pub(super) timer: Option<(u64, u64)>,
     pub(super) token: Option<String>,

@@ -171,7 +171,7 @@ impl Oracle {
 
     /// The last thing of an event: nothing is left to wait for, or no time to wait.
     pub(super) fn exit_if_drained(&mut self) {
-        let idle = self.jobs.is_empty();
+        let idle = self.jobs.iter().all(|job| job.outlasts);
         let ends = |drain: &&mut Drain| (idle || drain.over) && !drain.said;
         if let Some(drain) = self.drain.as_mut().filter(ends) {
             (drain.kill, drain.end, drain.said) = (None, None, true);
