@@ -287,7 +287,7 @@ mod tests {
         let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(pid), exited).unwrap();
         assert!(Stat::of(pid).unwrap().is_dead);
-        assert!(!Stat::of(rustix::process::getpid()).unwrap().is_dead);
+        assert!(!Stat::of(getpid()).unwrap().is_dead);
         child.wait().unwrap();
         assert_eq!(Stat::of(pid), None);
     }
@@ -304,7 +304,7 @@ mod tests {
     fn a_child_is_found_and_signalled() {
         let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let pid = Pid::from_child(&child);
-        let me = rustix::process::getpid();
+        let me = getpid();
         let mut found = false;
         walk(me, |descendant, _| found |= descendant == pid);
         assert!(found);

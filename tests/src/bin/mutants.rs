@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 32] = [
+const SUITES: [Suite; 33] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -65,6 +65,7 @@ const SUITES: [Suite; 32] = [
     Suite::Target("engine_isolation"),
     Suite::Target("engine_trail"),
     Suite::Target("engine_restart"),
+    Suite::Target("engine_outlast"),
     Suite::Target("engine_durable_walk"),
 ];
 
