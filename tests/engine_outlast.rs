@@ -26,10 +26,7 @@ fn some(text: &str) -> Outcome {
 /// has ended.
 #[test]
 fn a_job_that_outlasts_sigkill_keeps_nobody_waiting() {
-    let mut w = World::with(
-        Limits { running_max: 1, ..Limits::default() },
-        TaskPolicy::default(),
-    );
+    let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let job = w.call(c, json!(1), "build");
     w.send(c, &request(json!(2), "tools/call", json!({"name": "echo"})));

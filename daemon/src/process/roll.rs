@@ -8,11 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::Pid;
 
 use super::descent::Followed;
 use super::tree::Stat;
+use super::wire;
 
 /// Bytes of a line: a process id, four bytes of nothing, and the moment it started.
 const LINE_BYTES: usize = 16;
@@ -37,8 +37,7 @@ pub(super) struct Line(u64);
 impl Roll {
     /// An empty roll.
     pub(super) fn new() -> io::Result<Self> {
-        let file = File::from(memfd_create("ceased-roll", MemfdFlags::CLOEXEC)?);
-        Ok(Self { file, free: Vec::new(), next: 0 })
+        Ok(Self { file: wire::nameless_file()?, free: Vec::new(), next: 0 })
     }
 
     /// Writes a process down. `None` when there is no memory for it.

@@ -242,8 +242,8 @@ const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
 
 /// A file that is gone with its last descriptor: in memory, or in a temporary directory where the
 /// kernel or a sandbox has no `memfd_create`.
-fn nameless_file() -> io::Result<File> {
-    let error = match memfd_create("ceased-launch", MemfdFlags::CLOEXEC) {
+pub(super) fn nameless_file() -> io::Result<File> {
+    let error = match memfd_create("ceased", MemfdFlags::CLOEXEC) {
         Ok(file) => return Ok(file.into()),
         Err(error) => error,
     };
