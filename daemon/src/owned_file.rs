@@ -92,8 +92,8 @@ pub(crate) fn read(path: &Path, secrecy: Secrecy, bytes_max: u64) -> Result<Vec<
 
 /// Opens a file that only root and the user of this process can have written.
 ///
-/// A public one may also be what a descriptor of a process leads to (`/dev/stdin`, the `<(…)` of a
-/// shell), or a character device.
+/// A public one may also be a named pipe, what a descriptor of a process leads to (`/dev/stdin`, the
+/// `<(…)` of a shell), or a character device.
 ///
 /// # Errors
 /// When it cannot be opened, or is not such a file.
@@ -163,7 +163,7 @@ impl Walk {
                 self.judge(&found, Kind::Link, &path)?;
                 if is_last && fstatfs(dir)?.f_type == PROC_SUPER_MAGIC {
                     // Not a path but a descriptor that a process has open.
-                    return self.open(name, OFlags::empty(), secrecy, &path).map(Some);
+                    return self.open(name, OFlags::NONBLOCK, secrecy, &path).map(Some);
                 }
                 self.links += 1;
                 if self.links > LINKS_MAX {
@@ -182,12 +182,18 @@ impl Walk {
                 self.dirs.push((name.to_owned(), found));
                 Ok(None)
             }
-            Kind::File | Kind::Device | Kind::Other if !is_last => Err(Errno::NOTDIR.into()),
+            Kind::File | Kind::Device | Kind::Pipe | Kind::Other if !is_last => {
+                Err(Errno::NOTDIR.into())
+            }
             Kind::File | Kind::Device => {
+                self.open(name, OFlags::NOFOLLOW | OFlags::NONBLOCK, secrecy, &path).map(Some)
+            }
+            // It waits for a writer, who has to be one of those who may write a file.
+            Kind::Pipe if secrecy == Secrecy::Public => {
+                self.judge(&found, Kind::Pipe, &path)?;
                 self.open(name, OFlags::NOFOLLOW, secrecy, &path).map(Some)
             }
-            // Opening a pipe would wait for a writer.
-            Kind::Other => Err(no_file(&path, "a pipe or a socket")),
+            Kind::Pipe | Kind::Other => Err(no_file(&path, "a pipe or a socket")),
         }
     }
 
@@ -195,21 +201,21 @@ impl Walk {
     fn open(
         &self,
         name: &OsStr,
-        follow: OFlags,
+        how: OFlags,
         secrecy: Secrecy,
         path: &Path,
     ) -> Result<File, Unfit> {
         let Some((_, dir)) = self.dirs.last() else { return Err(Errno::NOENT.into()) };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follow;
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | how;
         let file = openat(dir, name, flags, Mode::empty())?;
         let stat = fstat(&file)?;
         match (kind_of(&stat), secrecy) {
             (Kind::File, _) => {}
             (Kind::Directory | Kind::Link, _) => return Err(no_file(path, "a directory")),
-            (Kind::Device | Kind::Other, Secrecy::Secret) => {
+            (Kind::Device | Kind::Pipe | Kind::Other, Secrecy::Secret) => {
                 return Err(no_file(path, "a pipe or a device"));
             }
-            (Kind::Device | Kind::Other, Secrecy::Public) => {
+            (Kind::Device | Kind::Pipe | Kind::Other, Secrecy::Public) => {
                 fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
             }
         }
@@ -258,6 +264,7 @@ enum Kind {
     Link,
     /// What is written to it is not what is read from it.
     Device,
+    Pipe,
     Other,
 }
 
@@ -267,9 +274,8 @@ fn kind_of(stat: &Stat) -> Kind {
         FileType::Directory => Kind::Directory,
         FileType::Symlink => Kind::Link,
         FileType::CharacterDevice => Kind::Device,
-        FileType::BlockDevice | FileType::Fifo | FileType::Socket | FileType::Unknown => {
-            Kind::Other
-        }
+        FileType::Fifo => Kind::Pipe,
+        FileType::BlockDevice | FileType::Socket | FileType::Unknown => Kind::Other,
     }
 }
 
@@ -308,8 +314,8 @@ impl Facts {
             // The mode of a link means nothing, and nobody can write into what a device gives.
             Kind::Link | Kind::Device => None,
             Kind::Directory if self.mode & STICKY != 0 => None,
-            Kind::Directory | Kind::File | Kind::Other if writers == 0 => None,
-            Kind::Directory | Kind::File | Kind::Other => Some(Flaw::Writable),
+            Kind::Directory | Kind::File | Kind::Pipe | Kind::Other if writers == 0 => None,
+            Kind::Directory | Kind::File | Kind::Pipe | Kind::Other => Some(Flaw::Writable),
         }
     }
 }
@@ -326,7 +332,7 @@ fn refusal(flaw: Flaw, facts: &Facts, us: u32, path: &Path) -> Unfit {
     let noun = match kind {
         Kind::Directory => "the directory ",
         Kind::Link => "the symbolic link ",
-        Kind::File | Kind::Device | Kind::Other => "",
+        Kind::File | Kind::Device | Kind::Pipe | Kind::Other => "",
     };
     match flaw {
         Flaw::Owner => {

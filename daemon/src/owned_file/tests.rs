@@ -47,8 +47,9 @@ fn only_what_root_or_we_can_change_is_taken() {
         (LINK, 7, 0o777, 0, OWNER),
         (Kind::Device, 0, 0o666, 7, None),
         (Kind::Device, 8, 0o620, 7, OWNER),
-        (Kind::Other, 7, 0o600, 7, None),
-        (Kind::Other, 8, 0o600, 7, OWNER),
+        (Kind::Pipe, 7, 0o600, 7, None),
+        (Kind::Pipe, 7, 0o622, 7, WRITABLE),
+        (Kind::Pipe, 8, 0o600, 7, OWNER),
         (FILE, accounts::OVERFLOW_UID, 0o644, 7, OWNER),
         (DIR, accounts::OVERFLOW_UID, 0o755, 7, OWNER),
     ] {
@@ -154,7 +155,19 @@ fn what_is_no_file_is_refused_without_waiting() {
     assert!(refused(dir.path()).contains("is a directory, no regular file"));
     let pipe = dir.path().join("a pipe");
     rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
-    assert!(refused(&pipe).contains("is a pipe or a socket"));
+    assert!(open(&pipe, Secrecy::Secret).is_err());
+    chmod(&pipe, 0o622);
+    assert!(refused(&pipe).contains("chmod go-w "));
+    chmod(&pipe, 0o600);
+    if geteuid().is_root() {
+        chown(&pipe, Some(1), None).unwrap();
+        assert!(refused(&pipe).contains("belongs to uid 1"));
+        chown(&pipe, Some(0), None).unwrap();
+    }
+    let written = pipe.clone();
+    let writer = std::thread::spawn(move || fs::write(written, "text").unwrap());
+    assert_eq!(read(&pipe, Secrecy::Public, 9).unwrap(), b"text");
+    writer.join().unwrap();
     let links = dir.path().join("links");
     symlink("links", &links).unwrap();
     let Err(Unfit::Io(error)) = open(&links, Secrecy::Public) else { panic!("a loop") };
