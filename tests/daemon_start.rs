@@ -2,6 +2,8 @@
 //! `check` says of them before.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use ceased_tests::daemon::{
     Config, Daemon, Home, Program, Ran, wait_until, wait_until_no_group_of,
@@ -206,5 +208,118 @@ required = true
     ]) {
         assert!(line.starts_with("ceased: warning: the tool "), "{line}");
         assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {line}");
+    }
+}
+
+/// SEC-02: every command that would run what a file says refuses one that somebody else can write,
+/// or whose directory somebody else can; and says how to put it right.
+#[test]
+fn a_configuration_of_somebody_else() {
+    let home = home("");
+    let (file, dir) = (home.config_path(), home.path().to_owned());
+    let chmod = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let judged = |want: &[&str]| {
+        for args in [&["serve"][..], &["stdio"], &["call", "echo", "text=x"], &["check"]] {
+            let said = refused(&home, args, None).err;
+            for want in want {
+                assert!(said.contains(want), "{args:?}: {want} in {said}");
+            }
+        }
+    };
+    let (path, place) = (file.display().to_string(), dir.display().to_string());
+    chmod(&file, 0o666);
+    judged(&[&path, "mode 0666", &format!("chmod go-w {path}")]);
+    chmod(&file, 0o644);
+    chmod(&dir, 0o777);
+    judged(&[&format!("the directory {place} "), "mode 0777", &format!("chmod go-w {place}")]);
+    chmod(&dir, 0o700);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Root takes no orders from others, whatever the mode; and others take root's.
+    std::os::unix::fs::chown(&file, Some(1), None).expect("root can");
+    judged(&[&format!("{path} belongs to uid 1 (mode 0644)"), &format!("chown 0 {path}")]);
+    std::os::unix::fs::chown(&file, Some(0), None).expect("root can");
+    std::os::unix::fs::chown(&dir, Some(1), None).expect("root can");
+    judged(&[&format!("the directory {place} belongs to uid 1")]);
+    std::os::unix::fs::chown(&dir, Some(0), None).expect("root can");
+    for (owner, mode, code) in [(0, 0o644, 0), (0, 0o666, 2), (2, 0o644, 2), (2, 0o666, 2)] {
+        std::os::unix::fs::chown(&file, Some(owner), None).expect("root can");
+        chmod(&file, mode);
+        for args in [&["check"][..], &["call", "echo", "text=x"]] {
+            let Some(command) = home.command_limited(1, 64, args) else { return };
+            let ran = Program::start(&home, command).wait();
+            // A call looks for a daemon at the usual place before it gives up.
+            assert_eq!(ran.code == Some(0), code == 0, "uid {owner}, mode {mode:o}: {ran:?}");
+            let is_told = ran.err.contains("the configuration is not taken");
+            assert_eq!(is_told, code != 0, "uid {owner}, mode {mode:o}: {ran:?}");
+        }
+    }
+}
+
+/// SEC-02: the working directory is not searched for a configuration.
+#[test]
+fn a_configuration_that_merely_lies_there() {
+    let home = home("");
+    let alone = |args: &[&str]| {
+        let mut command = home.command(args);
+        command.env_remove("CEASED_CONFIG").env("HOME", home.path());
+        command
+    };
+    if Path::new("/etc/ceased/config.toml").exists() {
+        eprintln!("skipped: there is a configuration of the system");
+        return;
+    }
+    let ran = Program::start(&home, alone(&["check"])).wait();
+    assert!(ran.out.starts_with("no configuration file: the defaults"), "{ran:?}");
+    let mut command = alone(&["call", "echo", "text=x"]);
+    command.env("XDG_RUNTIME_DIR", home.path());
+    let ran = Program::start(&home, command).wait();
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("no config to run the tool from"), "{ran:?}");
+}
+
+/// SEC-04: `check` refuses a tool in which whoever calls it would write code, and takes one that
+/// gives the same input to its code as an argument.
+#[test]
+fn input_in_code_is_refused_by_check() {
+    let home = Home::new();
+    let check = |command: &str, more: &str| {
+        home.configure_as(&format!(
+            "[[tool]]\nname = \"a\"\ncommand = {command}\n{more}\n[tool.input.v]\ntype = \"string\"\n"
+        ));
+        home.run(&["check"])
+    };
+    for command in [
+        r#"["sh", "-c{v}"]"#,
+        r#"["bash", "-ec", "echo {v}"]"#,
+        r#"["python3", "-c{v}"]"#,
+        r#"["env", "-S", "sh -c {v}"]"#,
+        r#"["node", "-p", "{v}"]"#,
+        r#"["node", "--eval={v}"]"#,
+        r#"["php", "-r", "{v}"]"#,
+        r#"["su", "-c", "{v}"]"#,
+        r#"["script", "-qc", "{v}", "/dev/null"]"#,
+        r#"["watch", "ls {v}"]"#,
+        r#"["awk", "/{v}/"]"#,
+        r#"["deno", "eval", "{v}"]"#,
+        r#"["sudo", "-u", "bin", "timeout", "5", "perl", "-ne", "{v}"]"#,
+    ] {
+        let ran = check(command, "");
+        assert_eq!(ran.code, Some(2), "{command}: {ran:?}");
+        assert!(ran.err.contains("puts an argument into code") || ran.err.contains("an option of"));
+    }
+    assert_eq!(check(r#"["sh"]"#, "stdin = \"echo {v}\"").code, Some(2));
+    for (command, warning) in [
+        (r#"["sh", "-c", "echo \"$1\"", "sh", "{v}"]"#, false),
+        (r#"["grep", "-c", "--", "{v}"]"#, false),
+        (r#"["sh", "{v}"]"#, true),
+        (r#"["sh", "--", "{v}"]"#, false),
+    ] {
+        let ran = check(command, "");
+        assert_eq!(ran.code, Some(0), "{command}: {ran:?}");
+        assert_eq!(ran.err.contains("for an option"), warning, "{command}: {ran:?}");
     }
 }

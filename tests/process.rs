@@ -11,6 +11,8 @@ mod deaths;
 mod frozen;
 #[path = "process/heirs.rs"]
 mod heirs;
+#[path = "process/place.rs"]
+mod place;
 mod process_kit;
 #[path = "process/tool.rs"]
 mod tool;

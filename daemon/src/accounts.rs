@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
@@ -23,6 +24,8 @@ pub(crate) struct Account {
     pub(crate) groups: Vec<u32>,
     pub(crate) home: PathBuf,
     pub(crate) shell: PathBuf,
+    /// Its directory for sockets and the like, where it has a session.
+    pub(crate) runtime_dir: Option<PathBuf>,
 }
 
 impl Account {
@@ -45,8 +48,15 @@ impl Account {
             groups: groups.into_iter().map(Gid::as_raw).collect(),
             home: user.dir,
             shell: user.shell,
+            runtime_dir: runtime_dir(uid),
         })
     }
+}
+
+fn runtime_dir(uid: u32) -> Option<PathBuf> {
+    let dir = PathBuf::from(format!("/run/user/{uid}"));
+    let found = fs::symlink_metadata(&dir).ok()?;
+    (found.is_dir() && found.uid() == uid).then_some(dir)
 }
 
 /// The number of a user, given by name or number.
@@ -102,6 +112,17 @@ pub(crate) fn members(gid: u32) -> BTreeSet<u32> {
         (primary == gid && uid != OVERFLOW_UID).then_some(uid)
     });
     listed.chain(primary).collect()
+}
+
+/// Whether a group is a user's own: its primary one, of the same name, and with no other member
+/// but root.
+pub(crate) fn is_own_group(uid: u32, gid: u32) -> bool {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
+    let (Some(user), Some(group)) = (user, group) else { return false };
+    user.gid == group.gid
+        && user.name == group.name
+        && members(gid).iter().all(|member| *member == uid || *member == 0)
 }
 
 #[cfg(test)]

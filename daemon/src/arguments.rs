@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use jsonschema::{PatternOptions, Validator};
@@ -23,6 +23,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub use template::Template;
+
+use crate::process::WorkingDir;
 
 /// Characters of a refusal, in all.
 const REFUSAL_CHARS_MAX: usize = 512;
@@ -34,7 +36,7 @@ const OFFENCE_CHARS_MAX: usize = REFUSAL_CHARS_MAX / OFFENCES_MAX - 2;
 /// Bytes of one argument or environment entry: what Linux takes, `MAX_ARG_STRLEN`, without the NUL.
 pub const ELEMENT_BYTES_MAX: usize = 128 * 1024 - 1;
 /// Bytes of all arguments and environment entries of one call. Linux takes a quarter of the stack
-/// limit, 2 MiB as a rule, and the daemon's own environment is in it too.
+/// limit, 2 MiB as a rule, and what is inherited of the environment is in it too.
 pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 
 /// The schema of a tool's arguments, ready to be shown and to be used.
@@ -148,6 +150,34 @@ impl Arguments {
         validator(&strict::value(self.schema.get())?)
     }
 
+    /// Whether an input can be one of these texts. True where that cannot be told.
+    pub(crate) fn takes_any_text(&self, name: &str, texts: &[&str]) -> bool {
+        let Ok(Value::Object(whole)) = strict::value(self.schema.get()) else { return true };
+        let Some(Value::Object(property)) = whole.get("properties").and_then(|all| all.get(name))
+        else {
+            return true;
+        };
+        // The usual ones need no validator.
+        let says_nothing =
+            |key: &String| matches!(key.as_str(), "type" | "title" | "description" | "default");
+        match property.get("type").and_then(Value::as_str) {
+            Some("integer" | "number" | "boolean" | "null") => return false,
+            Some("string") | None if property.keys().all(says_nothing) => return true,
+            Some(_) | None => {}
+        }
+        // Alone, so that nothing else that is required or excluded decides.
+        let mut alone = serde_json::Map::new();
+        alone.insert("type".into(), "object".into());
+        alone.insert("properties".into(), serde_json::json!({ name: property }));
+        for shared in ["$schema", "$defs", "definitions"] {
+            if let Some(value) = whole.get(shared) {
+                alone.insert(shared.into(), value.clone());
+            }
+        }
+        let Ok(rules) = validator(&Value::Object(alone)) else { return true };
+        texts.iter().any(|text| rules.is_valid(&serde_json::json!({ name: text })))
+    }
+
     /// A question about checked arguments. An absent one is said to be absent.
     ///
     /// # Errors
@@ -200,7 +230,7 @@ pub struct CommandTemplate {
     pub elements: Vec<Template>,
     /// Where it runs; None: where the daemon runs.
     pub cwd: Option<CwdTemplate>,
-    /// Environment variables it gets besides the daemon's own.
+    /// Environment variables it gets besides those it inherits.
     pub env: Vec<(String, Template)>,
     /// What it can read from its standard input; None: nothing.
     pub stdin: Option<Template>,
@@ -216,11 +246,12 @@ pub struct CwdTemplate {
 }
 
 impl CwdTemplate {
-    /// The directory below which every argument leads: what is written before the first of them.
-    fn written(&self) -> PathBuf {
+    /// The directory below which every argument leads: what is written before the first of them;
+    /// and how many bytes of `rest` belong to it.
+    fn written(&self) -> (usize, PathBuf) {
         match self.rest.beginning().rsplit_once('/') {
-            Some((above, _)) if !above.is_empty() => self.base.join(above),
-            Some(_) | None => self.base.clone(),
+            Some((above, _)) if !above.is_empty() => (above.len(), self.base.join(above)),
+            Some(_) | None => (0, self.base.clone()),
         }
     }
 }
@@ -233,8 +264,8 @@ pub struct Argv {
     /// What it can read from its standard input.
     pub stdin: Option<Vec<u8>>,
     /// Where it runs; None: where the daemon runs.
-    pub cwd: Option<PathBuf>,
-    /// Environment variables it gets besides the daemon's own.
+    pub cwd: Option<WorkingDir>,
+    /// Environment variables it gets besides those it inherits.
     pub env: Vec<(String, String)>,
 }
 
@@ -326,17 +357,22 @@ impl<'v> Values<'v> {
     }
 
     /// The working directory.
-    fn directory(&self, cwd: &CwdTemplate) -> Result<Option<PathBuf>, String> {
+    fn directory(&self, cwd: &CwdTemplate) -> Result<Option<WorkingDir>, String> {
         let Some(text) = cwd.rest.fill(|name| self.printable(name))? else { return Ok(None) };
-        let chosen = cwd.rest.arguments().next().is_some();
-        if chosen && text.split('/').any(|part| part == "..") {
+        if cwd.rest.arguments().next().is_none() {
+            return Ok(Some(cwd.base.join(text).into()));
+        }
+        let (above, base) = cwd.written();
+        if text.split('/').any(|part| part == "..") {
             return Err(capped(&format!(
                 "arguments: `..` in the working directory, which must stay below {}",
-                cwd.written().display()
+                base.display()
             )));
         }
-        // A leading slash would make the joined path start anew.
-        Ok(Some(cwd.base.join(Path::new(text.trim_start_matches('/')))))
+        // A leading slash would make the path start anew.
+        let below = text.get(above..).unwrap_or_default().trim_start_matches('/');
+        let below = if below.is_empty() { "." } else { below };
+        Ok(Some(WorkingDir { base, below: Some(below.into()) }))
     }
 }
 

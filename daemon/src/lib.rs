@@ -24,6 +24,7 @@ mod handler;
 mod ids;
 pub mod logging;
 mod metrics;
+mod owned_file;
 mod pace;
 mod pool;
 mod printable;

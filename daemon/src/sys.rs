@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "the one place for it")]
 
+mod beneath;
 mod birth;
 mod fault;
 mod memory;
@@ -22,7 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use fault::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
 pub(crate) use slice::{Slice, run_in, while_in};
-pub(crate) use spawn::{Credentials, Exec, Image, Spawned, Twin, fork_sibling, spawn, spawn_idle};
+pub(crate) use spawn::{
+    Credentials, Exec, Image, Limit, Spawned, Twin, fork_sibling, spawn, spawn_idle,
+};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.
 pub(crate) fn block_signals() {

@@ -5,15 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, OpenOptions};
 use std::hint::black_box;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
+use crate::owned_file::{self, Secrecy, Unfit};
 
 /// Bytes of a token file: thousands of tokens.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -22,8 +19,6 @@ const TOKEN_BYTES_MIN: usize = 32;
 const TOKEN_BYTES_MAX: usize = 256;
 /// Characters of a token's name.
 const NAME_BYTES_MAX: usize = 64;
-/// What others than the owner may not have.
-const OTHERS: u32 = 0o077;
 
 /// A secret, padded so that every comparison looks at the same number of bytes.
 #[derive(Clone)]
@@ -97,23 +92,22 @@ impl fmt::Display for TokenFileError {
 impl std::error::Error for TokenFileError {}
 
 impl Tokens {
-    /// Reads a file that nobody but this process's user may read or write.
+    /// Reads a file that only this process's user and root may read or write.
     ///
     /// # Errors
     /// [`TokenFileError`].
     pub(crate) fn load(path: &Path) -> Result<Self, TokenFileError> {
         let fail = |what: String| TokenFileError { path: path.to_owned(), line: None, what };
-        let cannot = |why: io::Error| fail(format!("the token file cannot be read: {why}"));
-        // A fifo must not make the daemon wait for a writer.
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(path)
-            .map_err(cannot)?;
-        let text = read_private(file).map_err(|why| match why {
-            Unfit::Io(why) => cannot(why),
-            Unfit::Is(what) => fail(what),
+        let bytes = owned_file::read(path, Secrecy::Secret, FILE_BYTES_MAX).map_err(|why| {
+            fail(match why {
+                Unfit::Io(why) if why.kind() == io::ErrorKind::FileTooLarge => {
+                    format!("it is longer than {FILE_BYTES_MAX} bytes")
+                }
+                Unfit::Io(why) => format!("the token file cannot be read: {why}"),
+                Unfit::Refused { .. } => why.to_string(),
+            })
         })?;
+        let text = String::from_utf8(bytes).map_err(|_| fail("it is not UTF-8".into()))?;
         Self::parse(&text, path)
     }
 
@@ -165,33 +159,6 @@ impl Tokens {
     }
 }
 
-enum Unfit {
-    Io(io::Error),
-    Is(String),
-}
-
-fn read_private(file: File) -> Result<String, Unfit> {
-    let found = file.metadata().map_err(Unfit::Io)?;
-    if !found.is_file() {
-        return Err(Unfit::Is("it is no regular file".into()));
-    }
-    if found.mode() & OTHERS != 0 {
-        let mode = found.mode() & 0o7777;
-        let what = format!("others may read or change it (mode {mode:04o}); chmod 600 it");
-        return Err(Unfit::Is(what));
-    }
-    let (owner, us) = (found.uid(), geteuid().as_raw());
-    if owner != us {
-        return Err(Unfit::Is(format!("it belongs to uid {owner}, not to ours, {us}; chown it")));
-    }
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(Unfit::Io)?;
-    if read as u64 > FILE_BYTES_MAX {
-        return Err(Unfit::Is(format!("it is longer than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(text)
-}
-
 /// One line.
 fn entry(line: &str) -> Result<(Arc<str>, Secret), String> {
     let mut words = line.split_ascii_whitespace();
@@ -225,6 +192,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+
+    use rustix::process::geteuid;
 
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";

@@ -261,10 +261,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         }
         Run::Command(command) => (
             Ladder::Command { kill_grace: command.kill_grace },
-            PayloadRun::Command {
-                command: Box::new(command.clone()),
-                arguments: tool.arguments.clone(),
-            },
+            PayloadRun::Command { command: command.clone(), arguments: tool.arguments.clone() },
         ),
     };
     // Until its requestor has confirmed it, a call waits like any other.

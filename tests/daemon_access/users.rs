@@ -193,6 +193,80 @@ fn whose_rights_a_tool_has() {
     }
 }
 
+/// SEC-01: a tool gets nothing of the daemon's environment but what the configuration names, and
+/// where it runs as another user, that user's.
+#[test]
+fn environment_of_a_tool_is_clean() {
+    if !is_root() {
+        return;
+    }
+    const TOOLS: &str = r#"
+[[tool]]
+name = "peer"
+command = ["env"]
+run_as = "peer"
+
+[[tool]]
+name = "own"
+command = ["env"]
+run_as = "daemon"
+
+[[tool]]
+name = "named"
+command = ["env"]
+run_as = "peer"
+pass_env = ["DATABASE_URL", "LD_*"]
+env_file = "secrets.env"
+env = { FROM_BOTH = "env" }
+
+[[tool]]
+name = "all"
+command = ["env"]
+run_as = "peer"
+inherit_env = true
+"#;
+    for containment in ["", "guard", "groups"] {
+        let home = Home::new();
+        configure(&home, "", TOOLS);
+        let file = home.path().join("secrets.env");
+        fs::write(&file, "# what it needs\nFROM_FILE='a b'\nFROM_BOTH=file\n").unwrap();
+        let mut command = home.command(&["serve"]);
+        command.env("CEASED_CONTAINMENT", containment).env("HOME", "/ours").env("LANG", "C");
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("AWS_SECRET_ACCESS_KEY", "s3cret").env("DATABASE_URL", "s3cret");
+        command.env("LD_LIBRARY_PATH", "/s3cret").env("XDG_CONFIG_HOME", "/ours/c");
+        command.env("CREDENTIALS_DIRECTORY", "/s3cret").env("CEASED_TOKEN", "s3cret");
+        let daemon = Daemon::start_with(home, command);
+        let mut bin = peer_as(&daemon.home, 2);
+        let theirs = text(&mut bin, "peer").unwrap();
+        for want in ["HOME=/bin\n", "USER=bin\n", "LOGNAME=bin\n", "LANG=C\n", "PATH="] {
+            assert!(theirs.contains(want), "{want} in {theirs}");
+        }
+        for secret in ["s3cret", "/ours", "CARGO"] {
+            assert!(!theirs.contains(secret), "{secret} in {theirs}");
+        }
+        let ours = text(&mut bin, "own").unwrap();
+        assert!(ours.contains("HOME=/ours\n") && ours.contains("XDG_CONFIG_HOME=/ours/c\n"));
+        assert!(!ours.contains("s3cret"), "{ours}");
+        let named = text(&mut bin, "named").unwrap();
+        for want in ["DATABASE_URL=s3cret", "LD_LIBRARY_PATH=/s3cret", "FROM_FILE=a b\n"] {
+            assert!(named.contains(want), "{want} in {named}");
+        }
+        assert!(named.contains("FROM_BOTH=env\n") && !named.contains("AWS_"), "{named}");
+        let all = text(&mut bin, "all").unwrap();
+        assert!(all.contains("AWS_SECRET_ACCESS_KEY=s3cret") && all.contains("HOME=/bin\n"));
+        assert!(!all.contains("CEASED_TOKEN"), "{all}");
+        // The file is read again with the configuration, and judged like it.
+        fs::write(&file, "FROM_FILE=later\n").unwrap();
+        daemon.signal(Signal::HUP);
+        wait_until("it is read", || text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n"));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        daemon.signal(Signal::HUP);
+        wait_until("it is refused", || daemon.home.log().contains("`env_file` is not taken"));
+        assert!(text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n"));
+    }
+}
+
 /// The socket has the mode and the group it is to have, whatever the umask.
 #[test]
 fn the_file_of_a_socket() {

@@ -376,6 +376,7 @@ fn the_supervisor_panics() {
                 .collect(),
             cwd: None,
             env: Vec::new(),
+            inherit: ceased::process::Inherit::default(),
             stdin: None,
             user: None,
             output_bytes_max: 0,

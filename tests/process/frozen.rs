@@ -121,7 +121,7 @@ fn stuck(rig: &mut Rig, frozen: &Frozen, is_program: bool) -> (Launch, &'static 
         return (rig.command(&[path.to_str().unwrap()]), "cannot run");
     }
     let launch = rig.command(&["true"]);
-    (Launch { cwd: Some(path), ..launch }, "cannot enter the working directory")
+    (Launch { cwd: Some(path.into()), ..launch }, "cannot enter the working directory")
 }
 
 /// Whether SIGTERM waits for the one process of a job.
@@ -234,6 +234,7 @@ fn a_supervisor_that_is_held_up_is_not_waited_for() {
         argv: vec!["true".into()],
         cwd: None,
         env: Vec::new(),
+        inherit: ceased::process::Inherit::default(),
         stdin: None,
         user: None,
         output_bytes_max: 0,

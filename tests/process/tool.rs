@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Instant;
 
-use ceased::process::{Ending, Order, Report, Stopped};
+use ceased::process::{Ending, Inherit, Order, Report, Stopped};
 use ceased_core::id::{SurveyId, TaskId};
 
 use crate::process_kit::{
@@ -92,7 +92,15 @@ fn private_environment() {
         {
             assert!(!text.lines().any(|line| line.starts_with(name)), "{name} in {text}");
         }
-        assert!(text.lines().any(|line| line == "INHERITED=yes"), "{text}");
+        assert!(!text.contains("INHERITED"), "{text}");
+        for (everything, also) in [(true, Vec::new()), (false, vec!["INHER*".to_owned()])] {
+            let mut launch = rig.command(&["env"]);
+            launch.inherit = Inherit { everything, also };
+            let job = rig.launch(launch);
+            let text = rig.wait_exit(job).stdout.text();
+            assert!(text.lines().any(|line| line == "INHERITED=yes"), "{text}");
+            assert!(!text.contains("NOTIFY_SOCKET"), "{text}");
+        }
     }
 }
 

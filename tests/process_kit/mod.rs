@@ -74,6 +74,7 @@ impl Rig {
             argv: argv.iter().map(Into::into).collect(),
             cwd: None,
             env: Vec::new(),
+            inherit: ceased::process::Inherit::default(),
             stdin: None,
             user: None,
             output_bytes_max: 64 * 1024,

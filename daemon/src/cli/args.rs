@@ -67,7 +67,7 @@ pub(super) enum Command {
 /// Which config.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
-    /// Config file [default: $CEASED_CONFIG, ./config.toml, $XDG_CONFIG_HOME/ceased/config.toml,
+    /// Config file [default: $CEASED_CONFIG, $XDG_CONFIG_HOME/ceased/config.toml,
     /// /etc/ceased/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

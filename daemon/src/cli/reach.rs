@@ -43,7 +43,7 @@ pub(super) fn endpoints(
         }
         Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
-        // Nobody asked for that file, and `config.toml` is a common name.
+        // The file was found and not asked for; a daemon may be at its usual place all the same.
         Err(failure) => {
             let first = failure.message.lines().next().unwrap_or_default();
             io.say(&format!("passing over the config: {first}"));

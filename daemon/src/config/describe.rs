@@ -215,6 +215,15 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
         Some(RunAs::Peer) => more("run_as peer".into()),
         Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
     }
+    if command.inherit.everything {
+        more("inherit_env true".into());
+    }
+    if !command.inherit.also.is_empty() {
+        more(format!("pass_env {}", command.inherit.also.join(" ")));
+    }
+    if let Some(file) = &command.env_file {
+        more(format!("env_file {}", file.path.display()));
+    }
     for (name, value) in &template.env {
         more(format!("env {name}={:?}", value.to_string()));
     }

@@ -13,8 +13,6 @@ const SYSTEM_CONFIG: &str = "/etc/ceased/config.toml";
 /// As the XDG base directory specification wants it, a relative path in one counts as unset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// The directory `./config.toml` is looked for in.
-    pub working_dir: PathBuf,
     /// `$CEASED_CONFIG`, which may be relative.
     pub ceased_config: Option<PathBuf>,
     /// `$HOME`
@@ -36,7 +34,6 @@ impl Environment {
         let path = |name: &str| absolute(std::env::var_os(name));
         let first = |list: OsString| std::env::split_paths(&list).next().map(OsString::from);
         Self {
-            working_dir: PathBuf::new(),
             ceased_config: std::env::var_os("CEASED_CONFIG")
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from),
@@ -68,9 +65,11 @@ impl Environment {
             .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
     }
 
-    /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else `./config.toml`, else
+    /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else
     /// `$XDG_CONFIG_HOME/ceased/config.toml` (`~/.config` when unset), else
     /// `/etc/ceased/config.toml`. None when there is none: the defaults hold then.
+    ///
+    /// The working directory is not searched: it may be a checkout of somebody else's.
     ///
     /// # Errors
     /// When a file that was asked for by name does not exist.
@@ -88,7 +87,6 @@ impl Environment {
         let config_home =
             self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
         let found = [
-            Some(self.working_dir.join("config.toml")),
             config_home.map(|dir| dir.join("ceased/config.toml")),
             Some(PathBuf::from(SYSTEM_CONFIG)),
         ];
@@ -113,7 +111,6 @@ mod tests {
 
     fn environment(dir: &Path) -> Environment {
         Environment {
-            working_dir: dir.join("work"),
             ceased_config: None,
             home: Some(dir.join("home")),
             config_home: None,
@@ -142,8 +139,6 @@ mod tests {
         env.config_home = Some(dir.path().join("xdg"));
         let in_xdg = put(&dir.path().join("xdg/ceased/config.toml"));
         assert_eq!(env.locate(None), Ok(Some(in_xdg)));
-        let here = put(&dir.path().join("work/config.toml"));
-        assert_eq!(env.locate(None), Ok(Some(here)));
         let by_variable = put(&dir.path().join("variable.toml"));
         env.ceased_config = Some(by_variable.clone());
         assert_eq!(env.locate(None), Ok(Some(by_variable)));

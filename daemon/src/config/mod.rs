@@ -4,7 +4,9 @@
 //! Everything a reader must know about a key stands in `config.toml` at the top of the repository.
 
 mod check;
+mod code;
 mod describe;
+mod env_file;
 mod error;
 mod find;
 mod input;
@@ -17,7 +19,7 @@ mod tool;
 mod units;
 mod who;
 
-use std::io::Read;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,9 +31,13 @@ use ceased_transports::Address;
 
 use crate::arguments::{Arguments, CommandTemplate, Template};
 use crate::builtin::Builtin;
+use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 
 pub use crate::access::Users;
+pub use crate::process::Inherit;
+pub(crate) use code::option_warning;
+pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use find::Environment;
 
@@ -285,7 +291,7 @@ pub enum Run {
     /// Something in this process.
     Builtin(Builtin),
     /// A program.
-    Command(CommandTool),
+    Command(Box<CommandTool>),
 }
 
 /// A program as a tool.
@@ -299,6 +305,21 @@ pub struct CommandTool {
     pub max_output: usize,
     /// As which user it runs; `None` where nothing is said.
     pub run_as: Option<RunAs>,
+    /// What it inherits of the daemon's environment.
+    pub inherit: Inherit,
+    /// A file of further variables.
+    pub env_file: Option<EnvFile>,
+}
+
+impl CommandTool {
+    /// The variables of its file.
+    ///
+    /// # Errors
+    /// When that was never read.
+    pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
+        let variables = self.env_file.as_ref().map(EnvFile::variables).transpose()?;
+        Ok(env_file::for_launch(variables.unwrap_or_default()))
+    }
 }
 
 /// As which user a command runs.
@@ -373,22 +394,30 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as
-    /// [`Self::parse`].
+    /// When it cannot be read, others than root and the user of this process can have written it,
+    /// it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
+    /// [`Self::read_env_files`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
-        let mut bytes = Vec::new();
-        let read = std::fs::File::open(path)
-            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-        if let Err(why) = read {
-            return fail(format!("cannot read the configuration: {why}"), "name another file");
-        }
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-            return fail(what, "is it the right file?");
-        }
+        let bytes = match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
+                let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
+                return fail(what, "is it the right file?");
+            }
+            Err(Unfit::Io(why)) => {
+                return fail(format!("cannot read the configuration: {why}"), "name another file");
+            }
+            Err(Unfit::Refused { what, remedy }) => {
+                return fail(format!("the configuration is not taken: {what}"), &remedy);
+            }
+        };
         match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&text, path),
+            Ok(text) => {
+                let mut config = Self::parse(&text, path)?;
+                config.read_env_files()?;
+                Ok(config)
+            }
             Err(why) => {
                 let at = why.utf8_error().valid_up_to();
                 fail(format!("byte {at} of the configuration is not UTF-8"), "save it as UTF-8")
@@ -396,8 +425,25 @@ impl Config {
         }
     }
 
+    /// Reads the `env_file` of every tool that has one.
+    ///
+    /// # Errors
+    /// When one cannot be read, others than root and the user of this process can have written it,
+    /// or a line of it is no variable.
+    pub fn read_env_files(&mut self) -> Result<(), ConfigError> {
+        for tool in &mut self.tools {
+            if let Run::Command(command) = &mut tool.run
+                && let Some(file) = &mut command.env_file
+            {
+                file.read()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the text of the file `path`, which is not opened: it is named in messages, and
-    /// relative paths start in its directory.
+    /// relative paths start in its directory. Neither is a file that it names; see
+    /// [`Self::read_env_files`].
     ///
     /// # Errors
     /// Everything that is wrong with it, each with its line and a hint.

@@ -12,7 +12,6 @@ use crate::store::Damaged;
 /// A user with a home and nothing else.
 fn environment() -> Environment {
     Environment {
-        working_dir: PathBuf::new(),
         ceased_config: None,
         home: Some("/home/u".into()),
         config_home: None,
@@ -39,7 +38,7 @@ fn only_tool(text: &str) -> Tool {
 
 fn only_command(text: &str) -> CommandTool {
     match only_tool(text).run {
-        Run::Command(command) => command,
+        Run::Command(command) => *command,
         Run::Builtin(builtin) => panic!("{builtin:?} is not a command"),
     }
 }
@@ -310,7 +309,8 @@ fn a_tool_is_taken_whole() {
     let arguments = r#"{"where":"x","package":"p q","text":"hi"}"#;
     let filled = command.template.fill(&tool.arguments, Some(arguments)).expect("filled");
     assert_eq!(filled.argv, ["cargo", "build", "--package=p q", "{x}"]);
-    assert_eq!(filled.cwd.as_deref(), Some(Path::new("/home/u/src/x")));
+    let cwd = filled.cwd.expect("a directory");
+    assert_eq!((cwd.base, cwd.below), ("/home/u/src".into(), Some("x".into())));
     assert_eq!(filled.env, [("RUST_LOG".into(), "info".into()), ("A".into(), "b".into())]);
     assert_eq!(filled.stdin.as_deref(), Some(&b"hi"[..]));
 }
@@ -355,7 +355,7 @@ fn a_program_is_where_the_file_says() {
     let text = "[[tool]]\nname = \"a\"\ncwd = \"../w\"\ncommand = [\"x\"]";
     let command = only_command(text);
     let filled = command.template.fill(&only_tool(text).arguments, None).expect("filled");
-    assert_eq!(filled.cwd.as_deref(), Some(Path::new("/etc/ceased/../w")));
+    assert_eq!(filled.cwd, Some(Path::new("/etc/ceased/../w").into()));
 }
 
 /// Code that takes its arguments as arguments is fine, and so is everything that is not code.

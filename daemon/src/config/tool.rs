@@ -11,9 +11,11 @@ use super::json::Ordered;
 use super::sections::{YEAR, on_disconnect};
 use super::units::show_size;
 use super::{
-    Builtin, CommandTool, Daemon, Limits, OnDisconnect, Run, TaskSupport, Tool, input, raw, who,
+    Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
+    code, input, raw, who,
 };
 use crate::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
+use crate::process::is_private;
 use crate::tools::{NAME_HINT, is_name};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -78,7 +80,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
             let (run, arguments) = command_tool(command, &raw, limits, check)?;
-            (Run::Command(run), arguments)
+            (Run::Command(Box::new(run)), arguments)
         }
         (None, Some(written)) => {
             let (builtin, arguments) = builtin(written, &raw, check)?;
@@ -171,6 +173,9 @@ fn builtin(
         ("cwd", place(&raw.cwd)),
         ("run_as", place(&raw.run_as)),
         ("env", raw.env.as_ref().map(|it| it.span().start)),
+        ("pass_env", raw.pass_env.as_ref().map(|it| it.span().start)),
+        ("env_file", place(&raw.env_file)),
+        ("inherit_env", raw.inherit_env.as_ref().map(|it| it.span().start)),
         ("stdin", place(&raw.stdin)),
         ("input", raw.input.as_ref().map(|it| it.span().start)),
         ("input_schema", raw.input_schema.as_ref().map(|it| it.span().start)),
@@ -219,7 +224,7 @@ fn command_tool(
     }
     let arguments = arguments(command.span().start, raw, check);
     let program = program(command, check);
-    shell_code(command.get_ref(), check);
+    code::check(command.get_ref(), raw, arguments.as_ref(), check);
     let rest = command.get_ref().get(1..).unwrap_or_default();
     let mut templates = Templates { check, rules: arguments.as_ref(), mentioned: Vec::new() };
     let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
@@ -237,7 +242,10 @@ fn command_tool(
         stdin: stdin.ok()?,
     };
     let run_as = who::run_as(raw.run_as.as_ref(), check);
-    Some((CommandTool { template, kill_grace, max_output, run_as }, arguments?))
+    let inherit = inherit(raw, check);
+    let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
+    let env_file = env_file.map(EnvFile::at);
+    Some((CommandTool { template, kill_grace, max_output, run_as, inherit, env_file }, arguments?))
 }
 
 /// The schema of a command's arguments.
@@ -292,47 +300,46 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
     None
 }
 
-/// Refuses an argument inside code that an interpreter is to run: whoever calls the tool would
-/// write part of the program.
-fn shell_code(command: &[raw::Text], check: &mut Checker<'_>) {
-    let mut code_flag: Option<fn(&str) -> bool> = None;
-    let mut previous = "";
-    for element in command {
-        let text = element.get_ref();
-        if let Some(flag) = interpreter(text) {
-            code_flag = Some(flag);
-        } else if code_flag.is_some_and(|is_flag| is_flag(previous)) {
-            let template = Template::parse(text).ok();
-            if let Some(name) = template.as_ref().and_then(|it| it.arguments().next()) {
-                let what = format!("`command` in [[tool]] puts an argument into code: {text:?}");
-                let hint = format!(
-                    "it would be run, not read; give it to the code as an argument of its own, as \
-                     in [\"sh\", \"-c\", 'echo \"$1\"', \"sh\", \"{{{name}}}\"]"
-                );
-                check.problem(element.span().start, what, hint);
-            }
-            // What follows code are the arguments of that code.
-            code_flag = None;
-        } else if !text.starts_with(['-', '+']) && !previous.starts_with(['-', '+']) {
-            // A script's name, not the value of an option such as `-o pipefail`.
-            code_flag = None;
+/// What a command inherits of the daemon's environment.
+fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
+    let everything = raw.inherit_env.as_ref().is_some_and(|all| *all.get_ref());
+    let mut also = Vec::new();
+    for written in raw.pass_env.iter().flat_map(|list| list.get_ref()) {
+        let (name, at) = (written.get_ref(), written.span().start);
+        let stem = name.strip_suffix('*').unwrap_or(name);
+        let hint = if name == "*" {
+            Some("for all variables of the daemon there is inherit_env = true")
+        } else if stem.contains('*') {
+            Some("`*` can stand at the end of a name only")
+        } else {
+            variable_flaw(stem)
+        };
+        match hint {
+            None => also.push(name.clone()),
+            Some(hint) => check.problem(at, format!("`pass_env` in [[tool]] names {name:?}"), hint),
         }
-        previous = text;
     }
+    if let (true, Some(pass)) = (everything, &raw.pass_env) {
+        let what = "this [[tool]] has both `pass_env` and inherit_env = true";
+        check.problem(
+            pass.span().start,
+            what,
+            "all variables are passed then; leave one of them out",
+        );
+    }
+    Inherit { everything, also }
 }
 
-/// For an interpreter, which of its options are followed by code.
-fn interpreter(program: &str) -> Option<fn(&str) -> bool> {
-    match program.rsplit('/').next().unwrap_or_default() {
-        "sh" | "bash" | "dash" | "ash" | "ksh" | "mksh" | "zsh" | "fish" => {
-            // `-c` may hide among others: `-ec`, `-lc`.
-            Some(|flag| flag.starts_with('-') && !flag.starts_with("--") && flag.contains('c'))
-        }
-        "perl" | "ruby" | "node" | "lua" => {
-            Some(|flag| flag.starts_with('-') && flag.ends_with(['e', 'E']))
-        }
-        name if name.starts_with("python") => Some(|flag| flag == "-c"),
-        _ => None,
+/// Why a command cannot be given a variable of this name.
+pub(super) fn variable_flaw(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        Some("a variable's name is not empty and holds no `=`")
+    } else if name.starts_with(RESERVED_VARIABLES) {
+        Some("the daemon sets the variables that begin with CEASED_")
+    } else if is_private(name.as_ref()) {
+        Some("it is between the service manager and the daemon alone")
+    } else {
+        None
     }
 }
 
@@ -392,14 +399,7 @@ impl Templates<'_, '_> {
         for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
             let at = name.span().start;
             let name = name.get_ref();
-            let hint = if name.is_empty() || name.contains(['=', '\0']) {
-                Some("a variable's name is not empty and holds no `=`")
-            } else if name.starts_with(RESERVED_VARIABLES) {
-                Some("the daemon sets the variables that begin with CEASED_")
-            } else {
-                None
-            };
-            if let Some(hint) = hint {
+            if let Some(hint) = variable_flaw(name) {
                 self.check.problem(at, format!("`env` in [[tool]] sets {name:?}"), hint);
                 variables = Err(Wrong);
             }

@@ -3,7 +3,7 @@
 
 use crate::access::Access;
 use crate::audit;
-use crate::config::{CommandTool, Config, Run};
+use crate::config::{self, CommandTool, Config, Run};
 use crate::daemon::StartError;
 use crate::process;
 
@@ -20,22 +20,28 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
     let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
     let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
     let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens)).collect();
-    let commands = config.tools.iter().filter_map(|tool| match &tool.run {
-        Run::Command(command) => Some((&tool.name, command)),
-        Run::Builtin(_) => None,
-    });
-    let warnings = commands.filter_map(|(name, command)| {
-        let program = &command.template.program;
-        let why = process::unrunnable(program, own_path(command)?)?;
-        Some(format!("the tool {name:?} runs {:?}, {why}: calls of it fail", program.display()))
-    });
-    Forecast { refusals, warnings: warnings.collect() }
+    let mut warnings = Vec::new();
+    for tool in &config.tools {
+        let Run::Command(command) = &tool.run else { continue };
+        let (name, program) = (&tool.name, &command.template.program);
+        if let Some(why) = own_path(command).and_then(|path| process::unrunnable(program, path)) {
+            let program = program.display();
+            warnings.push(format!("the tool {name:?} runs {program:?}, {why}: calls of it fail"));
+        }
+        if let Some(why) = config::option_warning(&command.template, &tool.arguments) {
+            warnings.push(format!("the tool {name:?}: {why}"));
+        }
+    }
+    Forecast { refusals, warnings }
 }
 
 /// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
 fn own_path(command: &CommandTool) -> Option<Option<std::ffi::OsString>> {
     let set = command.template.env.iter().rev().find(|(name, _)| name == "PATH");
-    let Some((_, template)) = set else { return Some(None) };
+    let Some((_, template)) = set else {
+        let of_file = command.variables().ok()?.into_iter().rev();
+        return Some(of_file.into_iter().find(|(name, _)| name == "PATH").map(|(_, path)| path));
+    };
     let text = template.fill(|_| Ok(None)).ok().flatten()?;
     Some(Some(text.into()))
 }

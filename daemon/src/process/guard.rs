@@ -28,6 +28,7 @@ use rustix::process::{
 
 use super::keeper;
 use super::launch::Prepared;
+use super::limits;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::{self, FromGuard, Status, ToGuard, ToGuardSocket, ToSupervisorSocket};
 use crate::service;
@@ -62,6 +63,7 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// ceased::process::guard::init();
 /// ```
 pub fn init() {
+    limits::note_original();
     let is_named = env::args_os().next().is_some_and(|name| name == NAME);
     if is_named && env::var_os(MARK).is_some() {
         exit(main());

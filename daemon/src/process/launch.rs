@@ -10,16 +10,12 @@ use std::path::{Path, PathBuf};
 
 use ceased_core::id::{JobId, TaskId};
 
-use super::guard;
+use super::environment::{Inherit, JOB, PATH_DEFAULT, environment};
+use super::limits;
 use crate::accounts::Account;
 use crate::scarcity;
-use crate::service;
-use crate::sys::{Credentials, Exec, Fault, Image, Step};
+use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
 
-/// Where programs are looked for when the environment has no `PATH`.
-const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The variable that says which job a process belongs to.
-const JOB: &str = "CEASED_JOB";
 /// Longest program name, argument or path that an error message repeats, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 
@@ -32,9 +28,11 @@ pub struct Launch {
     /// relative to `cwd`; another is looked for in the `PATH` the tool will have.
     pub argv: Vec<OsString>,
     /// The working directory; the supervisor's own when `None`.
-    pub cwd: Option<PathBuf>,
+    pub cwd: Option<WorkingDir>,
     /// Added to the inherited environment, or put in its place.
     pub env: Vec<(OsString, OsString)>,
+    /// What it inherits of this process's environment.
+    pub inherit: Inherit,
     /// What the tool reads from its standard input; `/dev/null` when `None`.
     pub stdin: Option<Vec<u8>>,
     /// The user it runs as; the one of this process when `None`.
@@ -43,6 +41,31 @@ pub struct Launch {
     pub output_bytes_max: usize,
     /// The task the job is the work of, if it is one's.
     pub task: Option<TaskId>,
+}
+
+/// A working directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkingDir {
+    /// A directory that the one who wrote the command chose; symbolic links are followed.
+    pub base: PathBuf,
+    /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
+    /// symbolic link, leads out of `base`, or the command does not start.
+    pub below: Option<PathBuf>,
+}
+
+impl WorkingDir {
+    /// The path as a whole.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.below.as_ref().map_or_else(|| self.base.clone(), |below| self.base.join(below))
+    }
+}
+
+impl<T: Into<PathBuf>> From<T> for WorkingDir {
+    /// A directory without a part that somebody else chose.
+    fn from(base: T) -> Self {
+        Self { base: base.into(), below: None }
+    }
 }
 
 /// A launch in the form the kernel takes it, also readable by a guard.
@@ -73,17 +96,7 @@ impl Prepared {
             .iter()
             .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
             .collect::<Result<_, _>>()?;
-        let cwds = match (&launch.cwd, account) {
-            (Some(cwd), _) => vec![cwd.as_path()],
-            // Where a user has no home it starts at the root. Nobody looks now whether it has: the
-            // file system it is on need not answer.
-            (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
-            (None, None) => Vec::new(),
-        };
-        let cwds = cwds
-            .into_iter()
-            .map(|cwd| c_string(cwd.as_os_str()).ok_or_else(|| nul("the working directory")))
-            .collect::<Result<_, _>>()?;
+        let (cwds, below) = directories(launch, account)?;
         let env = env
             .iter()
             .map(|(name, value)| {
@@ -100,7 +113,8 @@ impl Prepared {
             })
             // Who is that user already need not, and may not, become it.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
-        Ok(Self(Image { programs, argv, env, cwds, credentials }))
+        let limits = limits::of_command(credentials.is_some());
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
     }
 
     /// The job it is for, as its environment names it.
@@ -126,13 +140,15 @@ impl Prepared {
         Exec { image: self.0, descriptors, cgroup, dies_with_caller, announced: None }
     }
 
-    /// The launch as bytes for a guard: four lists, each a count and its strings with their
-    /// lengths; then a count and that many numbers, the user and its groups.
+    /// The launch as bytes for a guard: five lists, each a count and its strings with their
+    /// lengths; then a count and that many numbers, the user and its groups; then a count of
+    /// limits, each of three numbers.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let Image { programs, argv, env, cwds, credentials } = &self.0;
+        let Image { programs, argv, env, cwds, below, credentials, limits } = &self.0;
         let mut bytes = Vec::new();
         let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend((n as u64).to_le_bytes());
-        for list in [programs, argv, env, cwds] {
+        let below: Vec<_> = below.iter().cloned().collect();
+        for list in [programs, argv, env, cwds, &below] {
             number(&mut bytes, list.len());
             for string in list {
                 number(&mut bytes, string.count_bytes());
@@ -145,6 +161,12 @@ impl Prepared {
         let ids: Vec<u32> = ids.collect();
         number(&mut bytes, ids.len());
         bytes.extend(ids.into_iter().flat_map(u32::to_le_bytes));
+        number(&mut bytes, limits.len());
+        for Limit { resource, soft, hard } in limits {
+            bytes.extend(
+                [u64::from(*resource), *soft, *hard].into_iter().flat_map(u64::to_le_bytes),
+            );
+        }
         bytes
     }
 
@@ -152,9 +174,41 @@ impl Prepared {
     pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let bytes = &mut bytes;
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
-        let (cwds, credentials) = (list(bytes)?, credentials(bytes)?);
-        Ok(Self(Image { programs, argv, env, cwds, credentials }))
+        let (cwds, below) = (list(bytes)?, list(bytes)?.pop());
+        let (credentials, limits) = (credentials(bytes)?, limits_of(bytes)?);
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
     }
+}
+
+/// The directories that a command may start in, the first that is there, and where below that.
+fn directories(
+    launch: &Launch,
+    account: Option<&Account>,
+) -> Result<(Vec<CString>, Option<CString>), String> {
+    let cwds = match (&launch.cwd, account) {
+        (Some(cwd), _) => vec![cwd.base.as_path()],
+        // Where a user has no home it starts at the root. Nobody looks now whether it has: the
+        // file system it is on need not answer.
+        (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
+        (None, None) => Vec::new(),
+    };
+    let path = |path: &Path| c_string(path.as_os_str()).ok_or_else(|| nul("the working directory"));
+    let below = launch.cwd.as_ref().and_then(|cwd| cwd.below.as_deref()).map(path).transpose()?;
+    Ok((cwds.into_iter().map(path).collect::<Result<_, _>>()?, below))
+}
+
+fn limits_of(bytes: &mut &[u8]) -> io::Result<Vec<Limit>> {
+    let mut limits = Vec::new();
+    for _ in 0..number(bytes)? {
+        let mut next = || {
+            let (number, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+            *bytes = rest;
+            Ok::<_, io::Error>(u64::from_le_bytes(*number))
+        };
+        let resource = u32::try_from(next()?).map_err(|_| cut())?;
+        limits.push(Limit { resource, soft: next()?, hard: next()? });
+    }
+    Ok(limits)
 }
 
 fn credentials(bytes: &mut &[u8]) -> io::Result<Option<Credentials>> {
@@ -193,52 +247,6 @@ fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
         strings.push(CString::new(string).map_err(|_| cut())?);
     }
     Ok(strings)
-}
-
-/// What tools inherit of this process's environment: all but what speaks to this process alone.
-pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
-    std::env::vars_os().filter(|(name, _)| !is_private(name)).collect()
-}
-
-fn is_private(name: &OsStr) -> bool {
-    let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
-    own.iter().any(|private| name == *private) || service::is_private(name)
-}
-
-/// What says whose session this process belongs to, and has no meaning for another user.
-const OF_THE_USER: [&str; 9] = [
-    "DBUS_SESSION_BUS_ADDRESS",
-    "MAIL",
-    "SSH_AUTH_SOCK",
-    "XAUTHORITY",
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-];
-
-fn environment(
-    launch: &Launch,
-    inherited: &BTreeMap<OsString, OsString>,
-    account: Option<&Account>,
-) -> BTreeMap<OsString, OsString> {
-    let mut env = inherited.clone();
-    if let Some(account) = account {
-        env.retain(|name, _| !OF_THE_USER.iter().any(|of_the_user| name == of_the_user));
-        env.insert("HOME".into(), account.home.clone().into());
-        env.insert("SHELL".into(), account.shell.clone().into());
-        env.insert("USER".into(), account.name.clone().into());
-        env.insert("LOGNAME".into(), account.name.clone().into());
-    }
-    env.extend(launch.env.iter().cloned());
-    env.insert(JOB.into(), launch.job.to_string().into());
-    env.insert("CEASED_PROGRESS".into(), "3".into());
-    match launch.task {
-        Some(task) => env.insert("CEASED_TASK".into(), task.to_string().into()),
-        None => env.remove(OsStr::new("CEASED_TASK")),
-    };
-    env
 }
 
 /// The paths a program name may mean, in order.
@@ -311,21 +319,35 @@ pub(super) fn explain(launch: &Launch, fault: Fault) -> String {
                  become another user"
             )
         }
-        Step::Cwd => {
-            let directory = match (&launch.cwd, launch.user) {
-                (None, Some(uid)) => format!("the home directory of uid {uid}"),
-                (cwd, _) => {
-                    let cwd = cwd.as_deref().unwrap_or(Path::new("."));
-                    format!("the working directory {}", shown(cwd))
-                }
-            };
-            format!("cannot enter {directory}: {error}")
-        }
+        Step::Limits => format!("cannot set the command's resource limits: {error}"),
+        Step::Cwd => explain_directory(launch, &error),
         Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
         Step::Interpreter => format!(
             "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
             shown(&program)
         ),
+    }
+}
+
+fn explain_directory(launch: &Launch, error: &io::Error) -> String {
+    let cwd = match (&launch.cwd, launch.user) {
+        (None, Some(uid)) => {
+            return format!("cannot enter the home directory of uid {uid}: {error}");
+        }
+        (None, None) => WorkingDir::from("."),
+        (Some(cwd), _) => cwd.clone(),
+    };
+    let (path, base) = (shown(cwd.path()), shown(&cwd.base));
+    match error.raw_os_error() {
+        Some(libc::EXDEV) if cwd.below.is_some() => format!(
+            "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
+             link on the way leads out of it or is absolute"
+        ),
+        Some(libc::ELOOP) if cwd.below.is_some() => format!(
+            "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
+             link is on the way, which is followed only where the kernel has openat2"
+        ),
+        _ => format!("cannot enter the working directory {path}: {error}"),
     }
 }
 
@@ -359,7 +381,8 @@ mod tests {
             job: JobId::new(7),
             argv: argv.iter().map(Into::into).collect(),
             cwd: None,
-            env: vec![("A".into(), "mine".into()), ("CEASED_JOB".into(), "forged".into())],
+            env: Vec::new(),
+            inherit: Inherit::default(),
             stdin: None,
             user: None,
             output_bytes_max: 0,
@@ -374,7 +397,8 @@ mod tests {
     #[test]
     fn a_launch_survives_the_way_to_a_guard() {
         let mut launch = launch(&["true", "", "two words"]);
-        for (cwd, user) in [(None, None), (Some("/tmp".into()), Some(1)), (None, Some(0))] {
+        let below = Some(WorkingDir { base: "/tmp".into(), below: Some("a/b".into()) });
+        for (cwd, user) in [(None, None), (below, Some(1)), (None, Some(0))] {
             (launch.cwd, launch.user) = (cwd, user);
             let account = user.map(|uid| Account::of(uid).unwrap());
             let inherited = env(&[("PATH", "/a::/b")]);
@@ -394,22 +418,6 @@ mod tests {
         assert_eq!(candidates("t".as_ref(), path("/a::/b").as_ref()), ["/a/t", "/b/t"]);
         assert_eq!(candidates("./t".as_ref(), path("/a").as_ref()), ["./t"]);
         assert_eq!(candidates("t".as_ref(), None).len(), 3);
-    }
-
-    #[test]
-    fn the_environment_is_ours_where_it_matters() {
-        let inherited = env(&[("A", "theirs"), ("B", "kept"), ("CEASED_TASK", "outer")]);
-        let env = environment(&launch(&["t"]), &inherited, None);
-        let get = |name: &str| env.get(OsStr::new(name)).and_then(|value| value.to_str());
-        assert_eq!(get("A"), Some("mine"));
-        assert_eq!(get("B"), Some("kept"));
-        assert_eq!(get("CEASED_JOB"), Some("j7"));
-        assert_eq!(get("CEASED_PROGRESS"), Some("3"));
-        assert_eq!(get("CEASED_TASK"), None);
-        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", guard::MARK] {
-            assert!(is_private(private.as_ref()), "{private}");
-        }
-        assert!(!is_private("LISTENER".as_ref()));
     }
 
     #[test]

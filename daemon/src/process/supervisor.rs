@@ -17,9 +17,10 @@ use mio::{Poll, Waker};
 use rustix::process::{getpid, set_child_subreaper};
 
 use super::containment::Containment;
+use super::environment::inherited;
 use super::guard::Program;
 use super::job::World;
-use super::launch::inherited;
+use super::limits;
 use super::spare::Spare;
 use super::turns::{CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::{Order, Report};
@@ -104,8 +105,8 @@ impl Supervisor {
     /// Starts a supervisor.
     ///
     /// `report` is called on the supervisor's thread; it must not block. The environment of this
-    /// process is read now and is what tools inherit, except for what speaks to this process alone:
-    /// `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and the names of our own.
+    /// process is read now; a launch says what it [inherits](super::Inherit) of it. What speaks to
+    /// this process alone nobody does: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of ours.
     ///
     /// # Errors
     ///
@@ -124,6 +125,7 @@ impl Supervisor {
         if let (Orphans::Adopt, Containment::Guard(_)) = (orphans, &containment) {
             set_child_subreaper(Some(getpid()))?;
         }
+        limits::note_original();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let (messages, inbox) = unbounded();

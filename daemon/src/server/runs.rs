@@ -174,12 +174,15 @@ impl Server {
         let owner = self.engine.owner(job);
         let user = run_as::user(command.run_as, owner, geteuid().as_raw())
             .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
+        let internal = |why| ErrorObject::new(code::INTERNAL_ERROR, why);
+        let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         self.runs.insert(job, Run::Command(None));
         let launch = Launch {
             job,
             argv: filled.argv,
             cwd: filled.cwd,
-            env: filled.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            env: command.variables().map_err(internal)?.into_iter().chain(env).collect(),
+            inherit: command.inherit.clone(),
             stdin: filled.stdin,
             user,
             output_bytes_max: command.max_output,

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{c_char, c_int};
 
+use super::beneath;
 use super::fault::{Fault, Step};
 use super::raw;
-use super::spawn::{Credentials, Exec, Image, Words};
+use super::spawn::{Credentials, Exec, Image, Limit, Words};
 
 /// Descriptors below this number are given away to the tool, so ours are moved above it first.
 const OURS_FROM: RawFd = 10;
@@ -98,7 +99,11 @@ impl Birth {
             }
             self.place_descriptors().map_err(at(Step::Descriptors))?;
             raw::call(libc::SYS_setsid, [0; 5]).map_err(at(Step::Session))?;
+            for limit in &self.image.limits {
+                set_limit(limit).map_err(at(Step::Limits))?;
+            }
             if let Some(credentials) = self.credentials() {
+                give_up_priority();
                 assume(credentials).map_err(at(Step::Credentials))?;
             }
             if self.dies_with_caller {
@@ -150,6 +155,10 @@ impl Birth {
     ///
     /// Only in a child.
     unsafe fn enter_directory(&self) -> Result<(), c_int> {
+        if let (Some(base), Some(below)) = (self.image.cwds.first(), &self.image.below) {
+            // SAFETY: the caller's guarantee is passed on.
+            return unsafe { beneath::enter(base, below) };
+        }
         let mut result = Ok(());
         for directory in &self.image.cwds {
             // SAFETY: the string lives.
@@ -247,6 +256,58 @@ pub(super) fn enter(cgroup: RawFd) -> Result<(), c_int> {
         raw::call(libc::SYS_write, [procs, zero.expose_provenance(), 1, 0, 0])?;
     }
     Ok(())
+}
+
+/// Sets a resource limit of the calling process.
+///
+/// # Safety
+///
+/// Only in a child.
+unsafe fn set_limit(limit: &Limit) -> Result<(), c_int> {
+    let values = [limit.soft, limit.hard];
+    let start = values.as_ptr().expose_provenance();
+    // SAFETY: two live numbers are read, in the layout that the kernel has on every architecture,
+    // and nothing is written.
+    unsafe { raw::call(libc::SYS_prlimit64, [0, limit.resource as usize, start, 0, 0]).map(drop) }
+}
+
+/// Gives up a priority above the ordinary one, which may be root's and is not for another user: of
+/// the niceness, of real-time scheduling, and where memory runs out. A lower one stays.
+///
+/// # Safety
+///
+/// Only in the child of a fork.
+unsafe fn give_up_priority() {
+    /// What the kernel gives for the ordinary niceness; more is a higher priority.
+    const ORDINARY: usize = 20;
+    const PROCESS: usize = libc::PRIO_PROCESS as usize;
+    let zero: c_int = 0;
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+    let here = of(libc::AT_FDCWD);
+    let (file, digit) = (c"/proc/self/oom_score_adj".as_ptr(), c"0".as_ptr());
+    let mut score = [0_u8; 1];
+    // SAFETY: plain system calls on integers, live strings and a live byte.
+    unsafe {
+        let policy = raw::call(libc::SYS_sched_getscheduler, [0; 5]);
+        let real_time = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
+        if real_time.iter().any(|known| policy == Ok(known.cast_unsigned() as usize)) {
+            let parameters = (&raw const zero).expose_provenance();
+            let ordinary = libc::SCHED_OTHER.cast_unsigned() as usize;
+            let _ = raw::call(libc::SYS_sched_setscheduler, [0, ordinary, parameters, 0, 0]);
+        }
+        if raw::call(libc::SYS_getpriority, [PROCESS, 0, 0, 0, 0]).is_ok_and(|it| it > ORDINARY) {
+            let _ = raw::call(libc::SYS_setpriority, [PROCESS, 0, 0, 0, 0]);
+        }
+        let open = [here, file.expose_provenance(), flags, 0, 0];
+        if let Ok(fd) = raw::call(libc::SYS_openat, open) {
+            let start = score.as_mut_ptr().expose_provenance();
+            let read = raw::call(libc::SYS_read, [fd, start, score.len(), 0, 0]);
+            if read.is_ok() && score == *b"-" {
+                let _ = raw::call(libc::SYS_write, [fd, digit.expose_provenance(), 1, 0, 0]);
+            }
+            let _ = raw::call(libc::SYS_close, [fd, 0, 0, 0, 0]);
+        }
+    }
 }
 
 /// Gives up what the process may do for what another user may do, for good: groups first, while

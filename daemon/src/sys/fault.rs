@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Descriptors,
     /// Starting a session of its own.
     Session,
+    /// Setting resource limits.
+    Limits,
     /// Becoming another user.
     Credentials,
     /// Entering the working directory.
@@ -35,10 +37,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Cgroup,
         Self::Descriptors,
         Self::Session,
+        Self::Limits,
         Self::Credentials,
         Self::Cwd,
         Self::Exec,
@@ -146,7 +149,7 @@ mod tests {
             assert_eq!(Fault::unpack(fault.pack()), Some(fault));
         }
         assert_eq!(Fault::decode(&[]), None);
-        assert_eq!(Fault::decode(&[7, 0, 0, 0, 0]), None);
+        assert_eq!(Fault::decode(&[8, 0, 0, 0, 0]), None);
         assert_eq!(Fault::decode(&[4, 0, 0, 0]), None);
         assert_eq!(Fault::unpack(0), None);
         assert_eq!(Fault::unpack(u64::MAX), None);

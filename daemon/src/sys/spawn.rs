@@ -50,8 +50,23 @@ pub(crate) struct Image {
     pub(crate) env: Vec<CString>,
     /// Working directories, the first that is there is entered; the caller's when there are none.
     pub(crate) cwds: Vec<CString>,
+    /// A path below the first of them that is entered instead, and must not lead out of it.
+    pub(crate) below: Option<CString>,
     /// Whose process it becomes; the caller's when `None`.
     pub(crate) credentials: Option<Credentials>,
+    /// Resource limits in the place of the caller's.
+    pub(crate) limits: Vec<Limit>,
+}
+
+/// A resource limit; `u64::MAX` is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// The kernel's number of the resource.
+    pub(crate) resource: u32,
+    /// What counts.
+    pub(crate) soft: u64,
+    /// What the process may raise that to.
+    pub(crate) hard: u64,
 }
 
 /// The user and the groups a process has.
@@ -306,7 +321,9 @@ mod tests {
                 argv: vec![program.into()],
                 env: Vec::new(),
                 cwds: Vec::new(),
+                below: None,
                 credentials: None,
+                limits: Vec::new(),
             };
             let exec = Exec {
                 image,

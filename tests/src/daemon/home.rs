@@ -186,8 +186,8 @@ impl Home {
         fs::write(self.config_path(), text).expect("the configuration can be written");
     }
 
-    /// The binary with these arguments, in this directory, with nothing of this process's
-    /// environment that could lead it elsewhere.
+    /// The binary with these arguments, in this directory and with its configuration if it has one
+    /// by now, with nothing of this process's environment that could lead it elsewhere.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(ceased());
@@ -219,7 +219,8 @@ impl Home {
     pub fn command_limited(&self, number: u32, most: u32, args: &[&str]) -> Option<Command> {
         let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
         let become_them = format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
-        let open = fs::Permissions::from_mode(0o777);
+        // Sticky as /tmp, or nobody would take a configuration in it.
+        let open = fs::Permissions::from_mode(0o1777);
         fs::set_permissions(self.path(), open).expect("a directory of our own");
         let line = format!("exec {become_them} prlimit --nproc={most} \"$@\"");
         let tried = self.command_after(&line, &["--version"]).stderr(Stdio::null()).status();
@@ -235,5 +236,8 @@ impl Home {
             }
         }
         command.env_remove("STATE_DIRECTORY").env("XDG_STATE_HOME", self.path().join("state"));
+        if self.config_path().exists() {
+            command.env("CEASED_CONFIG", self.config_path());
+        }
     }
 }

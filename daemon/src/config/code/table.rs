@@ -1,0 +1,415 @@
+//! Programs that run code they are given, or another program, and the options by which they do.
+
+/// What the operands of a program are: what is no option of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operands {
+    /// A script, then what that is given; code after an option `-c` that takes no value.
+    Shell,
+    /// A script, then what that is given.
+    Script,
+    /// Code if no option brought some, then files.
+    Code,
+    /// So many of any kind, and then code.
+    CodeAfter(usize),
+    /// A subcommand, then code if that is `eval`, or a script.
+    Subcommand,
+    /// A script, or further code if an option brought some.
+    PowerShell,
+    /// So many of any kind, and then a command.
+    Command(usize),
+    /// A command whose last arguments come from standard input.
+    Xargs,
+    /// Of any kind; options may stand among them, also after `--`.
+    Any,
+}
+
+/// One kind of program. Options are letters without their dash, or whole words with theirs.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// What it is called, versions aside.
+    pub(super) names: &'static str,
+    /// Options whose value is code.
+    pub(super) code: &'static str,
+    /// Options whose value is loaded besides.
+    pub(super) loads: &'static str,
+    /// Those of them after which everything is for the code.
+    pub(super) last: &'static str,
+    /// Other options with a value, joined or in the next argument.
+    pub(super) value: &'static str,
+    /// Options whose value can only be joined to them.
+    pub(super) joined: &'static str,
+    /// As `code` and `loads`, whole words.
+    pub(super) code_words: &'static str,
+    /// As `value`, whole words.
+    pub(super) value_words: &'static str,
+    pub(super) operands: Operands,
+    /// Whether options are also looked for after the first operand.
+    pub(super) permutes: bool,
+    /// Whether it runs what it reads from its standard input when it is given nothing to run.
+    pub(super) reads_code: bool,
+}
+
+const NONE: Program = Program {
+    names: "",
+    code: "",
+    loads: "",
+    last: "",
+    value: "",
+    joined: "",
+    code_words: "",
+    value_words: "",
+    operands: Operands::Script,
+    permutes: false,
+    reads_code: false,
+};
+/// An interpreter of scripts.
+const SCRIPT: Program = Program { reads_code: true, ..NONE };
+/// A program that runs another one.
+const WRAPPER: Program = Program { operands: Operands::Command(0), ..NONE };
+
+pub(super) const PROGRAMS: &[Program] = &[
+    Program {
+        names: "sh bash dash ash ksh ksh93 mksh lksh oksh zsh yash posh rbash rc es csh tcsh osh",
+        value_words: "--rcfile --init-file",
+        operands: Operands::Shell,
+        ..SCRIPT
+    },
+    Program {
+        names: "fish",
+        code: "cC",
+        value: "dDf",
+        code_words: "--command --init-command",
+        value_words: "--debug --debug-output --features --profile --profile-startup",
+        ..SCRIPT
+    },
+    Program {
+        names: "nu elvish xonsh",
+        code: "ce",
+        code_words: "--commands --execute",
+        value_words: "--config --env-config --rc",
+        ..SCRIPT
+    },
+    Program {
+        names: "pwsh powershell",
+        code_words: "-Command -command -c -EncodedCommand -enc -ec -e",
+        value_words: "-ExecutionPolicy -ep -ex -OutputFormat -o -WorkingDirectory -wd -Version",
+        operands: Operands::PowerShell,
+        ..SCRIPT
+    },
+    Program {
+        names: "python pythonw pypy ipython micropython jython",
+        code: "c",
+        last: "cm",
+        value: "WXm",
+        value_words: "--check-hash-based-pycs",
+        ..SCRIPT
+    },
+    Program { names: "perl", code: "eE", loads: "mMd", joined: "0iFlDxIVC", ..SCRIPT },
+    Program {
+        names: "ruby jruby truffleruby irb",
+        code: "e",
+        loads: "r",
+        value: "ICE",
+        joined: "0iFKTWx",
+        code_words: "--require",
+        ..SCRIPT
+    },
+    Program {
+        names: "node nodejs bun tsx ts-node",
+        code: "ep",
+        loads: "r",
+        value: "C",
+        code_words: "--eval --print --require --import --loader --experimental-loader",
+        value_words: "--conditions --input-type --env-file",
+        ..SCRIPT
+    },
+    Program {
+        names: "deno",
+        code: "p",
+        code_words: "--eval --print",
+        operands: Operands::Subcommand,
+        ..NONE
+    },
+    Program {
+        names: "php php-cgi",
+        code: "rBRE",
+        loads: "dz",
+        value: "cfFSt",
+        code_words: "--run --process-begin --process-code --process-end --define --zend-extension",
+        value_words: "--php-ini --file --process-file --server --docroot",
+        ..SCRIPT
+    },
+    Program { names: "lua luajit texlua", code: "e", loads: "lj", ..SCRIPT },
+    Program {
+        names: "Rscript R littler",
+        code: "e",
+        value: "fgd",
+        code_words: "-e --expr",
+        value_words: "--file --gui --debugger",
+        ..SCRIPT
+    },
+    Program {
+        names: "julia",
+        code: "eE",
+        loads: "L",
+        value: "CHJOgptm",
+        code_words: "--eval --print --load",
+        ..SCRIPT
+    },
+    Program {
+        names: "elixir iex erl",
+        code: "er",
+        value: "S",
+        code_words: "--eval --rpc-eval --require -eval -run -s -r -e -pr -pa -pz",
+        ..SCRIPT
+    },
+    Program {
+        names: "guile racket scheme chez sbcl clisp ecl gosh csi emacs emacs-nox clojure clj bb jshell \
+                groovy scala ghc runghc ocaml swift crystal raku osascript expect tclsh wish jimsh \
+                gnuplot octave maxima gforth gjs dart coffee janet mongosh mongo",
+        code: "ceEfl",
+        code_words: "--eval --eval-string --evaluate --execute --expr --command --funcall --load \
+                     --require --main -eval -x -ex -e -c",
+        ..SCRIPT
+    },
+    Program {
+        names: "gdb",
+        code_words: "--eval-command --command --init-command --init-eval-command -ex -iex -x -ix",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "lldb",
+        code: "oOsSk",
+        code_words: "--one-line --one-line-before-file --source --source-before-file",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "vi vim nvim ex view gvim vimdiff",
+        code: "cSsu",
+        code_words: "--cmd",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "ed red at batch crontab dc m4",
+        value: "fqtuDIUFo",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "awk gawk mawk nawk original-awk goawk",
+        code: "eEl",
+        last: "E",
+        value: "fFvi",
+        code_words: "--source --exec --load",
+        value_words: "--file --field-separator --assign --include",
+        operands: Operands::Code,
+        ..NONE
+    },
+    Program {
+        names: "sed gsed ssed",
+        code: "e",
+        value: "fl",
+        joined: "i",
+        code_words: "--expression",
+        value_words: "--file --line-length",
+        operands: Operands::Code,
+        permutes: true,
+        ..NONE
+    },
+    // Others than interpreters, whose options run something all the same.
+    Program {
+        names: "make gmake",
+        code: "E",
+        value: "CfIoW",
+        code_words: "--eval",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "tar gtar bsdtar",
+        code: "I",
+        code_words: "--to-command --checkpoint-action --use-compress-program --rsh-command \
+                     --info-script --new-volume-script",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "rsync",
+        code: "e",
+        code_words: "--rsh --rsync-path",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "git",
+        value: "cC",
+        code_words: "--upload-pack --receive-pack --exec --extcmd --open-files-in-pager \
+                     --tree-filter --msg-filter --index-filter --env-filter",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "ssh autossh dbclient",
+        code: "oF",
+        value: "BbcDEeIiJLlmOPpQRSWw",
+        operands: Operands::CodeAfter(1),
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "watch viddy",
+        value: "nq",
+        joined: "d",
+        value_words: "--interval --equexit",
+        operands: Operands::CodeAfter(0),
+        ..NONE
+    },
+    Program {
+        names: "parallel sem",
+        value: "aIjLNnS",
+        operands: Operands::CodeAfter(0),
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "su",
+        code: "c",
+        value: "gGswT",
+        code_words: "--command --session-command",
+        value_words: "--group --supp-group --shell --whitelist-environment",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program { names: "sg", code: "c", operands: Operands::CodeAfter(1), reads_code: true, ..NONE },
+    Program {
+        names: "script",
+        code: "c",
+        value: "BEIOTmot",
+        code_words: "--command",
+        value_words: "--log-io --log-out --log-in --log-timing --logging-format --output-limit --echo",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program { names: "eval", operands: Operands::CodeAfter(0), ..NONE },
+    Program {
+        names: "nix nix-shell nix-instantiate nix-build",
+        code: "EI",
+        code_words: "--run --command --expr --impure-expr -c",
+        operands: Operands::Any,
+        ..NONE
+    },
+    // Programs that run another one.
+    Program {
+        names: "env",
+        code: "S",
+        value: "uCa",
+        code_words: "--split-string",
+        value_words: "--unset --chdir --argv0",
+        ..WRAPPER
+    },
+    Program {
+        names: "nohup setsid command builtin busybox toybox chronic unbuffer dumb-init tini \
+                catatonit caffeinate eatmydata fakeroot firejail proot setarch linux32 linux64",
+        ..WRAPPER
+    },
+    Program { names: "exec", value: "a", ..WRAPPER },
+    Program { names: "nice", value: "n", value_words: "--adjustment", ..WRAPPER },
+    Program {
+        names: "ionice",
+        value: "cnpPu",
+        value_words: "--class --classdata --pid --pgid --uid",
+        ..WRAPPER
+    },
+    Program {
+        names: "chrt",
+        value: "TPD",
+        value_words: "--sched-runtime --sched-period --sched-deadline",
+        operands: Operands::Command(1),
+        ..WRAPPER
+    },
+    Program { names: "stdbuf", value: "ioe", value_words: "--input --output --error", ..WRAPPER },
+    Program { names: "time", value: "fo", value_words: "--format --output", ..WRAPPER },
+    Program {
+        names: "timeout",
+        value: "ks",
+        value_words: "--kill-after --signal",
+        operands: Operands::Command(1),
+        ..WRAPPER
+    },
+    Program {
+        names: "taskset gosu su-exec setuidgid faketime",
+        operands: Operands::Command(1),
+        ..WRAPPER
+    },
+    Program {
+        names: "chroot",
+        value_words: "--userspec --groups",
+        operands: Operands::Command(1),
+        ..WRAPPER
+    },
+    Program {
+        names: "flock",
+        code: "c",
+        value: "wE",
+        code_words: "--command",
+        value_words: "--timeout --wait --conflict-exit-code",
+        operands: Operands::Command(1),
+        ..WRAPPER
+    },
+    Program {
+        names: "sudo doas",
+        value: "ughpCcTrtDRUa",
+        value_words: "--user --group --host --prompt --close-from --chdir --chroot --role --type \
+                      --command-timeout --other-user",
+        reads_code: true,
+        ..WRAPPER
+    },
+    Program {
+        names: "runuser",
+        code: "c",
+        value: "ugGswT",
+        code_words: "--command --session-command",
+        value_words: "--user --group --supp-group --shell --whitelist-environment",
+        operands: Operands::Any,
+        reads_code: true,
+        ..NONE
+    },
+    Program {
+        names: "setpriv unshare nsenter prlimit systemd-run strace ltrace",
+        value: "eopuEIaOPSXtGRwHMCD",
+        value_words: "--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits \
+                      --pdeathsig --selinux-label --apparmor-profile --target --setuid --setgid --root \
+                      --wd --unit --property --description --slice --uid --gid --working-directory \
+                      --setenv --machine --map-user --map-group",
+        reads_code: true,
+        ..WRAPPER
+    },
+    Program {
+        names: "xargs gxargs",
+        value: "adEILnPs",
+        joined: "eil",
+        value_words: "--arg-file --delimiter --max-args --max-chars --max-procs --process-slot-var",
+        operands: Operands::Xargs,
+        ..WRAPPER
+    },
+];
+
+/// Variables that decide what a program runs or loads.
+pub(super) const VARIABLES: &str = "\
+    LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 ZDOTDIR \
+    PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PERL5OPT PERL5LIB PERLLIB PERL5DB RUBYOPT \
+    RUBYLIB NODE_OPTIONS NODE_PATH LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR \
+    JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF \
+    GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_ASKPASS GIT_PROXY_COMMAND GIT_EXEC_PATH \
+    GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM SSH_ASKPASS SUDO_ASKPASS PAGER \
+    MANPAGER SYSTEMD_PAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE MAKEFLAGS GNUMAKEFLAGS \
+    RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER RSYNC_RSH TAR_OPTIONS GCONV_PATH";

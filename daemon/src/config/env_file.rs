@@ -1,0 +1,205 @@
+//! `env_file`: variables of a tool in a file of their own, most often secrets.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::error::{ConfigError, Problem};
+use super::tool::variable_flaw;
+use crate::owned_file::{self, Secrecy, Unfit};
+
+/// Bytes of such a file: what one command can be given.
+const FILE_BYTES_MAX: u64 = crate::arguments::COMMAND_BYTES_MAX as u64;
+
+/// A file of variables, and what was in it when it was read. Its values are displayed nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EnvFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it said; `None` until it is read.
+    variables: Option<Vec<(String, String)>>,
+}
+
+impl fmt::Debug for EnvFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Option<Vec<_>> =
+            self.variables.as_ref().map(|list| list.iter().map(|(name, _)| name).collect());
+        f.debug_struct("EnvFile").field("path", &self.path).field("names", &names).finish()
+    }
+}
+
+impl EnvFile {
+    /// A file that is not read yet.
+    pub(super) const fn at(path: PathBuf) -> Self {
+        Self { path, variables: None }
+    }
+
+    /// Reads it.
+    pub(super) fn read(&mut self) -> Result<(), ConfigError> {
+        let path = &self.path;
+        let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
+        let bytes = match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
+                let what = format!("the `env_file` is larger than {FILE_BYTES_MAX} bytes");
+                return fail(what, "is it the right file?");
+            }
+            Err(Unfit::Io(why)) => {
+                let hint = "write `NAME=value` lines into it, or leave the key out";
+                return fail(format!("cannot read the `env_file`: {why}"), hint);
+            }
+            Err(Unfit::Refused { what, remedy }) => {
+                return fail(format!("the `env_file` is not taken: {what}"), &remedy);
+            }
+        };
+        let Ok(text) = String::from_utf8(bytes) else {
+            return fail("the `env_file` is not UTF-8".into(), "save it as UTF-8");
+        };
+        self.variables = Some(parse(&text, path)?);
+        Ok(())
+    }
+
+    /// The variables, in the order of the file.
+    ///
+    /// # Errors
+    /// When it was never read.
+    pub(crate) fn variables(&self) -> Result<&[(String, String)], String> {
+        self.variables.as_deref().ok_or_else(|| {
+            let path = self.path.display();
+            format!("the `env_file` {path} of this tool was not read; load the configuration")
+        })
+    }
+}
+
+/// `NAME=value` a line; empty lines and those that begin with `#` say nothing.
+fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
+    let (mut variables, mut problems) = (Vec::new(), Vec::new());
+    for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let text = text.strip_prefix("export ").unwrap_or(text);
+        let mut problem = |what: &str, hint: &str| {
+            let (file, what, hint) = (path.to_owned(), what.to_owned(), hint.to_owned());
+            problems.push(Problem { file, line, what, hint });
+        };
+        let Some((name, written)) = text.split_once('=') else {
+            problem("a line of the `env_file` has no `=`", "write NAME=value");
+            continue;
+        };
+        let name = name.trim_end();
+        if name.contains(char::is_whitespace) {
+            problem("a name in the `env_file` holds a space", "write NAME=value");
+        } else if let Some(hint) = variable_flaw(name) {
+            problem(&format!("the `env_file` sets {name:.80?}"), hint);
+        } else {
+            match value(written.trim()) {
+                Ok(value) => variables.push((name.to_owned(), value)),
+                Err(hint) => problem(&format!("the value of {name} cannot be read"), hint),
+            }
+        }
+    }
+    if problems.is_empty() { Ok(variables) } else { Err(ConfigError::new(problems)) }
+}
+
+/// A value: as it stands, or in quotes. Between `'` everything stands for itself; between `"` a
+/// backslash makes `\n`, `\t`, `\"`, `\\` and `\$` of what follows it. Nothing is expanded.
+fn value(written: &str) -> Result<String, &'static str> {
+    const OPEN: &str = "it begins with a quote that does not end it; a value takes one line";
+    if written.contains('\0') {
+        return Err("it cannot hold a NUL byte");
+    }
+    if let Some(rest) = written.strip_prefix('\'') {
+        let inner = rest.strip_suffix('\'').ok_or(OPEN)?;
+        return if inner.contains('\'') { Err(OPEN) } else { Ok(inner.to_owned()) };
+    }
+    let Some(rest) = written.strip_prefix('"') else {
+        // Some readers of such files take this for a comment, others for a part of the value.
+        return if written.contains(" #") || written.contains("\t#") {
+            Err("put a value with ` #` in it into quotes; comments have lines of their own")
+        } else {
+            Ok(written.to_owned())
+        };
+    };
+    let (mut text, mut chars) = (String::new(), rest.chars());
+    loop {
+        match chars.next() {
+            Some('"') if chars.as_str().is_empty() => return Ok(text),
+            Some('"') | None => return Err(OPEN),
+            Some('\\') => match chars.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some(c @ ('"' | '\\' | '$' | '`')) => text.push(c),
+                Some(_) | None => {
+                    return Err("a backslash between `\"` takes n, t, \", \\, $ or ` after it");
+                }
+            },
+            Some(c) => text.push(c),
+        }
+    }
+}
+
+/// The variables as a launch takes them.
+pub(crate) fn for_launch(variables: &[(String, String)]) -> Vec<(OsString, OsString)> {
+    variables.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<(String, String)>, String> {
+        parse(text, Path::new("F")).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn values_are_read_as_written() {
+        for (text, want) in [
+            ("A=b", "b"),
+            ("  A=b c  \r\n", "b c"),
+            ("export A=b", "b"),
+            ("A = b", "b"),
+            ("A=", ""),
+            ("A=b=c$D`e`", "b=c$D`e`"),
+            ("A=p#q", "p#q"),
+            ("A='b # \"c\" \\n'", "b # \"c\" \\n"),
+            (r#"A="b\n\t\"\\\$ # c""#, "b\n\t\"\\$ # c"),
+            ("\u{feff}A=b", "b"),
+            ("# A=c\n\n#\nA=b", "b"),
+        ] {
+            assert_eq!(read(text), Ok(vec![("A".into(), want.into())]), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_misread_is_refused_with_its_line() {
+        for (text, want) in [
+            ("A", "a line of the `env_file` has no `=` at F:1; write NAME=value"),
+            ("\nA B=c", "a name in the `env_file` holds a space at F:2"),
+            ("=c", "the `env_file` sets \"\" at F:1"),
+            ("CEASED_JOB=j1", "the `env_file` sets \"CEASED_JOB\" at F:1"),
+            ("NOTIFY_SOCKET=/x", "the `env_file` sets \"NOTIFY_SOCKET\" at F:1"),
+            ("A=secret # x", "the value of A cannot be read at F:1"),
+            ("A='secret", "the value of A cannot be read at F:1"),
+            ("A='sec'ret'", "the value of A cannot be read at F:1"),
+            ("A=\"secret\" x", "the value of A cannot be read at F:1"),
+            ("A=\"secret\\x\"", "the value of A cannot be read at F:1"),
+            ("A=secret\0", "the value of A cannot be read at F:1"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.starts_with(want), "{text:?}: {why}");
+            assert!(!why.contains("secret"), "{why}");
+        }
+        assert!(read("A\nB\nC=1").unwrap_err().contains("F:2"));
+    }
+
+    #[test]
+    fn values_are_not_displayed() {
+        let file =
+            EnvFile { path: "F".into(), variables: Some(vec![("A".into(), "secret".into())]) };
+        let shown = format!("{file:?}");
+        assert!(shown.contains("\"A\"") && !shown.contains("secret"), "{shown}");
+        assert!(EnvFile::at("F".into()).variables().unwrap_err().contains("was not read"));
+    }
+}
