@@ -220,7 +220,7 @@ fn a_refused_initialize_changes_nothing() {
     w.end(first, result_of(&json!({"protocolVersion": 1, "agentCapabilities": supports(true)})));
     w.next(c);
     let third = w.request(c, json!(3), "initialize", silent.clone());
-    assert_eq!(w.refusal(c, "initialize", json!([])).0, -32602);
+    assert_eq!(w.refusal(c, "initialize", json!([1])).0, -32602);
     for refused in [false, true] {
         if refused {
             w.fail(third, -32600, "initialized already");

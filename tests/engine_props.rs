@@ -256,7 +256,7 @@ proptest! {
             return Ok(());
         }
         let granted = match slow::read_id(&ttl) {
-            _ if ttl == "null" => Some(5000),
+            _ if ttl == "null" => Some(3_600_000),
             Some(Id::Number(millis)) if millis > 0 => Some(millis.cast_unsigned().min(5000)),
             Some(Id::Canonical(far)) if !far.starts_with(['-', '"']) => Some(5000),
             Some(_) | None => None,

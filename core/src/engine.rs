@@ -336,6 +336,7 @@ impl Engine {
             Message::Request { id, ref method, ref params }
                 if id.id == RequestId::Null && dialect.is_notification(method) =>
             {
+                self.put_down();
                 self.on_notification(conn, method, params.as_ref());
             }
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
