@@ -15,7 +15,7 @@ use crate::server::RunError;
 use crate::service::Service;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::{signals, sys};
+use crate::{resource_limits, signals, sys};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -159,6 +159,7 @@ fn serve(
         Some(log) => logging::start_in(config.log.level, log),
         None => logging::start(config.log.level),
     };
+    resource_limits::raise_files();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
