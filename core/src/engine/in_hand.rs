@@ -197,6 +197,7 @@ impl Engine {
         let (conn, request) = (reply.conn, reply.id.clone());
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Job(job) });
+        self.queue.begin(&owner);
         let job = Job::new(job, tool, owner, conn, terms, since);
         let mut job = Job { purpose: Purpose::Answer(request), ..job };
         job.progress.tell(progress_token);

@@ -120,6 +120,7 @@ pub enum Mark {
     TasksNotDeclared,
     TimedOut,
     TooManyConnections,
+    TooManyOfOneIdentity,
     TooManyRequests,
     TooManyTasks,
     TooOften,
@@ -128,12 +129,13 @@ pub enum Mark {
     Unsubscribed,
     WaiterAnswered,
     WaitsInQueue,
+    WaitsForOwnWorker,
     WithdrawnInQueue,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 127] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -250,6 +252,7 @@ impl Mark {
         Self::TasksNotDeclared,
         Self::TimedOut,
         Self::TooManyConnections,
+        Self::TooManyOfOneIdentity,
         Self::TooManyRequests,
         Self::TooManyTasks,
         Self::TooOften,
@@ -258,6 +261,7 @@ impl Mark {
         Self::Unsubscribed,
         Self::WaiterAnswered,
         Self::WaitsInQueue,
+        Self::WaitsForOwnWorker,
         Self::WithdrawnInQueue,
     ];
 }
