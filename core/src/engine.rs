@@ -45,6 +45,7 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
+pub use self::admission::ConnectionLimit;
 use self::in_hand::InHand;
 pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};

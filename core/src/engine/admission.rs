@@ -13,10 +13,32 @@ use crate::call::{Caller, Refusal};
 use crate::connection::{Connection, Ending};
 use crate::event::Identity;
 use crate::id::ConnId;
+use crate::message::ErrorObject;
 use crate::role::Role;
 
-/// Limit that keeps a connection out, and its value.
-type Full = (&'static str, usize);
+/// Limit that keeps a connection out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimit {
+    /// Its name in a configuration.
+    pub name: &'static str,
+    /// Its value.
+    pub max: usize,
+}
+
+impl ConnectionLimit {
+    /// The error that tells a peer (TSK-36).
+    #[must_use]
+    pub fn error(self) -> ErrorObject {
+        let Self { name, max } = self;
+        let message = match name {
+            "connections" => alloc::format!("the daemon serves {max} connections at most"),
+            _ => alloc::format!(
+                "limit reached: {name} = {max}: so many of yours are open: close some"
+            ),
+        };
+        limit_error(name, max, message)
+    }
+}
 
 impl Engine {
     pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
@@ -45,26 +67,20 @@ impl Engine {
                 self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
                 self.close(conn, Closing::TooMany);
             }
-            (Some((limit, max)), Role::Server) => {
-                let message = match limit {
-                    "connections" => alloc::format!("the daemon serves {max} connections at most"),
-                    _ => alloc::format!(
-                        "limit reached: {limit} = {max}: so many of yours are open: close some"
-                    ),
-                };
+            (Some(limit), Role::Server) => {
                 self.counters.refused += 1;
                 let identity = self.identity_of(conn);
-                self.note(Note::Refused { conn, identity, limit });
-                self.refuse_unreadable(conn, &limit_error(limit, max, message), None);
+                self.note(Note::Refused { conn, identity, limit: limit.name });
+                self.refuse_unreadable(conn, &limit.error(), None);
                 self.close(conn, Closing::TooMany);
             }
         }
     }
 
-    /// The limit, and its value, that keeps one more connection of an identity out. A host that asks
+    /// The limit that keeps one more connection of an identity out. A host that asks
     /// first can refuse a peer without opening a connection for it.
     #[must_use]
-    pub fn connection_limit(&self, identity: &Identity) -> Option<(&'static str, usize)> {
+    pub fn connection_limit(&self, identity: &Identity) -> Option<ConnectionLimit> {
         let is_operator = self.settings.operators.contains(identity);
         let places = self.settings.limits.operator_connections;
         let full = self.full(identity)?;
@@ -78,7 +94,7 @@ impl Engine {
 
     /// Finds a place for one more connection of an identity, if need be by closing another of an
     /// operator; or the limit that is reached.
-    fn make_place(&mut self, identity: &Identity) -> Option<Full> {
+    fn make_place(&mut self, identity: &Identity) -> Option<ConnectionLimit> {
         let full = self.full(identity)?;
         if let Some(limit) = self.connection_limit(identity) {
             return Some(limit);
@@ -92,21 +108,20 @@ impl Engine {
             idle.is_admitted = false;
         }
         self.peers.remove(identity);
-        let (limit, max) = full;
         let message =
             alloc::format!("closed: idle for longest, and a new connection needs its place");
-        self.refuse_unreadable(idle, &limit_error(limit, max, message), None);
+        self.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
         self.close(idle, Closing::Displaced);
         None
     }
 
-    fn full(&self, identity: &Identity) -> Option<Full> {
+    fn full(&self, identity: &Identity) -> Option<ConnectionLimit> {
         let limits = &self.settings.limits;
         let (max, share) = (limits.connections_max, limits.connections_per_identity_max);
         if self.peers.len() >= max {
-            Some(("connections", max))
+            Some(ConnectionLimit { name: "connections", max })
         } else if self.peers.len_of(identity) >= share {
-            Some(("connections_per_identity", share))
+            Some(ConnectionLimit { name: "connections_per_identity", max: share })
         } else {
             None
         }

@@ -165,6 +165,10 @@ fn jobs(engine: &Engine) {
             *workers += usize::from(!job.tool.inline);
         }
     }
+    for conn in engine.in_hand.of_conns() {
+        let Some(owner) = engine.identity(conn) else { continue };
+        of.entry(owner).or_default().0 += 1;
+    }
     for (owner, (all, workers)) in &of {
         assert_eq!(*all, engine.queue.running_of(owner), "running jobs of {owner} are counted");
         let share = engine.loosest.running_per_identity;

@@ -103,6 +103,11 @@ impl InHand {
         self.calls.front().is_some_and(|call| call.job == job)
     }
 
+    /// The connection of each call, for tests.
+    pub(super) fn of_conns(&self) -> impl Iterator<Item = ConnId> {
+        self.calls.iter().map(|call| call.reply.conn)
+    }
+
     /// The connection of a call.
     pub(super) fn conn_of(&self, job: JobId) -> Option<ConnId> {
         let at = self.calls.binary_search_by_key(&job, |call| call.job).ok()?;
@@ -135,6 +140,7 @@ impl Engine {
         let Admitted { tool, arguments, progress_token, terms, .. } = admitted;
         let progress_token = progress_token.map(|token| token.get().into());
         let Some(connection) = self.connections.get(&reply.conn) else { return };
+        self.queue.begin(&owner);
         let stays = tool.timeout.is_none()
             && !matches!(reply.dialect.after_cancel, AfterCancel::Answer { .. })
             && connection.ending == Ending::Open;
@@ -160,6 +166,7 @@ impl Engine {
         let Some(connection) = self.connections.get(&call.reply.conn) else { return };
         if connection.ending == Ending::Open {
             self.running -= 1;
+            self.queue.end(&connection.identity);
             return self.answer_with(call.reply, into_answer(outcome, None, None));
         }
         let (job, owner) = (call.job, connection.identity.clone());
@@ -197,7 +204,6 @@ impl Engine {
         let (conn, request) = (reply.conn, reply.id.clone());
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Job(job) });
-        self.queue.begin(&owner);
         let job = Job::new(job, tool, owner, conn, terms, since);
         let mut job = Job { purpose: Purpose::Answer(request), ..job };
         job.progress.tell(progress_token);

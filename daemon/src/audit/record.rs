@@ -26,6 +26,17 @@ pub(crate) enum Happening {
     Noted(Note),
     /// A job that was told to stop, by whomever, has ended: the receipt.
     Cancel(Arc<CancelRecord>),
+    /// Records that were not written, because one party had many of the same kind in a short time.
+    Repeated {
+        /// What the records would have been.
+        of: &'static str,
+        /// The limit that they were about.
+        limit: Option<&'static str>,
+        /// Whose they were: an identity or a network address.
+        party: String,
+        count: u64,
+        window: Duration,
+    },
     /// So many records before this one were lost.
     Dropped { count: u64 },
 }
@@ -97,6 +108,14 @@ impl Happening {
             Self::Cancel(record) => {
                 line.word("event", "cancel");
                 record.write(line);
+            }
+            Self::Repeated { of, limit, party, count, window } => {
+                line.word("event", "repeated").word("of", of);
+                if let Some(limit) = limit {
+                    line.word("limit", limit);
+                }
+                line.text("party", party).number("count", *count);
+                line.number("window_ms", millis(*window));
             }
             Self::Dropped { count } => {
                 line.word("event", "dropped").number("count", *count);

@@ -13,7 +13,9 @@ use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Sink, Tr
 use memchr::memmem;
 use mio::{Events, Token};
 
+use super::party::Party;
 use super::ready::{self, Work};
+use super::repeats::Kind;
 use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
 
@@ -80,8 +82,11 @@ impl Server {
                     }
                     Accept::Drained => door.again = None,
                     Accept::Exhausted { error, refused } => {
-                        tracing::warn!(%error, refused, "no room for another peer; resting");
                         door.again = Some(now.at + ACCEPT_REST);
+                        let nobody = Party::Identity(Identity::Anonymous);
+                        if self.is_news(now, nobody, Kind::NoRoom) {
+                            tracing::warn!(%error, refused, "no room for another peer; resting");
+                        }
                     }
                     Accept::Failed(error) => {
                         tracing::error!(%error, address = %door.listener.address(), "not listening any more");
@@ -121,10 +126,10 @@ impl Server {
             Token(usize::try_from(conn.get()).unwrap_or(usize::MAX)),
         )?;
         self.next_conn += 1;
-        self.record_connect(now, conn, identity, link.peer());
+        let on_record = self.record_connect(now, conn, identity, link.peer());
         let (closing, warm, backlog) = (false, false, None);
         let place = self.ready.front();
-        let peer = Peer { link, stage, sole, closing, warm, backlog, place };
+        let peer = Peer { link, stage, sole, closing, warm, on_record, backlog, place };
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.note_ready(conn);
@@ -363,7 +368,10 @@ impl Server {
             self.strangers.remove(&(until, conn));
         }
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
-        self.record_close(now, conn, &peer.link);
+        self.record_close(now, conn, &peer.link, peer.on_record);
+        if matches!(peer.stage, Stage::Held(_)) {
+            self.go_on_judging(&Party::from(peer.link.peer()));
+        }
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         }

@@ -1,9 +1,15 @@
 //! Strangers: peers the engine does not know, because they have not said who they are or were
 //! turned away. They are few, read little of, and gone soon.
+//!
+//! Those that have not said who they are share their places by party: a new one takes the place of
+//! the oldest of the party that has most. Wrong tokens are answered late once a party has presented
+//! some, and only so many of one party wait for their answers at once; nobody else waits for that.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use ceased_core::engine::ConnectionLimit;
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
@@ -14,8 +20,11 @@ use ceased_transports::{Flow, Link, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
 use super::links::Sending;
+use super::party::Party;
+use super::repeats::Kind;
 use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
+use crate::scarcity;
 use crate::tokens::Token;
 
 /// How far a connection is.
@@ -24,8 +33,16 @@ pub(super) enum Stage {
     Gated(Box<Gate>),
     /// The engine knows it; by which token, if by one.
     Open(Option<Arc<Token>>),
+    /// It presented a wrong token; the answer is held back, so that guessing is slow.
+    Held(Box<Held>),
     /// It was turned away and is given until then to hear why.
     Dismissed(Instant),
+}
+
+/// An answer that is held back.
+pub(super) struct Held {
+    until: Instant,
+    answer: Vec<u8>,
 }
 
 impl Stage {
@@ -34,6 +51,7 @@ impl Stage {
         match self {
             Self::Gated(gate) => Some(gate.until),
             Self::Open(_) => None,
+            Self::Held(held) => Some(held.until),
             Self::Dismissed(until) => Some(*until),
         }
     }
@@ -50,8 +68,6 @@ pub(super) enum Backlog {
 
 /// Who a peer is until it has said so.
 const NOBODY: &Identity = &Identity::Anonymous;
-/// Peers turned away that may be waited for beside those served; more are closed without a word.
-const DISMISSED_MAX: usize = 64;
 
 impl Server {
     /// Lets a peer in, asks who it is, or turns it away.
@@ -62,14 +78,32 @@ impl Server {
         entry: Entry,
     ) -> io::Result<()> {
         match entry {
-            Entry::As(identity) => self.admit(now, transport, identity, false),
+            Entry::As(identity) => match self.engine.engine().connection_limit(&identity) {
+                None => self.admit(now, transport, identity, false),
+                Some(limit) => self.refuse_connection(now, transport, &identity, limit),
+            },
             Entry::Ask(access) => self.ask(now, transport, access),
             Entry::Refuse(why) => {
-                tracing::warn!(peer = %transport.peer(), %why, "refused");
+                let peer = transport.peer();
+                if self.is_news(now, Party::from(peer), Kind::Refuse) {
+                    tracing::warn!(%peer, %why, "refused");
+                }
                 let error = ErrorObject::new(code::FORBIDDEN, why);
                 self.turn_away(now, transport, &error)
             }
         }
+    }
+
+    /// Turns a peer away because of a limit.
+    fn refuse_connection(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: &Identity,
+        limit: ConnectionLimit,
+    ) -> io::Result<()> {
+        self.record_refused_connection(now, identity, transport.peer(), limit.name);
+        self.turn_away(now, transport, &limit.error())
     }
 
     fn ask(
@@ -79,12 +113,11 @@ impl Server {
         access: TokenAccess,
     ) -> io::Result<()> {
         let max = self.settings.limits.connections_max;
-        if self.links.len() - self.dismissed() >= max {
-            let message = format!("the daemon serves {max} connections at most");
-            let error = ErrorObject::new(code::LIMIT_REACHED, message)
-                .with_data(format!("{{\"limit\":\"connections\",\"max\":{max}}}"));
-            return self.turn_away(now, transport, &error);
+        if self.engine.engine().occupancy().connections >= max {
+            let limit = ConnectionLimit { name: "connections", max };
+            return self.refuse_connection(now, transport, NOBODY, limit);
         }
+        self.make_place_at_gate(now);
         let limits = if access.anonymous {
             self.settings.limits.frames
         } else {
@@ -98,13 +131,33 @@ impl Server {
         Ok(())
     }
 
+    /// Has the oldest of those go that have not said who they are, if there are as many as may be:
+    /// of the party that has most of them, so that no other loses its place to it.
+    fn make_place_at_gate(&mut self, now: Now) {
+        let mut parties: BTreeMap<Party, Vec<ConnId>> = BTreeMap::new();
+        let mut count = 0;
+        for (conn, peer) in self.strangers_that(|stage| matches!(stage, Stage::Gated(_))) {
+            parties.entry(Party::from(peer.link.peer())).or_default().push(conn);
+            count += 1;
+        }
+        if count < self.bounds().gated {
+            return;
+        }
+        let most = parties.values().max_by_key(|conns| conns.len());
+        let Some(oldest) = most.and_then(|conns| conns.iter().min()).copied() else { return };
+        let message = "closed: too many connections have not presented a token, and this one \
+                       waited longest";
+        let error = ErrorObject::new(code::LIMIT_REACHED, message);
+        self.dismiss(now, oldest, &gate::error_answer("null", &error));
+    }
+
     fn turn_away(
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
         error: &ErrorObject,
     ) -> io::Result<()> {
-        if self.links.len() >= self.settings.limits.connections_max.saturating_add(DISMISSED_MAX) {
+        if self.dismissed() >= self.bounds().dismissed {
             return Ok(());
         }
         let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
@@ -113,15 +166,67 @@ impl Server {
         Ok(())
     }
 
-    /// Peers turned away that are still there.
-    fn dismissed(&self) -> usize {
-        let stages = self.strangers.iter().filter_map(|(_, conn)| self.links.get(conn));
-        stages.filter(|peer| matches!(peer.stage, Stage::Dismissed(_))).count()
+    fn bounds(&self) -> scarcity::Strangers {
+        scarcity::strangers(&self.settings.limits)
     }
 
-    /// Says the last words to a peer. It has a moment to read them.
-    fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
+    /// Strangers at these stages. There are never many.
+    fn strangers_that(&self, is: impl Fn(&Stage) -> bool) -> impl Iterator<Item = (ConnId, &Peer)> {
+        let known = self.strangers.iter().filter_map(|(_, conn)| {
+            let peer = self.links.get(conn)?;
+            Some((*conn, peer.as_ref()))
+        });
+        known.filter(move |(_, peer)| is(&peer.stage))
+    }
+
+    /// Peers turned away that are still there.
+    fn dismissed(&self) -> usize {
+        self.strangers_that(|stage| matches!(stage, Stage::Dismissed(_))).count()
+    }
+
+    /// Whether so many wrong tokens of a party wait for their answer that it is not heard until one
+    /// of them has had it.
+    fn is_held_up(&self, party: &Party) -> bool {
+        let (mut all, mut own) = (0, 0);
+        for (_, peer) in self.strangers_that(|stage| matches!(stage, Stage::Held(_))) {
+            all += 1;
+            own += usize::from(Party::from(peer.link.peer()) == *party);
+        }
+        let max = self.bounds().held;
+        own >= max / 2 || all >= max
+    }
+
+    /// An answer of a party was sent: hears those that waited for that.
+    pub(super) fn go_on_judging(&mut self, party: &Party) {
+        let gated = self.strangers_that(|stage| matches!(stage, Stage::Gated(_)));
+        let own = gated.filter(|(_, peer)| Party::from(peer.link.peer()) == *party);
+        let waiting: Vec<ConnId> = own.map(|(conn, _)| conn).collect();
+        waiting.into_iter().for_each(|conn| self.note_ready(conn));
+    }
+
+    /// Has a peer wait for its refusal, longer with each that its party had lately.
+    fn hold_back(&mut self, now: Now, conn: ConnId, answer: Vec<u8>) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
+        let delay = self.guesses.note(now.at, Party::from(peer.link.peer()));
+        if delay.is_zero() {
+            return self.dismiss(now, conn, &answer);
+        }
+        let until = now.at + delay;
+        peer.stage = Stage::Held(Box::new(Held { until, answer }));
+        self.strangers.insert((until, conn));
+    }
+
+    /// Says the last words to a peer. It has a moment to read them; where many have that, it is
+    /// closed without them.
+    fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
+        let is_crowded = self.dismissed() >= self.bounds().dismissed;
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        if let Some(until) = peer.stage.until() {
+            self.strangers.remove(&(until, conn));
+        }
+        if is_crowded {
+            return self.drop_peer(now, conn);
+        }
         let until = now.at + LAST_FLUSH;
         peer.stage = Stage::Dismissed(until);
         peer.greet(answer);
@@ -132,11 +237,22 @@ impl Server {
     /// Reads what a stranger says; once it has said who it is, it is none any more.
     pub(super) fn take_words(&mut self, now: Now, conn: ConnId) {
         let depth = self.settings.limits.depth_max;
+        let held_up = match self.links.get(&conn) {
+            Some(peer) if matches!(peer.stage, Stage::Gated(_)) => {
+                self.is_held_up(&Party::from(peer.link.peer()))
+            }
+            Some(_) => false,
+            None => return,
+        };
+        if held_up {
+            // It is read when an answer of its party was sent.
+            return;
+        }
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let (mut verdict, mut rest) = (None, Vec::new());
         let (received, until) = match &peer.stage {
             Stage::Open(_) => return,
-            Stage::Dismissed(_) => {
+            Stage::Held(_) | Stage::Dismissed(_) => {
                 (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_: Frame<'_>| {}), None)
             }
             Stage::Gated(gate) => {
@@ -167,7 +283,10 @@ impl Server {
             Ok(Flow::Finished) => match self.links.get(&conn).map(Box::as_ref) {
                 Some(Peer { stage: Stage::Open(_), .. }) => self.finished(now, conn),
                 // It goes as soon as it was sent our last words.
-                Some(Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. }) => {}
+                Some(
+                    Peer { stage: Stage::Held(_), .. }
+                    | Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. },
+                ) => {}
                 Some(_) | None => self.drop_peer(now, conn),
             },
             Err(_) => self.drop_peer(now, conn),
@@ -177,23 +296,38 @@ impl Server {
     /// Does what was found about a peer.
     fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[Said]) {
         let identity = verdict.identity();
-        let Some(peer) = self.links.get_mut(&conn) else { return };
+        let Some(peer) = self.links.get(&conn) else { return };
+        let origin = peer.link.peer().clone();
+        if let Some(identity) = &identity
+            && let Some(limit) = self.engine.engine().connection_limit(identity)
+        {
+            self.record_refused_connection(now, identity, &origin, limit.name);
+            return self.dismiss(now, conn, &gate::error_answer("null", &limit.error()));
+        }
         match (verdict, identity) {
             (Verdict::Known { token, answer }, Some(identity)) => {
+                let on_record = self.record_identity(now, conn, &identity, &origin);
+                let Some(peer) = self.links.get_mut(&conn) else { return };
                 peer.greet(&answer);
                 peer.stage = Stage::Open(Some(token));
-                let origin = peer.link.peer().clone();
-                self.record_identity(now, conn, &identity, &origin);
+                peer.on_record |= on_record;
                 self.unsent.push((conn, Sending::More));
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Anonymous, Some(identity)) => {
-                peer.stage = Stage::Open(None);
+                if let Some(peer) = self.links.get_mut(&conn) {
+                    peer.stage = Stage::Open(None);
+                }
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Refused { answer, why }, _) => {
-                tracing::warn!(%conn, peer = %peer.link.peer(), why, "not authenticated");
-                self.dismiss(now, conn, &answer);
+                if self.is_news(now, Party::from(&origin), Kind::Refuse) {
+                    tracing::warn!(%conn, peer = %origin, why, "not authenticated");
+                }
+                match why {
+                    gate::WRONG_TOKEN => self.hold_back(now, conn, answer),
+                    _ => self.dismiss(now, conn, &answer),
+                }
             }
             (Verdict::Known { .. } | Verdict::Anonymous, None) => {}
         }
@@ -214,8 +348,17 @@ impl Server {
         while let Some((at, conn)) = self.strangers.first().copied().filter(|(at, _)| *at <= now.at)
         {
             self.strangers.remove(&(at, conn));
-            let verdict = match self.links.get(&conn).map(|peer| &peer.stage) {
+            let verdict = match self.links.get_mut(&conn).map(|peer| &mut peer.stage) {
                 Some(Stage::Gated(gate)) => gate.expire(),
+                Some(Stage::Held(held)) => {
+                    let answer = std::mem::take(&mut held.answer);
+                    let party = self.links.get(&conn).map(|peer| Party::from(peer.link.peer()));
+                    self.dismiss(now, conn, &answer);
+                    if let Some(party) = party {
+                        self.go_on_judging(&party);
+                    }
+                    continue;
+                }
                 Some(Stage::Dismissed(_)) => {
                     self.drop_peer(now, conn);
                     continue;
@@ -261,7 +404,7 @@ impl Server {
             .iter()
             .filter(|(_, peer)| match &peer.stage {
                 Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
-                Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed(_) => false,
+                Stage::Open(None) | Stage::Gated(_) | Stage::Held(_) | Stage::Dismissed(_) => false,
             })
             .map(|(conn, _)| *conn)
             .collect();

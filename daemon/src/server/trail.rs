@@ -14,6 +14,8 @@ use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
 
 use super::Server;
+use super::party::Party;
+use super::repeats::Kind;
 use crate::audit::{Audit, CancelRecord, Happening};
 use crate::daemon::say;
 use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
@@ -115,37 +117,73 @@ pub(super) fn serve_metrics(
 }
 
 impl Server {
-    fn audit(&mut self, now: Now, happening: &Happening) {
+    pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
         self.trail.audit.record(now.wall, happening);
     }
 
+    /// A peer came; whether that is on record, or only counted.
     pub(super) fn record_connect(
         &mut self,
         now: Now,
         conn: ConnId,
         identity: &Identity,
         peer: &Origin,
-    ) {
+    ) -> bool {
         self.trail.metrics.note_connection();
-        self.record_identity(now, conn, identity, peer);
+        self.record_identity(now, conn, identity, peer)
     }
 
-    /// Who a connection is: when it comes in, and again once it has said so.
+    /// Records the identity of a connection: when it comes in, and again once it has said so. Whether
+    /// that is on record, or only counted.
     pub(super) fn record_identity(
         &mut self,
         now: Now,
         conn: ConnId,
         identity: &Identity,
         peer: &Origin,
+    ) -> bool {
+        let is_news = self.is_news(now, Party::of(identity, peer), Kind::Connect);
+        if is_news {
+            let (identity, peer) = (identity.clone(), peer.to_string());
+            self.audit(now, &Happening::Connect { identity, conn, peer });
+        }
+        is_news
+    }
+
+    /// A peer was refused by a limit.
+    fn record_refusal(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: Identity,
+        party: Party,
+        limit: &'static str,
     ) {
-        let (identity, peer) = (identity.clone(), peer.to_string());
-        self.audit(now, &Happening::Connect { identity, conn, peer });
+        self.trail.metrics.note_refusal(limit);
+        if self.is_news(now, party, Kind::Limit(limit)) {
+            self.audit(now, &Happening::Noted(Note::Refused { conn, identity, limit }));
+        }
+    }
+
+    /// A connection was refused by a limit.
+    pub(super) fn record_refused_connection(
+        &mut self,
+        now: Now,
+        identity: &Identity,
+        peer: &Origin,
+        limit: &'static str,
+    ) {
+        let (conn, party) = (ConnId::new(self.next_conn), Party::of(identity, peer));
+        self.record_refusal(now, conn, identity.clone(), party, limit);
     }
 
     /// To be called before the engine forgets who it was.
-    pub(super) fn record_close(&mut self, now: Now, conn: ConnId, link: &Link) {
+    pub(super) fn record_close(&mut self, now: Now, conn: ConnId, link: &Link, on_record: bool) {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         self.trail.metrics.note_close(received_bytes, sent_bytes);
+        if !on_record {
+            return;
+        }
         let identity = self.engine.engine().identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
         let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
@@ -155,7 +193,13 @@ impl Server {
     pub(super) fn record_note(&mut self, now: Now, note: Note) {
         match note {
             Note::Ceased(receipt) => return self.record_end(now, receipt),
-            Note::Refused { limit, .. } => self.trail.metrics.note_refusal(limit),
+            Note::Refused { conn, identity, limit } => {
+                let party = match self.links.get(&conn) {
+                    Some(peer) => Party::of(&identity, peer.link.peer()),
+                    None => Party::Identity(identity.clone()),
+                };
+                return self.record_refusal(now, conn, identity, party, limit);
+            }
             Note::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
                 self.trail.alerts.look_at_tasks(now.at, identity, live, max);
