@@ -48,7 +48,7 @@ pub struct Limits {
     pub connections_per_identity_max: usize,
     /// Connections that each [operator](crate::settings::Settings::operators) can have however many
     /// others there are. With none of these free, the idle connection of the operator that has made
-    /// no request for longest is closed for a new one.
+    /// no request at all, or none for longest, is closed for a new one.
     #[serde(default = "operator_connections")]
     pub operator_connections: usize,
     /// Requests of one connection that wait for an answer.

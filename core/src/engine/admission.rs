@@ -127,7 +127,8 @@ impl Engine {
         }
     }
 
-    /// The connection of an identity that waits for nothing and has made no request for longest.
+    /// The connection of an identity that waits for nothing and has made no request for longest; one
+    /// that never made any before all others.
     fn longest_idle(&self, identity: &Identity) -> Option<ConnId> {
         let is_idle = |peer: &Connection| {
             peer.identity == *identity
@@ -137,8 +138,8 @@ impl Engine {
                 && peer.aside.calls.is_empty()
         };
         let idle = |conn: &ConnId, peer: &Box<Connection>| {
-            is_idle(peer).then_some((peer.last_request, *conn))
+            is_idle(peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
         };
-        self.connections.least(idle).map(|(_, conn)| conn)
+        self.connections.least(idle).map(|(.., conn)| conn)
     }
 }
