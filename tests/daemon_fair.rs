@@ -142,8 +142,10 @@ fn slow_calls_of_one_leave_workers_to_others() {
         let daemon = with_tokens("workers = 8", limits, "");
         let (mut ann, mut bob) = (token_peer(&daemon, ANN), token_peer(&daemon, BOB));
         let calls: Vec<u64> = (0..200).map(|_| ann.call("sleep", r#"{"ms":86400000}"#)).collect();
-        let status = ann.result("ceased/status", "{}");
-        assert_eq!((&status["running"], &status["queued"]), (&json!(most), &json!(200 - most)));
+        wait_until("as many run as may", || {
+            let status = ann.result("ceased/status", "{}");
+            (&status["running"], &status["queued"]) == (&json!(most), &json!(200 - most))
+        });
         for _ in 0..20 {
             let echo = bob.call("echo", r#"{"text":"quick"}"#);
             assert_eq!(bob.text(echo), "quick");
