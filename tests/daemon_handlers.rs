@@ -1,5 +1,6 @@
 //! Handlers of an embedding program: on worker threads, which share the calls and tell together.
 
+use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -134,9 +135,9 @@ const CROWD: u64 = 60;
 struct OnTheLoop<F>(F);
 
 impl<F: Fn(&str) + Send + Sync> ArgumentCheck for OnTheLoop<F> {
-    fn check(&self, arguments: &str) -> Result<(), String> {
+    fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
         (self.0)(arguments);
-        Ok(())
+        Ok(Cow::Borrowed(arguments))
     }
 }
 

@@ -350,6 +350,7 @@ fn the_supervisor_is_dropped() {
             other @ (Report::Ended { .. }
             | Report::Progress { .. }
             | Report::Surveyed { .. }
+            | Report::Located { .. }
             | Report::Lingering { .. }) => {
                 panic!("{other:?}")
             }

@@ -146,7 +146,7 @@ fn progress_lines() {
                     told.push((progress, total, message));
                 }
                 Report::Ended { ending, .. } => break ending,
-                Report::Lingering { .. } | Report::Surveyed { .. } => {
+                Report::Lingering { .. } | Report::Located { .. } | Report::Surveyed { .. } => {
                     panic!("nothing lingers, and nobody asked")
                 }
             }

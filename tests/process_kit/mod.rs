@@ -120,7 +120,10 @@ impl Rig {
                     assert_eq!(ended, job);
                     return ending;
                 }
-                Report::Progress { .. } | Report::Lingering { .. } | Report::Surveyed { .. } => {}
+                Report::Progress { .. }
+                | Report::Lingering { .. }
+                | Report::Located { .. }
+                | Report::Surveyed { .. } => {}
             }
         }
     }

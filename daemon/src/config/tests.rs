@@ -90,6 +90,8 @@ fn every_key_is_taken() {
         isolation = "pid"
         [limits]
         connections = 2
+        connections_per_identity = 1
+        operator_connections = 3
         message_bytes = 4096
         json_depth = 16
         inflight_per_connection = 3
@@ -98,6 +100,7 @@ fn every_key_is_taken() {
         stored_bytes_per_identity = "1MiB"
         resident_result_bytes = 0
         task_ops_per_second = 6
+        workers_per_identity = 1
         queue_per_identity = 2
         idempotency_keys_per_identity = 8
         idempotency_ttl = "9s"
@@ -106,6 +109,7 @@ fn every_key_is_taken() {
         authenticate_within = "3s"
         frame_time = "2s"
         partial_bytes = "8KiB"
+        partial_bytes_per_identity = "5KiB"
         asks_per_job = 7
         parked_per_identity = 8
         parked_for = "9s"
@@ -154,6 +158,8 @@ fn every_key_is_taken() {
         config.limits,
         Limits {
             connections: 2,
+            connections_per_identity: Some(1),
+            operator_connections: 3,
             message_bytes: 4096,
             json_depth: 16,
             inflight_per_connection: 3,
@@ -162,6 +168,7 @@ fn every_key_is_taken() {
             stored_bytes_per_identity: 1 << 20,
             resident_result_bytes: 0,
             task_ops_per_second: 6,
+            workers_per_identity: Some(1),
             queue_per_identity: Some(2),
             idempotency_keys_per_identity: 8,
             idempotency_ttl: secs(9),
@@ -170,6 +177,7 @@ fn every_key_is_taken() {
             authenticate_within: secs(3),
             frame_time: secs(2),
             partial_bytes: 8192,
+            partial_bytes_per_identity: Some(5120),
             asks_per_job: 7,
             parked_per_identity: 8,
             parked_for: secs(9),

@@ -115,6 +115,7 @@ pub enum Mark {
     TasksNotDeclared,
     TimedOut,
     TooManyConnections,
+    TooManyOfOneIdentity,
     TooManyRequests,
     TooManyTasks,
     TooOften,
@@ -124,12 +125,13 @@ pub enum Mark {
     Unsubscribed,
     WaiterAnswered,
     WaitsInQueue,
+    WaitsForOwnWorker,
     WithdrawnInQueue,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 121] = [
+    pub const ALL: [Self; 123] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -241,6 +243,7 @@ impl Mark {
         Self::TasksNotDeclared,
         Self::TimedOut,
         Self::TooManyConnections,
+        Self::TooManyOfOneIdentity,
         Self::TooManyRequests,
         Self::TooManyTasks,
         Self::TooOften,
@@ -250,6 +253,7 @@ impl Mark {
         Self::Unsubscribed,
         Self::WaiterAnswered,
         Self::WaitsInQueue,
+        Self::WaitsForOwnWorker,
         Self::WithdrawnInQueue,
     ];
 }

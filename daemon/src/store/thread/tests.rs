@@ -180,7 +180,7 @@ fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<Noted>, Vec<Report>)
 fn durable(reports: &[Report]) -> Vec<u64> {
     let upto = |report: &Report| match report {
         Report::Durable(upto) => Some(upto.get()),
-        Report::Unstored(..) | Report::Loaded(..) | Report::Failed(_) => None,
+        Report::Unstored(..) | Report::Ailing(_) | Report::Loaded(..) | Report::Failed(_) => None,
     };
     reports.iter().filter_map(upto).collect()
 }
