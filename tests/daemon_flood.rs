@@ -72,7 +72,7 @@ fn garbage_by_the_line() {
         b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":[900],\"method\":\"ping\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":99999999999999999999,\"method\":\"ping\"}",
+        b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":900,\"id\":901,\"method\":\"ping\"}",
         b"{\"jsonrpc\":\"2.0\",\"id\":900,\"method\":\"ping\",\"method\":\"tools/list\"}",
         b"{\"jsonrpc\":\"2.0\",\"jsonrpc\":\"2.0\",\"id\":900,\"method\":\"ping\"}",

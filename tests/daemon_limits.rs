@@ -1,6 +1,7 @@
 //! Limits and time limits: what is refused, in which words, and that everything else goes on.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use ceased_tests::daemon::{
     Config, Daemon, Home, Peer, assert_none_left, carriers, marker, wait_until,
@@ -33,10 +34,11 @@ fn assert_refused(answer: &Value, limit: &str, max: usize) {
 
 #[test]
 fn connections() {
-    let daemon = limited("connections = 3");
-    let mut peers: Vec<Peer> = (0..3).map(|_| daemon.peer()).collect();
+    let config = Config { limits: "connections = 3", tcp: true, ..Config::default() };
+    let daemon = Daemon::start(&config);
+    let mut peers: Vec<Peer> = (0..3).map(|_| daemon.tcp_peer()).collect();
     for _ in 0..3 {
-        let mut late = daemon.connect();
+        let mut late = daemon.connect_tcp();
         // It has perhaps been closed already.
         let _ = late.try_send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
         let said = late.rest();
@@ -47,21 +49,26 @@ fn connections() {
         peer.result("ping", "{}");
     }
     peers.pop();
-    let first = peers.first_mut().unwrap();
-    wait_until("it has left", || first.result("ceased/status", "{}")["connections"] == 2);
-    daemon.peer().result("ping", "{}");
+    // The daemon's own user comes in nevertheless.
+    wait_until("it has left", || daemon.status()["connections"] == 3);
+    daemon.tcp_peer().result("ping", "{}");
 }
 
 /// The command line says of a full daemon that it is full, not that it is none.
 #[test]
 fn connections_and_the_command_line() {
-    let daemon = limited("connections = 1");
-    let _first = daemon.peer();
+    let config = Config { limits: "connections = 1", tcp: true, ..Config::default() };
+    let daemon = Daemon::start(&config);
+    let _first = daemon.tcp_peer();
+    let address = daemon.tcp_address().to_string();
     for args in [&["status"][..], &["call", "echo", "text=x"]] {
-        let ran = daemon.home.run(args);
+        let ran = daemon.home.run(&[args, &["--tcp", &address]].concat());
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.err.starts_with("ceased: not let in at unix:"), "{ran:?}");
+        assert!(ran.err.starts_with("ceased: not let in at tcp:"), "{ran:?}");
         assert!(ran.err.contains("-31003") && ran.out.is_empty(), "{ran:?}");
+        // The daemon's own user is an operator, who comes in nevertheless.
+        let ran = daemon.home.run(args);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
     }
 }
 
@@ -189,8 +196,11 @@ fn no_descriptor_left() {
     const DESCRIPTORS: usize = 64;
     let home = Home::new();
     home.configure(&Config::default());
-    let command = home.command_after(&format!("ulimit -n {DESCRIPTORS}"), &["serve"]);
-    let daemon = Daemon::start_with(home, command);
+    let daemon = Daemon::start_in(home);
+    // After its start, at which it would have chosen to serve fewer peers.
+    let files = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
+    let set = Command::new("prlimit").arg(format!("--pid={}", daemon.pid())).arg(files).status();
+    assert!(set.expect("prlimit is there").success());
     let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
     let mut first = daemon.peer();
     let before = daemon.vitals();

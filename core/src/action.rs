@@ -197,6 +197,8 @@ pub enum Closing {
     Alien,
     /// There are too many connections already.
     TooMany,
+    /// A new connection of the same operator needs its place, and it was idle for longest.
+    Displaced,
     /// The peer let too much pile up unread.
     Flooded,
     /// The peer read nothing for too long.
@@ -210,7 +212,9 @@ impl Closing {
     #[must_use]
     pub const fn flushes(self) -> bool {
         match self {
-            Self::Finished | Self::Alien | Self::TooMany | Self::NoSession => true,
+            Self::Finished | Self::Alien | Self::TooMany | Self::Displaced | Self::NoSession => {
+                true
+            }
             Self::Flooded | Self::Stalled => false,
         }
     }

@@ -47,6 +47,10 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     /// When it was opened.
     pub(crate) since: Instant,
+    /// Whether it counts towards the limits: it was not refused, and did not give way.
+    pub(crate) is_admitted: bool,
+    /// When it made its last request; when it was opened while it has made none.
+    pub(crate) last_request: Instant,
     /// Requests it has made.
     pub(crate) requests_made: u64,
     pub(crate) side: Side,
@@ -141,6 +145,8 @@ impl Connection {
         Self {
             identity,
             since: Instant::ZERO,
+            is_admitted: true,
+            last_request: Instant::ZERO,
             requests_made: 0,
             side: Side::Server,
             dialect: Dialect::UNSETTLED,

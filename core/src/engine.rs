@@ -5,6 +5,7 @@
 //! ever happens is kept out of line, so that what a call runs through is little and together.
 
 mod acp;
+mod admission;
 mod answer;
 mod answered;
 mod ask;
@@ -43,6 +44,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub use self::admission::ConnectionLimit;
 use self::idempotency::KeyedCalls;
 pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, Closing, Note};
@@ -55,13 +57,14 @@ use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
 use crate::job::{Job, JobState};
 use crate::journal::Journal;
 use crate::message::{BAD_ID, ErrorObject, Members, Message, code};
-use crate::queue::{Held, Queue};
+use crate::queue::Queue;
 use crate::rare::Rare;
 use crate::rate::Rates;
 use crate::records::Records;
 use crate::settings::Settings;
 use crate::suspicion::Watch;
 use crate::table::{Seed, Table};
+use crate::tally::Tally;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::timer::{Armed, Timer, Timers};
@@ -77,8 +80,10 @@ pub struct Engine {
     /// What the hashes of its tables depend on.
     seed: Seed,
     connections: Table<ConnId, Box<Connection>>,
+    /// Connections of each identity.
+    peers: Tally,
     jobs: Records<Job>,
-    /// Jobs that wait for their turn.
+    /// Jobs that wait for their turn, and running ones by identity.
     queue: Queue,
     /// Calls by the key their requestor gave them.
     keyed: KeyedCalls,
@@ -89,7 +94,7 @@ pub struct Engine {
     /// How many of them outlast the last step of their ladder.
     outlasting: usize,
     /// Jobs that wait until their task is on disk.
-    held_jobs: Held,
+    held_jobs: Tally,
     next_job: u64,
     /// Jobs that wait for a retry.
     parked: park::Parked,
@@ -116,17 +121,24 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy)]
 struct Admitted {
     running: usize,
+    running_per_identity: usize,
     inflight: usize,
 }
 
 impl Admitted {
     fn of(settings: &Settings) -> Self {
-        Self { running: settings.limits.running_max, inflight: settings.limits.inflight_max }
+        let limits = &settings.limits;
+        Self {
+            running: limits.running_max,
+            running_per_identity: limits.running_per_identity_max,
+            inflight: limits.inflight_max,
+        }
     }
 
     fn or(self, other: Self) -> Self {
         Self {
             running: self.running.max(other.running),
+            running_per_identity: self.running_per_identity.max(other.running_per_identity),
             inflight: self.inflight.max(other.inflight),
         }
     }
@@ -161,13 +173,14 @@ impl Engine {
             out: Vec::new(),
             seed,
             connections: Table::new(seed),
+            peers: Tally::default(),
             jobs: Records::new(seed),
             queue: Queue::default(),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             running: 0,
             outlasting: 0,
-            held_jobs: Held::default(),
+            held_jobs: Tally::default(),
             next_job: 1,
             parked: park::Parked::default(),
             tasks: Tasks::new(cursor_key, seed),
@@ -245,7 +258,7 @@ impl Engine {
     /// as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        (self.has_room() && !self.queue.is_empty())
+        (self.has_room() && self.queue.is_ready(self.settings.limits.running_per_identity_max))
             || self.parked.anybody_asks()
             || !self.journal.fresh.is_empty()
     }
@@ -336,7 +349,6 @@ impl Engine {
             Message::Request { id, ref method, ref params }
                 if id.id == RequestId::Null && dialect.is_notification(method) =>
             {
-                self.put_down();
                 self.on_notification(conn, method, params.as_ref());
             }
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {

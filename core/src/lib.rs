@@ -89,6 +89,7 @@ mod slab;
 mod status;
 pub mod suspicion;
 mod table;
+mod tally;
 pub mod task;
 pub mod text;
 pub mod time;

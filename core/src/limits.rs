@@ -43,6 +43,14 @@ pub struct Limits {
     pub depth_max: usize,
     /// Connections at once.
     pub connections_max: usize,
+    /// Connections of one identity at once, so that others can connect.
+    #[serde(default = "no_bound")]
+    pub connections_per_identity_max: usize,
+    /// Connections that each [operator](crate::settings::Settings::operators) can have however many
+    /// others there are. With none of these free, the idle connection of the operator that has made
+    /// no request at all, or none for longest, is closed for a new one.
+    #[serde(default = "operator_connections")]
+    pub operator_connections: usize,
     /// Requests of one connection that wait for an answer.
     pub inflight_max: usize,
     /// Subscriptions of one connection, which are requests too (MOD-08).
@@ -53,6 +61,9 @@ pub struct Limits {
     pub batch_max: usize,
     /// Jobs that run at once.
     pub running_max: usize,
+    /// Jobs of one identity that run at once, so that others find a worker.
+    #[serde(default = "no_bound")]
+    pub running_per_identity_max: usize,
     /// Jobs that wait to run; beyond that a call is refused.
     pub queued_max: usize,
     /// Jobs of one identity that wait to run, so that others have room to.
@@ -105,11 +116,14 @@ impl Default for Limits {
             remote_tools_max: 4096,
             depth_max: 128,
             connections_max: 1024,
+            connections_per_identity_max: no_bound(),
+            operator_connections: operator_connections(),
             inflight_max: 1024,
             subscriptions_max: 64,
             subscribed_tasks_max: 1024,
             batch_max: 1024,
             running_max: 64,
+            running_per_identity_max: no_bound(),
             queued_max: 1024,
             queued_per_identity_max: no_bound(),
             task_ops_per_second: None,
@@ -131,6 +145,10 @@ impl Default for Limits {
 /// What recordings go by that were made before there was the limit.
 const fn no_bound() -> usize {
     usize::MAX
+}
+
+const fn operator_connections() -> usize {
+    8
 }
 
 const fn keys_max() -> usize {

@@ -123,6 +123,11 @@ impl<K: Hash + Ord, V> Table<K, V> {
         self.entries.iter().map(|(_, value)| of(value)).sum()
     }
 
+    /// The least of what `of` finds; it does not depend on the order.
+    pub(crate) fn least<T: Ord>(&self, of: impl Fn(&K, &V) -> Option<T>) -> Option<T> {
+        self.entries.iter().filter_map(|(key, value)| of(key, value)).min()
+    }
+
     /// Takes everything out, sorted by key.
     pub(crate) fn take(&mut self) -> Vec<(K, V)> {
         let mut all: Vec<(K, V)> = mem::take(&mut self.entries).into_iter().collect();
@@ -185,6 +190,9 @@ mod tests {
                 assert_eq!(table.get(&key), map.get(&key));
                 assert_eq!(table.contains_key(&key), map.contains_key(&key));
                 assert_eq!((table.len(), table.is_empty()), (map.len(), map.is_empty()));
+                let odd = |key: &u64, value: &u64| (value % 2 == 1).then_some((*value, *key));
+                let least = map.iter().filter_map(|(key, value)| odd(key, value)).min();
+                assert!(turn % 100 > 0 || table.least(odd) == least);
                 if let (Some(ours), Some(theirs)) = (table.get_mut(&key), map.get_mut(&key)) {
                     *ours += 1;
                     *theirs += 1;

@@ -15,7 +15,7 @@ use crate::server::RunError;
 use crate::service::Service;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::{signals, sys};
+use crate::{resource_limits, signals, sys};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -168,6 +168,7 @@ fn serve(
         None => logging::start(config.log.level),
     };
     sys::forbid_tracing();
+    resource_limits::raise_files();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;

@@ -38,7 +38,7 @@ use crate::store::Store;
 use crate::store::kept::Keep;
 #[cfg(feature = "sqlite")]
 use crate::store::kept::OnDisk;
-use crate::{stderr, tools};
+use crate::{scarcity, stderr, tools};
 
 /// What a daemon is made of.
 ///
@@ -332,7 +332,7 @@ impl Daemon {
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
-                limits: self.limits,
+                limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
                 operators: operators(),

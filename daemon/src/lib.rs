@@ -31,6 +31,7 @@ mod printable;
 pub mod process;
 pub mod record;
 mod reports;
+mod resource_limits;
 mod scarcity;
 mod server;
 mod service;

@@ -9,9 +9,12 @@ mod doors;
 mod files;
 mod frames;
 mod gate;
+mod guesses;
 mod lead;
 mod links;
+mod party;
 mod ready;
+mod repeats;
 mod run_as;
 mod runs;
 mod stopping;
@@ -155,7 +158,12 @@ pub struct Server {
     links: BTreeMap<ConnId, Box<Peer>>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
+    /// Peers whose process is being looked at.
     vetting: vetting::Vetting,
+    /// Wrong tokens that were tried lately.
+    guesses: guesses::Guesses,
+    /// Records that are counted instead of written.
+    repeats: repeats::Repeats,
     next_conn: u64,
     ready: ready::Ready,
     /// Bytes that were read ahead of their turn.
@@ -206,6 +214,8 @@ struct Peer {
     sole: bool,
     /// The engine wants it closed once its outbox is empty.
     closing: bool,
+    /// The audit log has a record of it, and gets one of its end.
+    on_record: bool,
     /// Hardly any has one.
     backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
@@ -264,6 +274,8 @@ impl Server {
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
             vetting: vetting::Vetting::default(),
+            guesses: guesses::Guesses::default(),
+            repeats: repeats::Repeats::default(),
             next_conn: FIRST_CONN,
             ready: ready::Ready::default(),
             ahead_bytes: 0,
@@ -385,7 +397,12 @@ impl Server {
             Stopping::No | Stopping::Draining(_) => None,
         };
         let stranger = self.strangers.first().map(|(at, _)| *at);
-        let own = [self.pool.deadline(), self.upkeep.deadline(), self.unended.deadline()];
+        let own = [
+            self.pool.deadline(),
+            self.upkeep.deadline(),
+            self.unended.deadline(),
+            self.repeats.deadline(),
+        ];
         let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
         // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
         let first = first.map(|at| at - self.clock.now().at);
@@ -400,6 +417,7 @@ impl Server {
         }
         self.dismiss_overdue(now);
         self.end_slow_frames(now);
+        self.tell_repeats(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }

@@ -159,16 +159,24 @@ fn silence_is_no_token() {
     assert!(!ann.answer(sleep)["result"].is_null());
 }
 
-/// TSK-36: connections are counted before they have said who they are.
+/// TSK-36: connections that have not said who they are are bounded, and keep nobody out: the oldest
+/// of the origin that has most gives way.
 #[test]
-fn strangers_are_bounded() {
+fn strangers_are_bounded_and_give_way() {
     let home = home("");
-    home.configure_as(&(home.config_text() + "[limits]\nconnections = 2\n"));
+    let limits = "[limits]\nconnections = 8\nauthenticate_within = \"1h\"\n";
+    home.configure_as(&(home.config_text() + limits));
     let daemon = Daemon::start_in(home);
-    let _silent = [daemon.connect_tcp(), daemon.connect_tcp()];
-    let said = daemon.connect_tcp().message().expect("a reason");
+    // 16 of them may be there.
+    let mut silent: Vec<_> = (0..60).map(|_| daemon.connect_tcp()).collect();
+    let mut ann = peer_with(&daemon, ANN);
+    ann.result("ping", "{}");
+    let said = silent[0].message().expect("a reason");
     assert_eq!(said["error"]["code"], -31003, "{said}");
-    assert_eq!(said["error"]["data"], json!({"limit": "connections", "max": 2}));
+    assert_eq!(silent[0].message(), None);
+    // Those that stay may still say who they are.
+    let last = silent.last_mut().expect("there are some");
+    assert_eq!(authenticate(last, BOB)["result"], json!({}));
 }
 
 /// TSK-40: peers without a token are nobody in particular where that is allowed.

@@ -158,14 +158,14 @@ impl Daemon {
         peer
     }
 
-    /// A peer of another user that has shaken hands; `None`, said aloud, where we may not become
-    /// somebody else.
+    /// A connection of another user that has said nothing yet; `None`, said aloud, where we may not
+    /// become somebody else.
     ///
     /// # Panics
     ///
     /// When the daemon does not accept.
     #[must_use]
-    pub fn peer_of(&self, uid: u32) -> Option<Peer> {
+    pub fn connect_of(&self, uid: u32) -> Option<Peer> {
         if !geteuid().is_root() {
             eprintln!("SKIPPED, cannot become another user");
             return None;
@@ -181,7 +181,13 @@ impl Daemon {
             set_thread_res_uid(uid, uid, uid).expect("root can change its user");
             UnixStream::connect(path).expect("the socket is open to everybody")
         });
-        let mut peer = Peer::of_socket(connected.join().expect("it connects").into());
+        Some(Peer::of_socket(connected.join().expect("it connects").into()))
+    }
+
+    /// A peer of another user that has shaken hands, as [`Daemon::connect_of`].
+    #[must_use]
+    pub fn peer_of(&self, uid: u32) -> Option<Peer> {
+        let mut peer = self.connect_of(uid)?;
         peer.initialize();
         Some(peer)
     }

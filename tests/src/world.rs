@@ -420,6 +420,12 @@ impl World {
         self.engine.is_stopping(job)
     }
 
+    /// Whether its engine wants a turn.
+    #[must_use]
+    pub fn wants_turn(&self) -> bool {
+        self.engine.wants_turn()
+    }
+
     /// What the engine holds.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

@@ -119,7 +119,9 @@ impl Engine {
         }
         let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
         let share = limits.queued_per_identity_max;
-        let can_start = limits.running_max.saturating_sub(self.running);
+        let own_room =
+            limits.running_per_identity_max.saturating_sub(self.queue.running_of(&owner));
+        let can_start = limits.running_max.saturating_sub(self.running).min(own_room);
         // A job that is held for the disk waits as well.
         let own = self.queue.len_of(&owner) + self.held_jobs.len_of(&owner);
         if own >= share.saturating_add(can_start) {

@@ -1,9 +1,12 @@
 //! Invariants across the tables: what must hold after every event.
 
+use alloc::collections::BTreeMap;
+
 use super::{Engine, disconnect, idempotency, park, store};
 use crate::call::{Asked, Call, CallFor, Caller, Wanted};
 use crate::claim::Terms;
 use crate::connection::{Connection, Ending, Form, Pending, Work};
+use crate::event::Identity;
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
 use crate::task::Status;
@@ -14,6 +17,8 @@ use crate::task::Status;
 /// When one is broken.
 pub(super) fn check(engine: &Engine) {
     engine.tasks.check();
+    let admitted = engine.connections.sum(|peer| usize::from(peer.is_admitted));
+    assert_eq!(engine.peers.len(), admitted, "connections are counted");
     requests(engine);
     jobs(engine);
     calls(engine);
@@ -153,6 +158,18 @@ fn jobs(engine: &Engine) {
     }
     assert_eq!(outlasting, engine.outlasting, "jobs that outlast SIGKILL are counted");
     assert!(running <= engine.loosest.running, "too many jobs run");
+    let mut of: BTreeMap<&Identity, usize> = BTreeMap::new();
+    for (_, job) in &engine.jobs {
+        if !matches!(job.state, JobState::Held(_) | JobState::Queued(_)) {
+            *of.entry(&job.owner).or_default() += 1;
+        }
+    }
+    for (owner, count) in &of {
+        assert_eq!(*count, engine.queue.running_of(owner), "running jobs of {owner} are counted");
+        let share = engine.loosest.running_per_identity;
+        assert!(*count <= share, "{owner} runs more than its share");
+    }
+    assert_eq!(running, engine.queue.running(), "running jobs are counted by identity");
     let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
     assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
     engine.queue.check();

@@ -88,6 +88,9 @@ impl Engine {
     pub(super) fn on_closed(&mut self, conn: ConnId) {
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
+        if connection.is_admitted {
+            self.peers.remove(&connection.identity);
+        }
         self.connections.tidy();
         let mut aside = connection.aside.take();
         self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));

@@ -105,7 +105,8 @@ impl Engine {
     /// A task exists: its request is answered, and its job may run, if it does not run already or
     /// has ended.
     pub(super) fn bring_to_life(&mut self, id: TaskId) {
-        let crowded = self.running + self.queue.len() >= self.settings.limits.running_max;
+        let crowded =
+            self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.counters.tasks_created += 1;
         let whole = task.aside.disk.whole();

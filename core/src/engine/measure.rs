@@ -24,7 +24,7 @@ impl Engine {
     #[must_use]
     pub fn occupancy(&self) -> Load {
         let (running, queued) = (self.running, self.queue.len());
-        Load { connections: self.connections.len(), running, queued }
+        Load { connections: self.peers.len(), running, queued }
     }
 
     /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
@@ -56,7 +56,7 @@ impl Engine {
 /// How full an engine is, where that is bounded for all peers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// Connections not closed yet.
+    /// Connections that count towards the limits.
     pub connections: usize,
     /// Jobs that take up a worker, also those that are being stopped.
     pub running: usize,

@@ -1,56 +1,25 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
 use super::{Engine, modern, rate};
-use crate::action::{Closing, Note};
-use crate::call::{Caller, PeerCapabilities, Refusal};
+use crate::action::Note;
+use crate::call::PeerCapabilities;
 use crate::claim;
-use crate::connection::{Connection, Phase, Reply};
+use crate::connection::{Phase, Reply};
 use crate::dialect::{self, Dialect, Methods, Results, TaskRules};
 use crate::event::{Identity, LogLevel};
 use crate::id::ConnId;
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Params};
-use crate::role::{Role, Side};
+use crate::role::Side;
 
 impl Engine {
-    pub(super) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
-        self.admit_connection(conn, Connection::new(identity, self.seed), role);
-    }
-
-    pub(super) fn admit_connection(
-        &mut self,
-        conn: ConnId,
-        mut connection: Connection,
-        role: Role,
-    ) {
-        connection.since = self.now.at;
-        let max = self.settings.limits.connections_max;
-        let full = self.connections.len() >= max;
-        let before = self.connections.insert(conn, alloc::boxed::Box::new(connection));
-        assert!(before.is_none(), "a connection id is given once");
-        let role = match role {
-            Role::Server => None,
-            Role::Client(role) => Some(role),
-        };
-        if full && let Some(role) = role {
-            self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
-            self.close(conn, Closing::TooMany);
-        } else if let Some(role) = role {
-            self.begin_session(conn, role);
-        } else if full {
-            let message = alloc::format!("the daemon serves {max} connections at most");
-            let error = limit_error("connections", max, message);
-            self.refuse_unreadable(conn, &error, None);
-            self.close(conn, Closing::TooMany);
-        }
-    }
-
     pub(super) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         self.counters.requests += 1;
         let Some(connection) = self.connections.get_mut(&reply.conn) else {
             return self.forget(reply);
         };
         connection.requests_made += 1;
+        connection.last_request = self.now.at;
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains_key(&reply.id) {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
@@ -285,7 +254,7 @@ impl Engine {
     }
 }
 
-fn limit_error(limit: &str, max: usize, message: alloc::string::String) -> ErrorObject {
+pub(super) fn limit_error(limit: &str, max: usize, message: alloc::string::String) -> ErrorObject {
     ErrorObject::new(code::LIMIT_REACHED, message)
         .with_data(alloc::format!("{{\"limit\":\"{limit}\",\"max\":{max}}}"))
 }

@@ -13,6 +13,7 @@ use crate::job::{Job, JobState, Purpose};
 use crate::json::Raw;
 use crate::message::ErrorObject;
 use crate::params::{self, Params};
+use crate::status::Status;
 use crate::task::Task;
 use crate::write::Writer;
 
@@ -20,8 +21,8 @@ use crate::write::Writer;
 const LISTED_MAX: usize = 200;
 
 impl Engine {
-    /// Numbers are of the whole daemon; jobs, and with `detail` connections and tasks, are one's
-    /// own, or everybody's for an operator (TSK-39). With `detail` the host adds what it knows.
+    /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of all
+    /// for an operator (TSK-39). With `detail` the host adds what it knows.
     pub(super) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let detail = match params::find(params, ["detail"]) {
             Ok([detail]) => detail.map_or(Some(false), Raw::flag),
@@ -88,16 +89,62 @@ impl Engine {
         // As the log names it.
         json.raw(",\"connection\":\"").display(conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
-        json.raw(",\"connections\":").display(self.connections.len());
-        self.write_job_counts(json);
+        self.write_totals(json, conn, &viewer);
         self.write_jobs(json, conn);
-        self.write_task_counts(json);
         self.write_limits(json);
         json.raw(",\"counters\":{");
-        for (position, (name, count)) in self.counters.named().into_iter().enumerate() {
+        let counters = self.is_operator(conn).then(|| self.counters.named());
+        for (position, (name, count)) in counters.into_iter().flatten().enumerate() {
             json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").display(count);
         }
         json.raw("}");
+    }
+
+    /// How much there is of what the viewer may know of (TSK-39): others cannot tell from it what
+    /// anyone else does. Anonymous peers are not told of tasks (TSK-40).
+    fn write_totals(&self, json: &mut Writer<'_>, conn: ConnId, viewer: &Identity) {
+        let is_operator = self.is_operator(conn);
+        let connections = match viewer {
+            _ if is_operator => self.connections.len(),
+            // It is there itself.
+            Identity::Anonymous => 1,
+            Identity::User(_) | Identity::Token(_) => {
+                self.connections.sum(|peer| usize::from(peer.identity == *viewer))
+            }
+        };
+        json.raw(",\"connections\":").display(connections);
+        let (running, queued, cancelling) =
+            if is_operator { self.all_jobs() } else { self.jobs_seen_by(conn) };
+        json.raw(",\"running\":").display(running);
+        json.raw(",\"queued\":").display(queued);
+        json.raw(",\"cancelling\":").display(cancelling);
+        let total = json.raw(",\"tasks\":{\"total\":");
+        if is_operator {
+            write_task_counts(total, self.tasks.counts());
+        } else if *viewer == Identity::Anonymous {
+            write_task_counts(total, Status::ALL.into_iter().map(|status| (status, 0)));
+        } else {
+            write_task_counts(total, self.tasks.counts_of(viewer));
+        }
+    }
+
+    /// Jobs that run, wait, and are being stopped.
+    fn all_jobs(&self) -> (usize, usize, usize) {
+        let cancelling = self.cancelling();
+        (self.running - cancelling, self.queue.len(), cancelling)
+    }
+
+    /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
+    fn jobs_seen_by(&self, conn: ConnId) -> (usize, usize, usize) {
+        let (mut running, mut queued, mut cancelling) = (0, 0, 0);
+        for (_, job) in self.jobs.iter().filter(|(_, job)| self.may_see(conn, job)) {
+            *match job.state {
+                JobState::Held(_) | JobState::Queued(_) => &mut queued,
+                JobState::Running | JobState::Lingering => &mut running,
+                JobState::Stopping { .. } => &mut cancelling,
+            } += 1;
+        }
+        (running, queued, cancelling)
     }
 
     /// The connections the viewer may know of: its own, or for an operator the oldest of all.
@@ -162,13 +209,6 @@ impl Engine {
         json.raw("}");
     }
 
-    fn write_job_counts(&self, json: &mut Writer<'_>) {
-        let cancelling = self.cancelling();
-        json.raw(",\"running\":").display(self.running - cancelling);
-        json.raw(",\"queued\":").display(self.queue.len());
-        json.raw(",\"cancelling\":").display(cancelling);
-    }
-
     fn write_jobs(&self, json: &mut Writer<'_>, viewer: ConnId) {
         json.raw(",\"jobs\":[");
         let mut first = true;
@@ -222,19 +262,16 @@ impl Engine {
         json.raw("}");
     }
 
-    fn write_task_counts(&self, json: &mut Writer<'_>) {
-        json.raw(",\"tasks\":{\"total\":").display(self.tasks.len());
-        for (status, count) in self.tasks.counts() {
-            json.raw(",").string(status.as_str()).raw(":").display(count);
-        }
-        json.raw("}");
-    }
-
     fn write_limits(&self, json: &mut Writer<'_>) {
         let limits = &self.settings.limits;
         json.raw(",\"limits\":{\"connections\":").display(limits.connections_max);
         for (name, value) in [
+            (
+                "connections_per_identity",
+                limits.connections_per_identity_max.min(limits.connections_max),
+            ),
             ("workers", limits.running_max),
+            ("workers_per_identity", limits.running_per_identity_max.min(limits.running_max)),
             ("queue", limits.queued_max),
             ("inflight_per_connection", limits.inflight_max),
             ("tasks_per_identity", limits.live_tasks_max),
@@ -247,4 +284,14 @@ impl Engine {
         }
         json.raw("}");
     }
+}
+
+/// The rest of an object that begins with the total of these.
+fn write_task_counts(json: &mut Writer<'_>, counts: impl Iterator<Item = (Status, usize)>) {
+    let counts: Vec<(Status, usize)> = counts.collect();
+    json.display(counts.iter().map(|(_, count)| count).sum::<usize>());
+    for (status, count) in counts {
+        json.raw(",").string(status.as_str()).raw(":").display(count);
+    }
+    json.raw("}");
 }

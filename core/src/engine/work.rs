@@ -13,7 +13,7 @@ use crate::action::{Action, Note, Receipt, Why};
 use crate::claim::Terms;
 use crate::connection::{Ending, Pending};
 use crate::dialect::{AfterCancel, Methods};
-use crate::event::{LogLevel, Outcome};
+use crate::event::{Identity, LogLevel, Outcome};
 use crate::id::{ConnId, JobId, RequestId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::Json;
@@ -40,8 +40,9 @@ impl Engine {
     pub(super) fn on_turn(&mut self) {
         self.park_who_asks();
         self.hand_over_begun();
+        let share = self.settings.limits.running_per_identity_max;
         while self.has_room() {
-            let Some(id) = self.queue.pop() else { break };
+            let Some(id) = self.queue.start(share) else { break };
             self.start(id);
         }
         self.hand_over_waiting();
@@ -50,6 +51,14 @@ impl Engine {
     /// Whether one more job may run.
     pub(super) fn has_room(&self) -> bool {
         self.running < self.settings.limits.running_max
+    }
+
+    /// Whether one more job of an identity would have to wait.
+    pub(super) fn is_crowded(&self, owner: &Identity) -> bool {
+        let limits = &self.settings.limits;
+        let share = limits.running_per_identity_max;
+        let own = self.queue.running_of(owner) + self.queue.len_of(owner);
+        own >= share || self.running + self.queue.startable(share) >= limits.running_max
     }
 
     /// The task of a job is on disk: the job waits for its turn.
@@ -272,6 +281,7 @@ impl Engine {
             JobState::Queued(_) => {}
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 self.running -= 1;
+                self.queue.end(&job.owner);
             }
         }
         self.outlasting -= usize::from(job.outlasts);

@@ -12,6 +12,16 @@ impl Tasks {
         Status::ALL.into_iter().zip(self.counts)
     }
 
+    /// How many of one identity there are in each status, in the order of [`Status::ALL`]. Linear in
+    /// its tasks.
+    pub(crate) fn counts_of(&self, owner: &Identity) -> impl Iterator<Item = (Status, usize)> {
+        let mut counts = [0; Status::ALL.len()];
+        for place in self.owner_named(owner).into_iter().flat_map(|owner| owner.order.values()) {
+            counts[self.by_id.at(*place).counted as usize] += 1;
+        }
+        Status::ALL.into_iter().zip(counts)
+    }
+
     /// Counts a task as what it shows itself as now.
     pub(crate) fn recount(&mut self, id: TaskId) {
         let Some(task) = self.by_id.get_mut(&id) else { return };

@@ -20,7 +20,14 @@ pub(crate) enum Happening {
     /// A peer is served; `job` is the one that its process is part of.
     Connect { identity: Identity, conn: ConnId, peer: String, job: Option<JobId> },
     /// A peer is not served. A user is named as the system knows it, any other peer is anonymous.
-    Refuse { identity: Identity, conn: Option<ConnId>, peer: String, reason: String },
+    Refuse {
+        identity: Identity,
+        conn: Option<ConnId>,
+        peer: String,
+        /// The limit that refused it, if one did.
+        limit: Option<&'static str>,
+        reason: String,
+    },
     /// A peer went.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
     /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
@@ -28,6 +35,19 @@ pub(crate) enum Happening {
     Noted(Note),
     /// A job that was told to stop, by whomever, has ended, or outlasts SIGKILL: the receipt.
     Cancel(Arc<CancelRecord>),
+    /// Records that were not written, because one party had many of the same kind in a short time.
+    Repeated {
+        /// What the records would have been.
+        of: &'static str,
+        /// The limit that they were about.
+        limit: Option<&'static str>,
+        /// The reason that they had in common beside a limit.
+        reason: Option<&'static str>,
+        /// Whose they were: an identity or a network address.
+        party: String,
+        count: u64,
+        window: Duration,
+    },
     /// So many records before this one were lost.
     Dropped { count: u64 },
 }
@@ -95,10 +115,13 @@ impl Happening {
                     line.number("job", job.get());
                 }
             }
-            Self::Refuse { identity, conn, peer, reason } => {
+            Self::Refuse { identity, conn, peer, limit, reason } => {
                 line.word("event", "refuse").identity("identity", identity);
                 if let Some(conn) = conn {
                     line.conn("connection", *conn);
+                }
+                if let Some(limit) = limit {
+                    line.word("limit", limit);
                 }
                 line.text("peer", peer).text("reason", reason);
             }
@@ -111,6 +134,17 @@ impl Happening {
             Self::Cancel(record) => {
                 line.word("event", "cancel");
                 record.write(line);
+            }
+            Self::Repeated { of, limit, reason, party, count, window } => {
+                line.word("event", "repeated").word("of", of);
+                if let Some(limit) = limit {
+                    line.word("limit", limit);
+                }
+                if let Some(reason) = reason {
+                    line.text("reason", reason);
+                }
+                line.text("party", party).number("count", *count);
+                line.number("window_ms", millis(*window));
             }
             Self::Dropped { count } => {
                 line.word("event", "dropped").number("count", *count);

@@ -95,6 +95,15 @@ impl Config {
         row("stored_bytes_per_identity", size(limits.stored_bytes_per_identity));
         row("resident_result_bytes", size(limits.resident_result_bytes));
         row("task_ops_per_second", limits.task_ops_per_second.to_string());
+        row("operator_connections", limits.operator_connections.to_string());
+        for (name, share) in [
+            ("connections_per_identity", limits.connections_per_identity),
+            ("workers_per_identity", limits.workers_per_identity),
+        ] {
+            if let Some(share) = share {
+                row(name, share.to_string());
+            }
+        }
         if let Some(share) = limits.queue_per_identity {
             row("queue_per_identity", share.to_string());
         }
@@ -105,6 +114,9 @@ impl Config {
         row("authenticate_within", show_duration(limits.authenticate_within));
         row("frame_time", show_duration(limits.frame_time));
         row("partial_bytes", size(limits.partial_bytes));
+        if let Some(share) = limits.partial_bytes_per_identity {
+            row("partial_bytes_per_identity", size(share));
+        }
         row("asks_per_job", limits.asks_per_job.to_string());
         let parked_for = show_duration(limits.parked_for);
         row(

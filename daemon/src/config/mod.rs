@@ -136,6 +136,10 @@ pub enum Listen {
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
+    /// Connections of one identity at once; all but an eighth if `None`.
+    pub connections_per_identity: Option<usize>,
+    /// Connections that each operator can have however many others there are.
+    pub operator_connections: usize,
     /// Bytes of one message.
     pub message_bytes: usize,
     /// How deep arrays and objects of one message may nest.
@@ -152,6 +156,8 @@ pub struct Limits {
     pub resident_result_bytes: usize,
     /// Task requests of one identity a second.
     pub task_ops_per_second: u32,
+    /// Jobs of one identity that run at once; all but an eighth of the workers if `None`.
+    pub workers_per_identity: Option<usize>,
     /// Jobs of one identity that wait for a worker at most; seven eighths of the queue if `None`.
     pub queue_per_identity: Option<usize>,
     /// Calls of one identity with an idempotency key that are remembered.
@@ -168,6 +174,9 @@ pub struct Limits {
     pub frame_time: Duration,
     /// Bytes of messages that have begun and not ended, of all peers together.
     pub partial_bytes: usize,
+    /// Of those, bytes of one identity, or of one network address without one; half of them, and
+    /// one message at least, if `None`.
+    pub partial_bytes_per_identity: Option<usize>,
     /// Questions of one job that wait for an answer.
     pub asks_per_job: usize,
     /// Calls of one identity that wait for it to come back with what they asked (MOD-07).

@@ -69,6 +69,8 @@ pub(super) struct Listen {
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
     pub(super) connections: Option<Whole>,
+    pub(super) connections_per_identity: Option<Whole>,
+    pub(super) operator_connections: Option<Whole>,
     pub(super) message_bytes: Option<Spanned<Size>>,
     pub(super) json_depth: Option<Whole>,
     pub(super) inflight_per_connection: Option<Whole>,
@@ -77,6 +79,7 @@ pub(super) struct Limits {
     pub(super) stored_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) resident_result_bytes: Option<Spanned<Size>>,
     pub(super) task_ops_per_second: Option<Whole>,
+    pub(super) workers_per_identity: Option<Whole>,
     pub(super) queue_per_identity: Option<Whole>,
     pub(super) idempotency_keys_per_identity: Option<Whole>,
     pub(super) idempotency_ttl: Option<Spanned<Span>>,
@@ -85,6 +88,7 @@ pub(super) struct Limits {
     pub(super) authenticate_within: Option<Spanned<Span>>,
     pub(super) frame_time: Option<Spanned<Span>>,
     pub(super) partial_bytes: Option<Spanned<Size>>,
+    pub(super) partial_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) asks_per_job: Option<Whole>,
     pub(super) parked_per_identity: Option<Whole>,
     pub(super) parked_for: Option<Spanned<Span>>,

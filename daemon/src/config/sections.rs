@@ -43,6 +43,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            connections_per_identity: None,
+            operator_connections: 8,
             message_bytes: 16 << 20,
             json_depth: 128,
             inflight_per_connection: 1024,
@@ -51,6 +53,7 @@ impl Default for Limits {
             stored_bytes_per_identity: 256 << 20,
             resident_result_bytes: 16 << 10,
             task_ops_per_second: 1000,
+            workers_per_identity: None,
             queue_per_identity: None,
             idempotency_keys_per_identity: 1024,
             idempotency_ttl: Duration::from_secs(600),
@@ -59,6 +62,7 @@ impl Default for Limits {
             authenticate_within: Duration::from_secs(10),
             frame_time: Duration::from_secs(30),
             partial_bytes: 256 << 20,
+            partial_bytes_per_identity: None,
             asks_per_job: 64,
             parked_per_identity: 16,
             parked_for: Duration::from_secs(300),
@@ -185,6 +189,12 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         check.whole(key(name), raw.as_ref(), default, 1..=most)
     };
     let connections = count("connections", &raw.connections, default.connections, 100_000);
+    let operator_connections = count(
+        "operator_connections",
+        &raw.operator_connections,
+        default.operator_connections,
+        1024,
+    );
     let inflight_per_connection = count(
         "inflight_per_connection",
         &raw.inflight_per_connection,
@@ -211,6 +221,13 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         default.task_ops_per_second as usize,
         1_000_000,
     );
+    let share = |name, raw: &Option<raw::Whole>, check: &mut Checker<'_>, most| {
+        raw.as_ref().map(|written| check.whole(key(name), Some(written), 1, 1..=most))
+    };
+    let connections_per_identity =
+        share("connections_per_identity", &raw.connections_per_identity, check, 100_000);
+    let workers_per_identity =
+        share("workers_per_identity", &raw.workers_per_identity, check, 4096);
     let queue_per_identity = raw
         .queue_per_identity
         .as_ref()
@@ -227,10 +244,19 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         default.partial_bytes.max(message_bytes),
         message_bytes as u64..=1024 * GIB,
     );
+    // As there: one message fits.
+    let own = &raw.partial_bytes_per_identity;
+    let most = message_bytes as u64..=1024 * GIB;
+    let partial_bytes_per_identity =
+        own.is_some().then(|| size("partial_bytes_per_identity", own, message_bytes, most));
     Limits {
         connections,
+        connections_per_identity,
+        operator_connections,
         message_bytes,
         partial_bytes,
+        partial_bytes_per_identity,
+        workers_per_identity,
         inflight_per_connection,
         tasks_per_identity,
         stored_tasks_per_identity,

@@ -89,6 +89,8 @@ fn every_key_is_taken() {
         isolation = "pid"
         [limits]
         connections = 2
+        connections_per_identity = 1
+        operator_connections = 3
         message_bytes = 4096
         json_depth = 16
         inflight_per_connection = 3
@@ -97,6 +99,7 @@ fn every_key_is_taken() {
         stored_bytes_per_identity = "1MiB"
         resident_result_bytes = 0
         task_ops_per_second = 6
+        workers_per_identity = 1
         queue_per_identity = 2
         idempotency_keys_per_identity = 8
         idempotency_ttl = "9s"
@@ -105,6 +108,7 @@ fn every_key_is_taken() {
         authenticate_within = "3s"
         frame_time = "2s"
         partial_bytes = "8KiB"
+        partial_bytes_per_identity = "5KiB"
         asks_per_job = 7
         parked_per_identity = 8
         parked_for = "9s"
@@ -153,6 +157,8 @@ fn every_key_is_taken() {
         config.limits,
         Limits {
             connections: 2,
+            connections_per_identity: Some(1),
+            operator_connections: 3,
             message_bytes: 4096,
             json_depth: 16,
             inflight_per_connection: 3,
@@ -161,6 +167,7 @@ fn every_key_is_taken() {
             stored_bytes_per_identity: 1 << 20,
             resident_result_bytes: 0,
             task_ops_per_second: 6,
+            workers_per_identity: Some(1),
             queue_per_identity: Some(2),
             idempotency_keys_per_identity: 8,
             idempotency_ttl: secs(9),
@@ -169,6 +176,7 @@ fn every_key_is_taken() {
             authenticate_within: secs(3),
             frame_time: secs(2),
             partial_bytes: 8192,
+            partial_bytes_per_identity: Some(5120),
             asks_per_job: 7,
             parked_per_identity: 8,
             parked_for: secs(9),

@@ -16,6 +16,7 @@ use crate::config::{self, Config, Listen};
 use crate::logging::SetLevel;
 use crate::metrics::Thresholds;
 use crate::process::Isolation;
+use crate::scarcity;
 use crate::server::{Entrance, Guards, Reload, Reloaded};
 use crate::store::kept::{Keep, OnDisk};
 use crate::tokens::TokenFileError;
@@ -34,7 +35,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
                 server: ServerInfo::default(),
-                limits: limits(&config),
+                limits: scarcity::within_files(limits(&config)),
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 operators: operators(),
@@ -106,7 +107,23 @@ pub(super) fn isolated(config: &Config) -> Vec<String> {
 
 pub(super) fn guards(config: &Config) -> Guards {
     let limits = &config.limits;
-    Guards { frame_time: limits.frame_time, partial_bytes: limits.partial_bytes }
+    let own = limits.partial_bytes_per_identity;
+    let half = (limits.partial_bytes / 2).max(limits.message_bytes);
+    Guards {
+        frame_time: limits.frame_time,
+        partial_bytes: limits.partial_bytes,
+        partial_bytes_per_identity: own.unwrap_or(half),
+    }
+}
+
+/// What one identity may have of something by default: all but an eighth, and all but one of four
+/// to seven. Fewer than four are not divided: a part kept for others would leave too little.
+const fn most_of(all: usize) -> usize {
+    match all {
+        0..4 => all,
+        4..8 => all - 1,
+        8.. => all - all / 8,
+    }
 }
 
 pub(super) fn address(listen: &Listen) -> Address {
@@ -151,8 +168,15 @@ pub(super) fn limits(config: &Config) -> Limits {
         frames: FrameLimits { frame_bytes_max: limits.message_bytes },
         depth_max: limits.json_depth,
         connections_max: limits.connections,
+        connections_per_identity_max: limits
+            .connections_per_identity
+            .unwrap_or_else(|| most_of(limits.connections)),
+        operator_connections: limits.operator_connections,
         inflight_max: limits.inflight_per_connection,
         running_max: config.daemon.workers,
+        running_per_identity_max: limits
+            .workers_per_identity
+            .unwrap_or_else(|| most_of(config.daemon.workers)),
         queued_max: config.daemon.queue,
         queued_per_identity_max: limits
             .queue_per_identity

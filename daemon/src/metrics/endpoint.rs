@@ -1,9 +1,11 @@
 //! The door for Prometheus: a small HTTP/1.1 server of one page, on a socket of its own.
 //!
-//! It serves one peer at a time, on a thread of its own, and gives each a fixed time for all of it,
-//! so that nobody can hold it up for long. What it is asked is bounded; anything but GET or HEAD of
-//! `/metrics` is refused; every answer ends the connection.
+//! It serves its peers side by side, on a thread of its own, and gives each a fixed time for all of
+//! it. They are bounded in number: a new one takes the place of one that has not asked for anything.
+//! What it is asked is bounded; anything but GET or HEAD of `/metrics` is refused; every answer ends
+//! the connection.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +24,18 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024;
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long the loop may take for the page.
 const PAGE_WITHIN: Duration = Duration::from_secs(1);
+/// Peers at once.
+const PEERS_MAX: usize = 32;
+/// Peers accepted in one turn at most.
+const ACCEPTS_MAX: usize = 64;
 /// How long accepting rests when the system has no room for another peer.
 const REST: Duration = Duration::from_millis(100);
-
 /// How often it is looked whether the socket file is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 const STOP: Token = Token(0);
 const LISTENER: Token = Token(1);
-const PEER: Token = Token(2);
+const FIRST_PEER: usize = 2;
 
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
@@ -60,7 +65,7 @@ impl Endpoint {
         let waker = Waker::new(poll.registry(), STOP).map_err(failed)?;
         listener.register(poll.registry(), LISTENER).map_err(failed)?;
         let is_stopped = Arc::default();
-        let server = Server { poll, listener, reports, is_stopped: Arc::clone(&is_stopped) };
+        let server = Server::new(poll, listener, reports, Arc::clone(&is_stopped));
         let thread = thread::Builder::new()
             .name("ceased-metrics".into())
             .spawn(move || server.run())
@@ -79,48 +84,75 @@ impl Drop for Endpoint {
     }
 }
 
+/// A peer, and how far it is.
+struct Scrape {
+    peer: Box<dyn Transport>,
+    /// When its time for everything is over.
+    until: Instant,
+    stage: Stage,
+    /// There may be something to do for it that no event will announce.
+    is_ready: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its request is read.
+    Asking(Vec<u8>),
+    /// It is sent this, from there on.
+    Answered(Vec<u8>, usize),
+    /// It is waited for its own end, which shows that it has read ours: closing with bytes unread
+    /// would cut the answer.
+    Ending,
+}
+
 struct Server {
     poll: Poll,
     listener: Listener,
     reports: Reports,
-    /// Looked at between any two steps: whoever always has something to say leaves no time for a
-    /// poll.
+    /// Looked at between any two steps, so that a peer that always has something to say cannot put
+    /// off the end.
     is_stopped: Arc<AtomicBool>,
+    peers: BTreeMap<Token, Scrape>,
+    next: usize,
+    /// When to try to accept again; peers may be waiting that no event announces.
+    again: Option<Instant>,
+    /// When to look next whether the socket file is still there, if there is one.
+    look: Option<Instant>,
 }
 
 impl Server {
+    fn new(poll: Poll, listener: Listener, reports: Reports, is_stopped: Arc<AtomicBool>) -> Self {
+        let (peers, next, again) = (BTreeMap::new(), FIRST_PEER, None);
+        let look = listener.has_file().then(|| Instant::now() + LOOK_EVERY);
+        Self { poll, listener, reports, is_stopped, peers, next, again, look }
+    }
+
     fn run(mut self) {
-        let mut events = Events::with_capacity(8);
-        let mut again = None;
+        let mut events = Events::with_capacity(64);
         while !self.is_stopped() {
-            let look = self.listener.has_file().then_some(LOOK_EVERY);
-            if !self.wait(&mut events, again.take().or(look)) {
+            if let Err(error) = self.turn(&mut events) {
+                tracing::error!(%error, "no metrics are served any more");
                 return;
-            }
-            self.renew_listener();
-            while !self.is_stopped() {
-                match self.listener.accept() {
-                    // A peer that goes away, or is too slow, is its own misfortune.
-                    Accept::Peer(peer) => drop(self.serve(peer, &mut events)),
-                    Accept::Drained => break,
-                    Accept::Exhausted { .. } => {
-                        again = Some(REST);
-                        break;
-                    }
-                    Accept::Failed(error) => {
-                        tracing::error!(%error, "no metrics are served any more");
-                        return;
-                    }
-                }
             }
         }
     }
 
     /// Listens anew where the socket file was removed.
-    fn renew_listener(&mut self) {
-        if self.listener.is_in_place() {
-            return;
+    ///
+    /// # Errors
+    /// When the listener cannot be used any more.
+    fn renew_listener(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        if self.look.is_none_or(|at| at > now) {
+            return Ok(());
         }
+        self.look = Some(now + LOOK_EVERY);
+        if self.listener.is_in_place() {
+            return Ok(());
+        }
+        // Peers that connected before the file was removed wait at the old socket.
+        self.again = Some(now);
+        self.accept()?;
         let registry = self.poll.registry();
         let _ = self.listener.deregister(registry);
         let renewed = self.listener.renew(None).map_err(|error| error.to_string());
@@ -129,109 +161,176 @@ impl Server {
             Ok(()) => tracing::warn!("the metrics' socket file was removed; listening there again"),
             Err(why) => tracing::debug!(%why, "the metrics' socket file cannot be made again yet"),
         }
+        self.again = Some(Instant::now());
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Waits for an event, or this long; false when the poll fails.
-    fn wait(&mut self, events: &mut Events, within: Option<Duration>) -> bool {
-        match self.poll.poll(events, within) {
+    /// Waits for something to do and does it.
+    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
+        match self.poll.poll(events, self.timeout()) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
-            Err(error) => {
-                tracing::error!(%error, "no metrics are served any more");
-                return false;
+            Err(error) => return Err(error),
+        }
+        for event in &*events {
+            match event.token() {
+                STOP => {}
+                LISTENER => self.again = Some(Instant::now()),
+                token => {
+                    if let Some(scrape) = self.peers.get_mut(&token) {
+                        scrape.is_ready = true;
+                    }
+                }
             }
         }
-        true
+        self.renew_listener()?;
+        self.accept()?;
+        self.serve();
+        Ok(())
     }
 
-    fn serve(&mut self, mut peer: Box<dyn Transport>, events: &mut Events) -> io::Result<()> {
+    fn timeout(&self) -> Option<Duration> {
+        if self.peers.values().any(|scrape| scrape.is_ready) {
+            return Some(Duration::ZERO);
+        }
+        let ends = self.peers.values().map(|scrape| scrape.until);
+        let first = ends.chain(self.again).chain(self.look).min()?;
+        Some(first.saturating_duration_since(Instant::now()))
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..ACCEPTS_MAX {
+            if self.is_stopped() || self.again.is_none_or(|at| at > Instant::now()) {
+                break;
+            }
+            match self.listener.accept() {
+                // A peer that cannot be watched, goes away or is too slow is its own misfortune.
+                Accept::Peer(peer) => drop(self.take_in(peer)),
+                Accept::Drained => self.again = None,
+                Accept::Exhausted { .. } => self.again = Some(Instant::now() + REST),
+                Accept::Failed(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves one more peer. With as many as may be, the one that has not asked for longest goes: a
+    /// scrape does not wait for peers that say nothing.
+    fn take_in(&mut self, mut peer: Box<dyn Transport>) -> io::Result<()> {
+        let token = Token(self.next);
+        self.next = self.next.checked_add(1).unwrap_or(FIRST_PEER);
+        peer.register(self.poll.registry(), token)?;
+        while self.peers.len() >= PEERS_MAX {
+            let asks = |scrape: &Scrape| matches!(scrape.stage, Stage::Asking(_));
+            let oldest = self.peers.iter().min_by_key(|(_, it)| (!asks(it), it.until));
+            let Some(oldest) = oldest.map(|(token, _)| *token) else { break };
+            self.close(oldest);
+        }
         let until = Instant::now() + WITHIN;
-        peer.register(self.poll.registry(), PEER)?;
-        let mut request = Vec::new();
-        let asked = loop {
-            self.may_go_on(until)?;
-            if let Some(asked) = Asked::read(&request) {
-                break asked;
-            }
-            let mut bytes = [0; 1024];
-            match peer.read(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(count) => request.extend_from_slice(bytes.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.pause(until, events)?;
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        let answer = self.answer(asked);
-        let mut rest = answer.as_slice();
-        while !rest.is_empty() {
-            self.may_go_on(until)?;
-            match peer.write(rest) {
-                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.pause(until, events)?;
-                }
-                Err(error) => return Err(error),
-            }
+        let scrape = Scrape { peer, until, stage: Stage::Asking(Vec::new()), is_ready: true };
+        self.peers.insert(token, scrape);
+        Ok(())
+    }
+
+    fn close(&mut self, token: Token) {
+        if let Some(mut scrape) = self.peers.remove(&token) {
+            let _ = scrape.peer.deregister(self.poll.registry());
         }
-        peer.finish()?;
-        // Its own end shows that it has read ours; closing with bytes unread would cut the answer.
-        loop {
-            self.may_go_on(until)?;
-            match peer.read(&mut [0; 1024]) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.pause(until, events)?;
-                }
-                Err(error) => return Err(error),
+    }
+
+    /// A step for each peer that is ready; and those go whose time is over.
+    fn serve(&mut self) {
+        let mut page = None;
+        let tokens: Vec<Token> = self.peers.keys().copied().collect();
+        for token in tokens {
+            let Some(mut scrape) = self.peers.remove(&token) else { continue };
+            let mut goes_on = !self.is_stopped() && Instant::now() < scrape.until;
+            if goes_on && scrape.is_ready {
+                goes_on = match self.step(token, &mut scrape, &mut page) {
+                    Ok(goes_on) => goes_on,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        scrape.is_ready = false;
+                        true
+                    }
+                    Err(_) => false,
+                };
+            }
+            self.peers.insert(token, scrape);
+            if !goes_on {
+                self.close(token);
             }
         }
     }
 
-    /// An error when a peer's time is over, or everybody's.
-    fn may_go_on(&self, until: Instant) -> io::Result<()> {
-        let is_over = self.is_stopped() || Instant::now() >= until;
-        if is_over { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
-    }
-
-    fn pause(&mut self, until: Instant, events: &mut Events) -> io::Result<()> {
-        let left = until.saturating_duration_since(Instant::now());
-        if self.wait(events, Some(left)) { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
-    }
-
-    fn answer(&self, asked: Asked) -> Vec<u8> {
-        let refusal = |status, text: &str| response(status, "", text, true);
-        match asked {
-            Asked::Metrics { body } => match self.page() {
-                Some(page) => response("200 OK", "", &page, body),
-                None => {
-                    response("503 Service Unavailable", "", "the daemon does not answer\n", body)
+    /// Reads or writes once; false when that was the last.
+    ///
+    /// # Errors
+    /// What the transport says; [`io::ErrorKind::WouldBlock`] when an event announces the next step.
+    fn step(
+        &self,
+        token: Token,
+        scrape: &mut Scrape,
+        page: &mut Option<Option<String>>,
+    ) -> io::Result<bool> {
+        let mut bytes = [0; 1024];
+        match &mut scrape.stage {
+            Stage::Asking(request) => {
+                let count = scrape.peer.read(&mut bytes)?;
+                if count == 0 {
+                    return Ok(false);
                 }
-            },
-            Asked::OtherPath { body } => {
-                response("404 Not Found", "", "there is only /metrics\n", body)
+                request.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                if let Some(asked) = Asked::read(request) {
+                    if matches!(asked, Asked::Metrics { .. }) && page.is_none() {
+                        *page = Some(self.page());
+                    }
+                    let page = page.as_ref().and_then(Option::as_deref);
+                    scrape.stage = Stage::Answered(answer(asked, page), 0);
+                    scrape.peer.await_room(self.poll.registry(), token, true)?;
+                }
             }
-            Asked::OtherMethod => {
-                response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET or HEAD\n", true)
+            Stage::Answered(answer, sent) => {
+                let rest = answer.get(*sent..).unwrap_or_default();
+                if rest.is_empty() {
+                    scrape.peer.finish()?;
+                    scrape.stage = Stage::Ending;
+                } else {
+                    *sent += scrape.peer.write(rest)?;
+                }
             }
-            Asked::Nonsense => refusal("400 Bad Request", "this is no HTTP/1 request\n"),
-            Asked::TooLong => {
-                refusal("431 Request Header Fields Too Large", "8 KiB are the limit\n")
-            }
+            Stage::Ending => return Ok(scrape.peer.read(&mut bytes)? > 0),
         }
+        Ok(true)
     }
 
+    /// The page, of one moment for all that ask for it in one turn.
     fn page(&self) -> Option<String> {
         let (answer, page): (Sender<String>, _) = bounded(1);
         self.reports
             .try_send(Report::Scrape(answer))
             .then(|| page.recv_timeout(PAGE_WITHIN).ok())?
+    }
+}
+
+fn answer(asked: Asked, page: Option<&str>) -> Vec<u8> {
+    let refusal = |status, text: &str| response(status, "", text, true);
+    match asked {
+        Asked::Metrics { body } => match page {
+            Some(page) => response("200 OK", "", page, body),
+            None => response("503 Service Unavailable", "", "the daemon does not answer\n", body),
+        },
+        Asked::OtherPath { body } => {
+            response("404 Not Found", "", "there is only /metrics\n", body)
+        }
+        Asked::OtherMethod => {
+            response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET or HEAD\n", true)
+        }
+        Asked::Nonsense => refusal("400 Bad Request", "this is no HTTP/1 request\n"),
+        Asked::TooLong => refusal("431 Request Header Fields Too Large", "8 KiB are the limit\n"),
     }
 }
 
@@ -347,22 +446,63 @@ mod tests {
         }
     }
 
-    /// Who talks on and on has the time that everybody has, and none once the end has come.
-    #[test]
-    fn nobody_is_listened_to_for_ever() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn server(dir: &tempfile::TempDir) -> (Server, Address) {
         let path = dir.path().join("m.sock");
         let address = Address::Unix { path, mode: SocketMode::default() };
-        let listener = Listener::bind(&address).expect("it is free");
-        let (poll, is_stopped) = (Poll::new().expect("a poll"), Arc::default());
+        let mut listener = Listener::bind(&address).expect("it is free");
+        let poll = Poll::new().expect("a poll");
+        listener.register(poll.registry(), LISTENER).expect("it can be watched");
         let (reports, _) = Reports::aside();
-        let mut server = Server { poll, listener, reports, is_stopped };
+        (Server::new(poll, listener, reports, Arc::default()), address)
+    }
+
+    /// A peer that talks on and on has the time that each has, and none once the end has come.
+    #[test]
+    fn talker_is_closed_when_its_time_is_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut events = Events::with_capacity(8);
         for ends in [false, true] {
+            let (mut server, _) = server(&dir);
             let (begun, flag) = (Instant::now(), Arc::clone(&server.is_stopped));
             let talker = Talker { begun, is_stopped: ends.then_some(flag) };
-            let served = server.serve(Box::new(talker), &mut Events::with_capacity(8));
-            assert_eq!(served.expect_err("it never ends").kind(), io::ErrorKind::TimedOut);
+            server.take_in(Box::new(talker)).expect("it can be watched");
+            while !server.peers.is_empty() {
+                server.turn(&mut events).expect("it can be polled");
+            }
             assert_eq!(begun.elapsed() < WITHIN, ends);
+        }
+    }
+
+    /// Peers that say nothing delay no scrape, however many they are, and are bounded.
+    #[test]
+    fn silent_peers_do_not_delay_a_scrape() {
+        use std::io::{Read as _, Write as _};
+        use std::os::unix::net::UnixStream;
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut server, address) = server(&dir);
+        let Address::Unix { path, .. } = address else { panic!("a Unix socket") };
+        let connect = || UnixStream::connect(&path).expect("it listens");
+        let mut events = Events::with_capacity(64);
+        for silent in [8, 200] {
+            let begun = Instant::now();
+            let crowd: Vec<UnixStream> = (0..silent).map(|_| connect()).collect();
+            let mut scraper = connect();
+            scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is read");
+            scraper.set_nonblocking(true).expect("a socket");
+            let mut said = Vec::new();
+            let ended = loop {
+                server.turn(&mut events).expect("it can be polled");
+                assert!(server.peers.len() <= PEERS_MAX, "{} peers", server.peers.len());
+                match scraper.read_to_end(&mut said) {
+                    Ok(_) => break begun.elapsed(),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+            };
+            // There is no loop behind it that could give the page.
+            assert!(said.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&said));
+            assert!(ended < WITHIN, "{ended:?} beside {silent}");
+            drop(crowd);
         }
     }
 

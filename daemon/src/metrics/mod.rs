@@ -170,13 +170,10 @@ impl StoreStatus {
     }
 }
 
-/// The host's part of a detailed status.
+/// What was counted of all peers together.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct HostStatus<'a> {
-    pid: u32,
-    uptime_ms: u64,
-    containment: &'a str,
+struct Totals<'a> {
     survivors: Option<u64>,
     processes_ended: u64,
     abandoned_threads: usize,
@@ -185,8 +182,20 @@ pub(crate) struct HostStatus<'a> {
     received_bytes: u64,
     sent_bytes: u64,
     refused_by_limit: &'a BTreeMap<&'static str, u64>,
-    store: StoreStatus,
     cancel_to_death: &'a Histogram,
+}
+
+/// The host's part of a detailed status.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HostStatus<'a> {
+    pid: u32,
+    uptime_ms: u64,
+    containment: &'a str,
+    /// For operators only: what all peers together did is no business of one of them (TSK-39).
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    totals: Option<Totals<'a>>,
+    store: StoreStatus,
     /// The latest ends of jobs that were told to stop, newest first.
     receipts: Vec<&'a Past>,
     /// The processes of each job.
@@ -199,19 +208,9 @@ impl<'a> Snapshot<'a> {
         (closed.0 + open.0, closed.1 + open.1)
     }
 
-    /// As the host's part of a detailed status for one viewer.
-    pub(crate) fn host_status(
-        &self,
-        containment: &'a str,
-        viewer: Option<&Identity>,
-        processes: BTreeMap<u64, Vec<crate::process::Process>>,
-        store: StoreStatus,
-    ) -> HostStatus<'a> {
+    fn totals(&self) -> Totals<'a> {
         let (received_bytes, sent_bytes) = self.bytes();
-        HostStatus {
-            pid: std::process::id(),
-            uptime_ms: u64::try_from(self.uptime.as_millis()).unwrap_or(u64::MAX),
-            containment,
+        Totals {
             survivors: self.metrics.survivors(),
             processes_ended: self.metrics.processes_ended,
             abandoned_threads: self.abandoned_threads,
@@ -220,8 +219,24 @@ impl<'a> Snapshot<'a> {
             received_bytes,
             sent_bytes,
             refused_by_limit: &self.metrics.refused,
-            store,
             cancel_to_death: &self.metrics.deaths,
+        }
+    }
+
+    /// As the host's part of a detailed status for one viewer.
+    pub(crate) fn host_status(
+        &self,
+        containment: &'a str,
+        viewer: Option<&Identity>,
+        processes: BTreeMap<u64, Vec<crate::process::Process>>,
+        store: StoreStatus,
+    ) -> HostStatus<'a> {
+        HostStatus {
+            pid: std::process::id(),
+            uptime_ms: u64::try_from(self.uptime.as_millis()).unwrap_or(u64::MAX),
+            containment,
+            totals: viewer.is_none().then(|| self.totals()),
+            store,
             receipts: self.metrics.receipts(viewer),
             processes,
         }

@@ -18,6 +18,9 @@ use crate::tokens::Token;
 /// The method that presents a token.
 pub(crate) const AUTHENTICATE: &str = "ceased/authenticate";
 
+/// Why a peer is refused that presented a token which is none.
+pub(super) const WRONG_TOKEN: &str = "wrong token";
+
 /// Bytes read at once, and the longest frame, of a peer that must still say who it is.
 pub(super) const BYTES_MAX: usize = 4096;
 
@@ -56,7 +59,7 @@ impl Gate {
                         token: Arc::clone(token),
                         answer: answer(id.token, "result", "{}"),
                     },
-                    None => refused(id.token, "wrong token", "this token is not known here"),
+                    None => refused(id.token, WRONG_TOKEN, "this token is not known here"),
                 }
             }
             _ if self.access.anonymous => Verdict::Anonymous,

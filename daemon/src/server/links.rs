@@ -13,7 +13,9 @@ use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Sink, Tr
 use memchr::memmem;
 use mio::{Events, Token};
 
+use super::party::Party;
 use super::ready::{self, Work};
+use super::repeats::Kind;
 use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
 
@@ -26,6 +28,9 @@ const SENDS: usize = 8;
 const AHEAD_BYTES: usize = 4 * 1024;
 /// Bytes read ahead from all of them, about.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
+
+/// Why a peer is refused that leaves before it is identified.
+const WENT: &str = "it went before it said who it is";
 
 /// Why a peer is sent something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +79,11 @@ impl Server {
                     }
                     Accept::Drained => door.again = None,
                     Accept::Exhausted { error, refused } => {
-                        tracing::warn!(%error, refused, "no room for another peer; resting");
                         door.again = Some(now.at + ACCEPT_REST);
+                        let nobody = Party::Identity(Identity::Anonymous);
+                        if self.is_news(now, nobody, Kind::NoRoom) {
+                            tracing::warn!(%error, refused, "no room for another peer; resting");
+                        }
                     }
                     Accept::Failed(error) => {
                         tracing::error!(%error, address = %door.listener.address(), "not listening any more");
@@ -123,9 +131,9 @@ impl Server {
         )?;
         self.next_conn += 1;
         self.note_connection();
-        let (closing, backlog) = (false, None);
+        let (closing, on_record, backlog) = (false, false, None);
         let place = self.ready.front();
-        let peer = Peer { link, stage, sole, closing, backlog, place };
+        let peer = Peer { link, stage, sole, closing, on_record, backlog, place };
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.note_ready(conn);
@@ -351,16 +359,14 @@ impl Server {
         tracing::debug!(%conn, received = peer.link.bytes_received(), sent = peer.link.bytes_sent(), "closed");
         self.note_close(&peer.link);
         match &peer.stage {
-            Stage::Open(_) => self.record_disconnect(now, conn, &peer.link),
-            Stage::Gated(_) => self.record_refusal(
-                now,
-                Some(conn),
-                Identity::Anonymous,
-                peer.link.peer(),
-                "it went before it said who it is",
-            ),
-            // That was recorded when it was turned away.
-            Stage::Dismissed(_) => {}
+            Stage::Open(_) if peer.on_record => self.record_disconnect(now, conn, &peer.link),
+            Stage::Gated(_) => {
+                let (identity, origin) = (Identity::Anonymous, peer.link.peer());
+                self.record_refusal(now, Some(conn), identity, origin, Kind::Refuse(WENT), WENT);
+            }
+            Stage::Held(_) => self.go_on_judging(&Party::from(peer.link.peer())),
+            // Its refusal was recorded when it was turned away.
+            Stage::Open(_) | Stage::Dismissed(_) => {}
         }
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);

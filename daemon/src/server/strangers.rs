@@ -1,9 +1,14 @@
 //! Strangers: peers the engine does not know, because they have not said who they are or were
 //! turned away. They are few, read little of, and gone soon.
+//!
+//! Those that have not said who they are share their places by party: a new one takes the place of
+//! the oldest of the party that has most. Wrong tokens are answered late once a party has presented
+//! some, and only so many of one party wait for their answers at once; nobody else waits for that.
 
 use std::io;
 use std::sync::Arc;
 
+use ceased_core::engine::ConnectionLimit;
 use ceased_core::event::{Event, Identity};
 use ceased_core::frame::{Frame, Outbox};
 use ceased_core::id::ConnId;
@@ -14,8 +19,11 @@ use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
 use super::gate::{self, Gate, Verdict};
 use super::links::Sending;
+use super::party::{self, Party};
+use super::repeats::Kind;
 use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
+use crate::scarcity;
 use crate::tokens::Token;
 
 /// How far a connection is.
@@ -24,8 +32,16 @@ pub(super) enum Stage {
     Gated(Box<Gate>),
     /// The engine knows it; by which token, if by one.
     Open(Option<Arc<Token>>),
+    /// It presented a wrong token; the answer is held back, so that guessing is slow.
+    Held(Box<Held>),
     /// It was turned away and is given until then to hear why.
     Dismissed(Instant),
+}
+
+/// An answer that is held back.
+pub(super) struct Held {
+    until: Instant,
+    answer: Vec<u8>,
 }
 
 impl Stage {
@@ -34,6 +50,7 @@ impl Stage {
         match self {
             Self::Gated(gate) => Some(gate.until),
             Self::Open(_) => None,
+            Self::Held(held) => Some(held.until),
             Self::Dismissed(until) => Some(*until),
         }
     }
@@ -48,8 +65,10 @@ pub(super) enum Backlog {
     Blocked(u64),
 }
 
-/// Peers turned away that may be waited for beside those served; more are closed without a word.
-const DISMISSED_MAX: usize = 64;
+/// Kind of refusal of a peer that may not use the listener.
+const NOT_ALLOWED: &str = "it may not use the listener";
+/// Kind of refusal of a peer that gave way to another one at the gate.
+const WAITED_LONGEST: &str = "it waited longest without a token";
 
 impl Server {
     /// Lets a peer in, asks who it is, or turns it away.
@@ -67,22 +86,21 @@ impl Server {
                     Origin::Unix { uid, .. } | Origin::Stdio { uid } => Identity::User(*uid),
                     Origin::Tcp { .. } => Identity::Anonymous,
                 };
-                self.refuse(now, transport, identity, why)
+                let error = ErrorObject::new(code::FORBIDDEN, why);
+                self.refuse(now, transport, identity, Kind::Refuse(NOT_ALLOWED), &error)
             }
         }
     }
 
-    /// Turns away a peer that may not come in.
-    pub(super) fn refuse(
+    /// Turns a peer away because of a limit on connections.
+    pub(super) fn refuse_connection(
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
         identity: Identity,
-        why: String,
+        limit: ConnectionLimit,
     ) -> io::Result<()> {
-        tracing::warn!(peer = %transport.peer(), %why, "refused");
-        let error = ErrorObject::new(code::FORBIDDEN, why);
-        self.turn_away(now, transport, identity, &error)
+        self.refuse(now, transport, identity, Kind::Limit(limit.name), &limit.error())
     }
 
     fn ask(
@@ -92,12 +110,11 @@ impl Server {
         access: TokenAccess,
     ) -> io::Result<()> {
         let max = self.settings.limits.connections_max;
-        if self.links.len() - self.dismissed() >= max {
-            let message = format!("the daemon serves {max} connections at most");
-            let error = ErrorObject::new(code::LIMIT_REACHED, message)
-                .with_data(format!("{{\"limit\":\"connections\",\"max\":{max}}}"));
-            return self.turn_away(now, transport, Identity::Anonymous, &error);
+        if self.engine.occupancy().connections >= max {
+            let limit = ConnectionLimit { name: "connections", max };
+            return self.refuse_connection(now, transport, Identity::Anonymous, limit);
         }
+        self.make_place_at_gate(now);
         let limits = if access.anonymous {
             self.settings.limits.frames
         } else {
@@ -110,41 +127,112 @@ impl Server {
         Ok(())
     }
 
-    fn turn_away(
+    /// Has the oldest of those go that have not said who they are, if there are as many as may be:
+    /// of the party that has most of them, so that no other loses its place to it.
+    fn make_place_at_gate(&mut self, now: Now) {
+        let gated = self.strangers_that(|stage| matches!(stage, Stage::Gated(_)));
+        let gated = gated.map(|(conn, peer)| (Party::from(peer.link.peer()), conn)).collect();
+        let Some(oldest) = party::oldest_of_most(gated, self.bounds().gated) else { return };
+        let Some(peer) = self.links.get(&oldest) else { return };
+        let origin = peer.link.peer().clone();
+        let message = "closed: too many connections have not presented a token, and this one \
+                       waited longest";
+        let error = ErrorObject::new(code::LIMIT_REACHED, message);
+        let (nobody, kind) = (Identity::Anonymous, Kind::Refuse(WAITED_LONGEST));
+        self.record_refusal(now, Some(oldest), nobody, &origin, kind, message);
+        self.dismiss(now, oldest, &gate::error_answer("null", &error));
+    }
+
+    /// Turns a peer away. It is told why, unless too many are told something already.
+    pub(super) fn refuse(
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
         identity: Identity,
+        kind: Kind,
         error: &ErrorObject,
     ) -> io::Result<()> {
-        if self.links.len() >= self.connections_most() {
-            self.record_refusal(now, None, identity, transport.peer(), &error.message);
-            return Ok(());
+        let peer = transport.peer().clone();
+        let conn = if self.dismissed() >= self.bounds().dismissed {
+            None
+        } else {
+            let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
+            Some(self.watch(link, false, Stage::Dismissed(now.at))?)
+        };
+        let why = &error.message;
+        let is_news = self.record_refusal(now, conn, identity, &peer, kind, why);
+        if is_news && kind.limit().is_none() {
+            tracing::warn!(%peer, %why, "refused");
         }
-        let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
-        let peer = link.peer().clone();
-        let conn = self.watch(link, false, Stage::Dismissed(now.at))?;
-        self.record_refusal(now, Some(conn), identity, &peer, &error.message);
-        self.dismiss(now, conn, &gate::error_answer("null", error));
+        if let Some(conn) = conn {
+            self.dismiss(now, conn, &gate::error_answer("null", error));
+        }
         Ok(())
     }
 
-    /// Connections that there may be, those of peers turned away included.
-    pub(super) fn connections_most(&self) -> usize {
-        self.settings.limits.connections_max.saturating_add(DISMISSED_MAX)
+    pub(super) fn bounds(&self) -> scarcity::Strangers {
+        scarcity::strangers(&self.settings.limits)
+    }
+
+    /// Strangers at these stages. There are never many.
+    fn strangers_that(&self, is: impl Fn(&Stage) -> bool) -> impl Iterator<Item = (ConnId, &Peer)> {
+        let known = self.strangers.iter().filter_map(|(_, conn)| {
+            let peer = self.links.get(conn)?;
+            Some((*conn, peer.as_ref()))
+        });
+        known.filter(move |(_, peer)| is(&peer.stage))
     }
 
     /// Peers turned away that are still there.
     fn dismissed(&self) -> usize {
-        let stages = self.strangers.iter().filter_map(|(_, conn)| self.links.get(conn));
-        stages.filter(|peer| matches!(peer.stage, Stage::Dismissed(_))).count()
+        self.strangers_that(|stage| matches!(stage, Stage::Dismissed(_))).count()
     }
 
-    /// Says the last words to a peer. It has a moment to read them.
-    fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
+    /// Whether so many wrong tokens of a party wait for their answer that it is not heard until one
+    /// of them has had it.
+    fn is_held_up(&self, party: &Party) -> bool {
+        let (mut all, mut own) = (0, 0);
+        for (_, peer) in self.strangers_that(|stage| matches!(stage, Stage::Held(_))) {
+            all += 1;
+            own += usize::from(Party::from(peer.link.peer()) == *party);
+        }
+        let max = self.bounds().held;
+        own >= max / 2 || all >= max
+    }
+
+    /// An answer of a party was sent: hears those that waited for that.
+    pub(super) fn go_on_judging(&mut self, party: &Party) {
+        let gated = self.strangers_that(|stage| matches!(stage, Stage::Gated(_)));
+        let own = gated.filter(|(_, peer)| Party::from(peer.link.peer()) == *party);
+        let waiting: Vec<ConnId> = own.map(|(conn, _)| conn).collect();
+        waiting.into_iter().for_each(|conn| self.note_ready(conn));
+    }
+
+    /// Has a peer wait for its refusal, longer with each that its party had lately.
+    fn hold_back(&mut self, now: Now, conn: ConnId, answer: Vec<u8>) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
+        let delay = self.guesses.note(now.at, Party::from(peer.link.peer()));
+        if delay.is_zero() {
+            return self.dismiss(now, conn, &answer);
+        }
+        let until = now.at + delay;
+        peer.stage = Stage::Held(Box::new(Held { until, answer }));
+        self.strangers.insert((until, conn));
+    }
+
+    /// Says the last words to a peer. It has a moment to read them; where many have that, it is
+    /// closed without them.
+    fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
+        let is_crowded = self.dismissed() >= self.bounds().dismissed;
+        let Some(peer) = self.links.get_mut(&conn) else { return };
+        if let Some(until) = peer.stage.until() {
+            self.strangers.remove(&(until, conn));
+        }
         let until = now.at + LAST_FLUSH;
         peer.stage = Stage::Dismissed(until);
+        if is_crowded {
+            return self.drop_peer(now, conn);
+        }
         peer.greet(answer);
         self.unsent.push((conn, Sending::More));
         self.strangers.insert((until, conn));
@@ -153,11 +241,22 @@ impl Server {
     /// Reads what a stranger says; once it has said who it is, it is none any more.
     pub(super) fn take_words(&mut self, now: Now, conn: ConnId) {
         let depth = self.settings.limits.depth_max;
+        let held_up = match self.links.get(&conn) {
+            Some(peer) if matches!(peer.stage, Stage::Gated(_)) => {
+                self.is_held_up(&Party::from(peer.link.peer()))
+            }
+            Some(_) => false,
+            None => return,
+        };
+        if held_up {
+            // It is read when an answer of its party was sent.
+            return;
+        }
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let (mut verdict, mut rest) = (None, Vec::new());
         let (received, until) = match &peer.stage {
             Stage::Open(_) => return,
-            Stage::Dismissed(_) => {
+            Stage::Held(_) | Stage::Dismissed(_) => {
                 (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_: Frame<'_>| {}), None)
             }
             Stage::Gated(gate) => {
@@ -188,7 +287,10 @@ impl Server {
             Ok(Flow::Finished) => match self.links.get(&conn).map(Box::as_ref) {
                 Some(Peer { stage: Stage::Open(_), .. }) => self.finished(now, conn),
                 // It goes as soon as it was sent our last words.
-                Some(Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. }) => {}
+                Some(
+                    Peer { stage: Stage::Held(_), .. }
+                    | Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. },
+                ) => {}
                 Some(_) | None => self.drop_peer(now, conn),
             },
             Err(_) => self.drop_peer(now, conn),
@@ -198,27 +300,40 @@ impl Server {
     /// Does what was found about a peer.
     fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[Said]) {
         let identity = verdict.identity();
-        let Some(peer) = self.links.get_mut(&conn) else { return };
+        let Some(peer) = self.links.get(&conn) else { return };
+        let origin = peer.link.peer().clone();
+        if let Some(identity) = &identity
+            && let Some(limit) = self.engine.connection_limit(identity)
+        {
+            let (error, kind) = (limit.error(), Kind::Limit(limit.name));
+            self.record_refusal(now, Some(conn), identity.clone(), &origin, kind, &error.message);
+            return self.dismiss(now, conn, &gate::error_answer("null", &error));
+        }
         match (verdict, identity) {
             (Verdict::Known { token, answer }, Some(identity)) => {
+                let Some(peer) = self.links.get_mut(&conn) else { return };
                 peer.greet(&answer);
                 peer.stage = Stage::Open(Some(token));
-                let origin = peer.link.peer().clone();
                 self.record_connect(now, conn, &identity, &origin, None);
                 self.unsent.push((conn, Sending::More));
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Anonymous, Some(identity)) => {
-                peer.stage = Stage::Open(None);
-                let origin = peer.link.peer().clone();
+                if let Some(peer) = self.links.get_mut(&conn) {
+                    peer.stage = Stage::Open(None);
+                }
                 self.record_connect(now, conn, &identity, &origin, None);
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Refused { answer, why }, _) => {
-                tracing::warn!(%conn, peer = %peer.link.peer(), why, "not authenticated");
-                let origin = peer.link.peer().clone();
-                self.record_refusal(now, Some(conn), Identity::Anonymous, &origin, why);
-                self.dismiss(now, conn, &answer);
+                let (nobody, kind) = (Identity::Anonymous, Kind::Refuse(why));
+                if self.record_refusal(now, Some(conn), nobody, &origin, kind, why) {
+                    tracing::warn!(%conn, peer = %origin, why, "not authenticated");
+                }
+                match why {
+                    gate::WRONG_TOKEN => self.hold_back(now, conn, answer),
+                    _ => self.dismiss(now, conn, &answer),
+                }
             }
             (Verdict::Known { .. } | Verdict::Anonymous, None) => {}
         }
@@ -239,8 +354,17 @@ impl Server {
         while let Some((at, conn)) = self.strangers.first().copied().filter(|(at, _)| *at <= now.at)
         {
             self.strangers.remove(&(at, conn));
-            let verdict = match self.links.get(&conn).map(|peer| &peer.stage) {
+            let verdict = match self.links.get_mut(&conn).map(|peer| &mut peer.stage) {
                 Some(Stage::Gated(gate)) => gate.expire(),
+                Some(Stage::Held(held)) => {
+                    let answer = std::mem::take(&mut held.answer);
+                    let party = self.links.get(&conn).map(|peer| Party::from(peer.link.peer()));
+                    self.dismiss(now, conn, &answer);
+                    if let Some(party) = party {
+                        self.go_on_judging(&party);
+                    }
+                    continue;
+                }
                 Some(Stage::Dismissed(_)) => {
                     self.drop_peer(now, conn);
                     continue;
@@ -286,7 +410,7 @@ impl Server {
             .iter()
             .filter(|(_, peer)| match &peer.stage {
                 Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
-                Stage::Open(None) | Stage::Gated(_) | Stage::Dismissed(_) => false,
+                Stage::Open(None) | Stage::Gated(_) | Stage::Held(_) | Stage::Dismissed(_) => false,
             })
             .map(|(conn, _)| *conn)
             .collect();

@@ -14,6 +14,8 @@ use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
 
 use super::Server;
+use super::party::Party;
+use super::repeats::Kind;
 use crate::audit::{Audit, CancelRecord, Happening};
 use crate::daemon::say;
 use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
@@ -129,7 +131,7 @@ pub(super) fn serve_metrics(
 }
 
 impl Server {
-    fn audit(&mut self, now: Now, happening: &Happening) {
+    pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
         self.trail.audit.record(now.wall, happening);
     }
 
@@ -143,7 +145,8 @@ impl Server {
         self.trail.metrics.note_close(link.bytes_received(), link.bytes_sent());
     }
 
-    /// Records a peer that is served, and the job that it is part of, if it is part of one.
+    /// Records a peer that is served, and the job that it is part of, if it is part of one. Of many
+    /// of one party the later ones are only counted, and so are their ends.
     pub(super) fn record_connect(
         &mut self,
         now: Now,
@@ -152,21 +155,49 @@ impl Server {
         peer: &Origin,
         job: Option<JobId>,
     ) {
+        if !self.is_news(now, Party::of(identity, peer), Kind::Connect) {
+            return;
+        }
+        if let Some(peer) = self.links.get_mut(&conn) {
+            peer.on_record = true;
+        }
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job });
     }
 
-    /// Records a peer that is not served, as whom it came, and why.
+    /// Records a peer that is not served: its identity, and why. The first of a party and kind is
+    /// recorded, later ones are counted. Returns whether this one is recorded.
     pub(super) fn record_refusal(
         &mut self,
         now: Now,
         conn: Option<ConnId>,
         identity: Identity,
         peer: &Origin,
+        kind: Kind,
         reason: &str,
-    ) {
-        let (peer, reason) = (peer.to_string(), reason.to_owned());
-        self.audit(now, &Happening::Refuse { identity, conn, peer, reason });
+    ) -> bool {
+        let limit = kind.limit();
+        if let Some(limit) = limit {
+            self.trail.metrics.note_refusal(limit);
+        }
+        let is_news = self.is_news(now, Party::of(&identity, peer), kind);
+        if is_news {
+            let (peer, reason) = (peer.to_string(), reason.to_owned());
+            self.audit(now, &Happening::Refuse { identity, conn, peer, limit, reason });
+        }
+        is_news
+    }
+
+    /// Records that a peer was refused something by a limit of the engine.
+    fn record_limit(&mut self, now: Now, conn: ConnId, identity: Identity, limit: &'static str) {
+        self.trail.metrics.note_refusal(limit);
+        let party = match self.links.get(&conn) {
+            Some(peer) => Party::of(&identity, peer.link.peer()),
+            None => Party::Identity(identity.clone()),
+        };
+        if self.is_news(now, party, Kind::Limit(limit)) {
+            self.audit(now, &Happening::Noted(Note::Refused { conn, identity, limit }));
+        }
     }
 
     /// Records that a peer that was served has gone. To be called before the engine forgets who it
@@ -183,7 +214,9 @@ impl Server {
         match note {
             Note::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
             Note::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
-            Note::Refused { limit, .. } => self.trail.metrics.note_refusal(limit),
+            Note::Refused { conn, identity, limit } => {
+                return self.record_limit(now, conn, identity, limit);
+            }
             Note::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
                 self.trail.alerts.look_at_tasks(now.at, identity, live, max);

@@ -69,11 +69,17 @@ pub(crate) struct Guards {
     pub(crate) frame_time: Duration,
     /// Bytes of messages that have begun and not ended, of all peers together.
     pub(crate) partial_bytes: usize,
+    /// Of those, bytes of one party: an identity, or a network address without one.
+    pub(crate) partial_bytes_per_identity: usize,
 }
 
 impl Default for Guards {
     fn default() -> Self {
-        Self { frame_time: Duration::from_secs(30), partial_bytes: 256 << 20 }
+        Self {
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
+            partial_bytes_per_identity: 128 << 20,
+        }
     }
 }
 

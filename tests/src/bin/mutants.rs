@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// The suites, the likeliest to notice first.
-const SUITES: [Suite; 33] = [
+const SUITES: [Suite; 34] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("engine_cancel"),
@@ -57,6 +57,7 @@ const SUITES: [Suite; 33] = [
     Suite::Target("engine_detach"),
     Suite::Target("engine_early"),
     Suite::Target("engine_fair"),
+    Suite::Target("engine_shares"),
     Suite::Target("engine_backpressure"),
     Suite::Target("engine_batch"),
     Suite::Target("engine_timers"),

@@ -116,6 +116,7 @@ pub enum Mark {
     TasksNotDeclared,
     TimedOut,
     TooManyConnections,
+    TooManyOfOneIdentity,
     TooManyRequests,
     TooManyTasks,
     TooOften,
@@ -125,12 +126,13 @@ pub enum Mark {
     Unsubscribed,
     WaiterAnswered,
     WaitsInQueue,
+    WaitsForOwnWorker,
     WithdrawnInQueue,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 122] = [
+    pub const ALL: [Self; 124] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -243,6 +245,7 @@ impl Mark {
         Self::TasksNotDeclared,
         Self::TimedOut,
         Self::TooManyConnections,
+        Self::TooManyOfOneIdentity,
         Self::TooManyRequests,
         Self::TooManyTasks,
         Self::TooOften,
@@ -252,6 +255,7 @@ impl Mark {
         Self::Unsubscribed,
         Self::WaiterAnswered,
         Self::WaitsInQueue,
+        Self::WaitsForOwnWorker,
         Self::WithdrawnInQueue,
     ];
 }

@@ -242,6 +242,13 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
         let rate = NonZeroU32::new(1 + u32::try_from(more.below(8)).unwrap_or(0));
         limits.task_ops_per_second = rate.filter(|_| more.once_in(2));
     }
+    // Drawn aside, so that every seed is the world it was but for the shares.
+    let mut aside = rng.clone();
+    let share = |aside: &mut Rng, max: usize| {
+        if aside.once_in(3) { 1 + aside.below(max.min(4)) } else { usize::MAX }
+    };
+    limits.running_per_identity_max = share(&mut aside, limits.running_max);
+    limits.connections_per_identity_max = share(&mut aside, limits.connections_max);
     let max_ttl = millis(rng, 100_000);
     let tasks = TaskPolicy {
         default_ttl: millis(rng, 20_000).min(max_ttl),

@@ -27,8 +27,11 @@ impl Oracle {
             Some((_, name)) => (1, 0, name.to_owned()),
             None => (2, 0, String::new()),
         };
+        let share = self.settings.limits.running_per_identity_max;
         let mut waiting: Vec<&String> =
             self.jobs.iter().filter(|job| !job.runs()).map(|job| &job.owner).collect();
+        // TSK-37: an identity with as many running as it may have waits for one of its own.
+        waiting.retain(|owner| self.running_of(owner) < share);
         waiting.sort_by_key(|owner| rank(owner));
         let last = self.last_turn.as_ref().map(rank);
         let later = waiting.iter().find(|owner| Some(rank(owner)) > last);
@@ -48,12 +51,32 @@ impl Oracle {
         }
         if self.jobs.iter().any(|job| !job.runs()) {
             self.mark(Mark::WaitsInQueue);
+            if self.has_room() {
+                self.mark(Mark::WaitsForOwnWorker);
+            }
         }
     }
 
     pub(super) fn has_room(&self) -> bool {
         let running = self.jobs.iter().filter(|job| job.runs()).count();
         running < self.settings.limits.running_max
+    }
+
+    pub(super) fn running_of(&self, owner: &str) -> usize {
+        self.jobs.iter().filter(|job| job.runs() && job.owner == owner).count()
+    }
+
+    /// Whether one more job of an identity would have to wait: it has its share, or all workers are
+    /// taken when each that may start has started.
+    pub(super) fn is_crowded(&self, owner: &str) -> bool {
+        let limits = &self.settings.limits;
+        let share = limits.running_per_identity_max;
+        let mut owners: Vec<&String> = self.jobs.iter().map(|job| &job.owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let all = |owner: &str| self.jobs.iter().filter(|job| job.owner == owner).count();
+        let taken = |owner: &&String| all(owner).min(share.max(self.running_of(owner)));
+        all(owner) >= share || owners.iter().map(taken).sum::<usize>() >= limits.running_max
     }
 
     pub(super) fn start(&mut self, nonce: u64) {

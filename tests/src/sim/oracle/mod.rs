@@ -289,10 +289,17 @@ impl Oracle {
     }
 
     fn open(&mut self, conn: u64, identity: &str, role: Role) {
-        let max = self.settings.limits.connections_max;
-        let full = self.conns.len() >= max;
+        let limits = &self.settings.limits;
+        let admitted = self.conns.values().filter(|conn| conn.is_admitted);
+        let own = admitted.clone().filter(|conn| conn.identity == identity).count();
+        let full = if admitted.count() >= limits.connections_max {
+            Some("connections")
+        } else {
+            (own >= limits.connections_per_identity_max).then_some("connections_per_identity")
+        };
         let fresh = Conn {
             identity: identity.to_owned(),
+            is_admitted: full.is_none(),
             rules: None,
             ended: Ended::No,
             level: LogLevel::Info,
@@ -310,11 +317,14 @@ impl Oracle {
         };
         self.conns.insert(conn, fresh);
         if let Role::Client(role) = role {
-            return self.begin_session(conn, role, full);
+            return self.begin_session(conn, role, full.is_some());
         }
-        if full {
-            self.mark(Mark::TooManyConnections);
-            self.tell(conn, "null:E -31003 connections".to_owned());
+        if let Some(limit) = full {
+            self.mark(match limit {
+                "connections" => Mark::TooManyConnections,
+                _ => Mark::TooManyOfOneIdentity,
+            });
+            self.tell(conn, format!("null:E -31003 {limit}"));
             self.close(conn, "TooMany", true);
         }
     }

@@ -303,12 +303,23 @@ impl Oracle {
     }
 
     pub(super) fn status(&mut self, asked: &Asked) {
-        let count =
-            |wanted: &dyn Fn(&Job) -> bool| self.jobs.iter().filter(|job| wanted(job)).count();
-        let queued = count(&|job| !job.runs());
-        let stopping = count(&Job::is_stopping);
-        let running = self.jobs.len() - queued - stopping;
-        let (conns, _, _, tasks) = self.sizes();
+        // TSK-39: totals are the viewer's own; of tasks anonymous peers are told nothing (TSK-40).
+        let viewer = &self.conns[&asked.conn].identity;
+        let is_anonymous = viewer == "anonymous";
+        let seen = |job: &&Job| match is_anonymous {
+            true => job.conn == asked.conn,
+            false => job.owner == *viewer,
+        };
+        let seen: Vec<&Job> = self.jobs.iter().filter(seen).collect();
+        let queued = seen.iter().filter(|job| !job.runs()).count();
+        let stopping = seen.iter().filter(|job| job.is_stopping()).count();
+        let running = seen.len() - queued - stopping;
+        let (conns, tasks) = if is_anonymous {
+            (1, 0)
+        } else {
+            let conns = self.conns.values().filter(|conn| conn.identity == *viewer).count();
+            (conns, self.tasks.iter().filter(|task| task.owner == *viewer).count())
+        };
         let drains = self.is_draining();
         self.answer(asked, &format!("S {running} {queued} {stopping} {conns} {tasks} {drains}"));
     }

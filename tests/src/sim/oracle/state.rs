@@ -69,6 +69,8 @@ pub(in crate::sim) struct Batch {
 pub struct Conn {
     /// Who it is.
     pub identity: String,
+    /// Whether it counts towards the limits.
+    pub is_admitted: bool,
     /// What was agreed on; nothing before initialize.
     pub rules: Option<&'static Rules>,
     /// Where it stands.

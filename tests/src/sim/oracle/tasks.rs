@@ -48,14 +48,14 @@ impl Oracle {
             (nanos(policy.default_ttl), nanos(policy.max_ttl))
         };
         let ttl = ttl.map_or(usual, |ttl| ttl.saturating_mul(1_000_000).min(most));
-        let running = self.jobs.len() >= self.settings.limits.running_max;
+        let crowded = self.is_crowded(&owner);
         let creator = (!asked.modern).then_some(asked.conn);
         if let Some(claim) = &mut job.claim {
             // EXT-02: tasks tell nothing by themselves.
             (claim.log, job.token) = (None, None);
         }
         job.nonce = self.name_run(job.nonce);
-        self.add_task(job.nonce, owner, ttl, running, creator);
+        self.add_task(job.nonce, owner, ttl, crowded, creator);
         self.jobs.push(job);
         self.mark(Mark::TaskCreated);
         let handle = self.handle(self.tasks.len() - 1, asked.modern);

@@ -1,19 +1,19 @@
-//! How many jobs of each identity wait until their task is on disk (DUR-01).
+//! Counts by identity.
 
 use alloc::vec::Vec;
 
 use crate::event::Identity;
 
-/// Jobs that are held: they wait as those in the queue do, but have no turn yet.
+/// Number of things of each identity that has any.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
-    /// Sorted. No count is 0 but the last one there was, which is kept for whoever comes next.
+pub(crate) struct Tally {
+    /// Sorted. Only the last remaining count may be 0; its allocation is kept for the next identity.
     counts: Vec<(Identity, usize)>,
     len: usize,
 }
 
-impl Held {
-    /// One more.
+impl Tally {
+    /// Counts one more.
     pub(crate) fn add(&mut self, owner: &Identity) {
         match (self.find(owner), self.counts.first_mut()) {
             (Ok(at), _) => self.counts[at].1 += 1,
@@ -26,7 +26,7 @@ impl Held {
         self.len += 1;
     }
 
-    /// One less.
+    /// Counts one less.
     pub(crate) fn remove(&mut self, owner: &Identity) {
         let Ok(at) = self.find(owner) else { return };
         self.counts[at].1 -= 1;
@@ -44,12 +44,12 @@ impl Held {
         }
     }
 
-    /// How many there are.
+    /// Number of all together.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// How many of one identity.
+    /// Number of one identity.
     pub(crate) fn len_of(&self, owner: &Identity) -> usize {
         match self.len {
             0 => 0,
@@ -63,20 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_counted() {
-        let mut held = Held::default();
+    fn each_identity_is_counted_on_its_own() {
+        let mut tally = Tally::default();
         let (ann, bob) = (Identity::User(1), Identity::User(2));
-        held.remove(&ann);
-        held.add(&bob);
-        held.add(&ann);
-        held.add(&bob);
-        assert_eq!((held.len(), held.len_of(&ann), held.len_of(&bob)), (3, 1, 2));
-        held.remove(&bob);
-        held.remove(&bob);
-        held.remove(&ann);
-        assert_eq!((held.len(), held.len_of(&ann), held.len_of(&bob)), (0, 0, 0));
-        assert_eq!(held.counts.len(), 1, "room is kept for whoever comes next");
-        held.add(&bob);
-        assert_eq!((held.len(), held.len_of(&ann), held.len_of(&bob)), (1, 0, 1));
+        tally.remove(&ann);
+        tally.add(&bob);
+        tally.add(&ann);
+        tally.add(&bob);
+        assert_eq!((tally.len(), tally.len_of(&ann), tally.len_of(&bob)), (3, 1, 2));
+        tally.remove(&bob);
+        tally.remove(&bob);
+        tally.remove(&ann);
+        assert_eq!((tally.len(), tally.len_of(&ann), tally.len_of(&bob)), (0, 0, 0));
+        assert_eq!(tally.counts.len(), 1, "one allocation is kept");
+        tally.add(&bob);
+        assert_eq!((tally.len(), tally.len_of(&ann), tally.len_of(&bob)), (1, 0, 1));
     }
 }
