@@ -358,7 +358,7 @@ fn delegated() {
     }
     let home = Home::new();
     home.configure(&Config::default());
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let line = format!(
         "echo $$ >{}/cgroup.procs; exec setpriv --reuid {UID} --regid {UID} --clear-groups \"$@\"",
         group.display()

@@ -16,6 +16,7 @@ use ceased_tests::daemon::{Config, Daemon, Home, wait_until};
 use rustix::fs::{FileType, FlockOperation, Mode, flock, mknodat};
 use rustix::process::{Pid, Signal, Uid, geteuid, kill_process};
 use rustix::thread::set_thread_res_uid;
+use tempfile::TempDir;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
@@ -30,8 +31,20 @@ fn home() -> Home {
 }
 
 fn connect(home: &Home) -> Child {
+    connect_as(home, &home.config_path())
+}
+
+/// A copy of the configuration in a directory of its own, which stays this user's.
+fn config_elsewhere(home: &Home) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    fs::write(&path, home.config_text()).unwrap();
+    (folder, path)
+}
+
+fn connect_as(home: &Home, config: &Path) -> Child {
     let mut command = home.command(&["connect", "--spawn"]);
-    command.env("HOME", home.path());
+    command.env("HOME", home.path()).env("CEASED_CONFIG", config);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the binary can be started")
 }
@@ -99,15 +112,16 @@ fn a_log_or_lock_that_is_no_plain_file_is_refused() {
 #[test]
 fn a_runtime_directory_that_others_can_write_is_refused() {
     let home = home();
+    let (_elsewhere, config) = config_elsewhere(&home);
     let set = |mode| fs::set_permissions(home.path(), fs::Permissions::from_mode(mode)).unwrap();
     for mode in [0o777, 0o770, 0o702] {
         set(mode);
-        let (code, said) = failed(connect(&home));
+        let (code, said) = failed(connect_as(&home, &config));
         assert_eq!(code, Some(3), "{mode:o}: {said}");
         assert!(said.contains(&format!("chmod go-w {}", home.path().display())), "{said}");
     }
     set(0o1777);
-    let mut child = connect(&home);
+    let mut child = connect_as(&home, &config);
     child.stdin.take().unwrap().write_all(HELLO.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -131,8 +145,9 @@ fn what_belongs_to_another_user_is_refused() {
             fs::write(&path, "").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
+        let (_elsewhere, config) = config_elsewhere(&home);
         chown(&path, Some(OTHER), None).unwrap();
-        let (code, said) = failed(connect(&home));
+        let (code, said) = failed(connect_as(&home, &config));
         assert_eq!(code, Some(3), "{name}: {said}");
         assert!(said.contains(&belongs), "{name}: {said}");
     }

@@ -35,7 +35,13 @@ pub fn in_markdown(text: &str) -> Vec<(usize, String)> {
         if in_code || line.trim().is_empty() || begins_anew {
             in_sentence = false;
         }
-        if !in_code && line.split('|').any(|cell| offends(cell, &mut in_sentence)) {
+        let is_row = line.trim_start().starts_with('|');
+        let is_found = line.split('|').any(|cell| {
+            // Each cell of a table is a text of its own.
+            in_sentence &= !is_row;
+            offends(cell, &mut in_sentence)
+        });
+        if !in_code && is_found {
             found.push((at + 1, line.trim().to_owned()));
         }
     }

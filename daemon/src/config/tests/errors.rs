@@ -6,7 +6,7 @@ use super::*;
 
 const TABLE: &str = include_str!("errors.txt");
 /// Rows of the table, so that none is lost in reading it.
-const ROWS: usize = 154;
+const ROWS: usize = 155;
 
 /// The rows of the table: the line each begins in, a file, and everything that is said about it.
 fn rows() -> Vec<(usize, String, String)> {
