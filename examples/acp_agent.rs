@@ -116,7 +116,7 @@ fn read_lines(reports: &Sender<Report>) {
             Err(_) => break,
         }
     }
-    // Nobody is left to be told when the main thread has ended.
+    // The send fails only when the main thread has ended.
     let _ = reports.send(Report::EndOfInput);
 }
 
@@ -259,7 +259,7 @@ impl Agent {
             let outcome = turn(job, &name, &text, &reports, &inbox);
             let failed =
                 |error: io::Error| Outcome::Error(ErrorObject::new(-32603, error.to_string()));
-            // Nobody is left to be told when the main thread has ended.
+            // The send fails only when the main thread has ended.
             let _ = reports.send(Report::Done(job, outcome.unwrap_or_else(failed)));
         });
         self.turns.insert(job, Turn { session, words });

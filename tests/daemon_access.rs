@@ -1,4 +1,4 @@
-//! Who may come in, what they may use, and what they cannot see of each other (TSK-39, TSK-40).
+//! Permissions: connecting, tools, and isolation of identities (TSK-39, TSK-40).
 
 #[path = "daemon_access/jobs.rs"]
 mod jobs;

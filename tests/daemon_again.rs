@@ -179,7 +179,7 @@ fn a_grace() {
     assert_eq!(text(&peer.answer(again)), format!("done {mark}\n"));
     assert_eq!(runs(&daemon, &mark), 1);
 
-    // Nobody comes back in time: it is stopped, and the key means nothing any more.
+    // No repeated call comes in time: the job is stopped, and the key is forgotten.
     let (mark, key_two) = (marker(), key());
     call(&mut peer, "hasty", &key_two, &mark);
     wait_running(&daemon, &mark, 1);
@@ -262,7 +262,7 @@ fn whose_key_for_what() {
     assert_eq!(text(&peer.answer(first)), format!("done {mark}\n"));
 }
 
-/// What is over is forgotten after `idempotency_ttl`, and not what runs.
+/// An ended call is forgotten after `idempotency_ttl`; a running one is not.
 #[test]
 fn keys_are_forgotten() {
     let daemon = daemon_with("idempotency_ttl = \"200ms\"");

@@ -384,7 +384,7 @@ fn the_metrics_door() {
         format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
     home.configure(&Config { tools: &metrics, ..Config::default() });
     let daemon = Daemon::start_in(home);
-    // Somebody who says nothing, and somebody who never ends.
+    // A silent peer, and one that never ends its message.
     let silent = unix(&daemon);
     let mut endless = unix(&daemon);
     let _ = endless.write_all(&[b'a'; 16 * 1024]);

@@ -153,7 +153,7 @@ fn the_rate_of_task_requests() {
         let message = error["message"].as_str().expect("a message");
         assert!(message.contains(&format!("try again in {millis} ms")), "{message}");
     }
-    // It is the identity's, not the connection's. Whoever waits as long as it says is served.
+    // It is the identity's, not the connection's. A peer that waits as told is served.
     for method in ["tasks/list", "tasks/get", "tasks/result", "tools/call"] {
         let mut tries = 0..200;
         let millis = tries.find_map(|_| {

@@ -475,7 +475,7 @@ fn help() {
     assert!(exits(&home, 2, &[]).err.contains("Usage"));
 }
 
-/// Whoever reads only the beginning, as `head` does, is not told that the rest went nowhere; one
+/// A reader of the beginning only, such as `head`, is not told that the rest was dropped; one
 /// whose disk is full is.
 #[test]
 fn output_that_nobody_takes() {

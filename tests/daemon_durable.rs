@@ -397,7 +397,7 @@ fn a_store_is_checked() {
     assert!(!nothing.path().join("state").exists(), "it made something");
 }
 
-/// Whoever may not look into a state directory is told so, and not that there is nothing.
+/// A user without access to the state directory is told so, and not that there is nothing.
 #[test]
 fn a_store_of_somebody_else_is_not_said_to_be_empty() {
     let daemon = Daemon::start(&Config::default());

@@ -215,7 +215,7 @@ fn stopped_and_continued() {
     assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 10 ms");
 }
 
-/// Nobody reads its standard error: it does not mind.
+/// A standard error without a reader does not delay the end.
 #[test]
 fn standard_error_is_closed() {
     let home = Home::new();

@@ -119,7 +119,9 @@ fn connections_leave_descriptors_to_jobs() {
     home.configure(&Config { daemon: "workers = 4", tcp: true, ..Config::default() });
     let command = home.command_after("ulimit -n 256", &["serve"]);
     let daemon = Daemon::start_with(home, command);
-    assert!(daemon.home.log().contains("not as many connections are served"));
+    wait_until("the log names the bound", || {
+        daemon.home.log().contains("not as many connections are served")
+    });
     let served = daemon.status()["limits"]["connections"].as_u64().expect("a number");
     assert!((32..256).contains(&served), "{served}");
     let crowd: Vec<Peer> = (0..300).map(|_| daemon.connect_tcp()).collect();

@@ -25,7 +25,7 @@ use told::{Book, SharedBook, Told, ask, compare, is_last, is_unstored, of_task};
 
 /// Clients at once.
 const CLIENTS: u64 = 6;
-/// What is older may have expired.
+/// Older tasks may have expired.
 const TTL: Duration = Duration::from_secs(60);
 const CHECKED_FOR: Duration = Duration::from_secs(40);
 /// Of the tasks of earlier rounds, so many are looked at again in each.
@@ -284,7 +284,7 @@ fn ended(daemon: &Daemon, count: usize) -> Book {
     book
 }
 
-/// Who of a book is not what was told after this was done to the store of a killed daemon.
+/// Tasks of a book that contradict it after this was done to the store of a killed daemon.
 fn noticed(sabotage: impl Fn(&Path)) -> (usize, usize) {
     let place = Place::new(None);
     let daemon = place.start("nobody");

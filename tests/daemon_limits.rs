@@ -51,7 +51,12 @@ fn connections() {
     peers.pop();
     // The daemon's own user comes in nevertheless.
     wait_until("it has left", || daemon.status()["connections"] == 3);
-    daemon.tcp_peer().result("ping", "{}");
+    // The connection that asked for the status leaves a moment later.
+    wait_until("another has its place", || {
+        let mut next = daemon.connect_tcp();
+        let _ = next.try_send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
+        next.message().is_some_and(|message| message["result"].is_object())
+    });
 }
 
 /// The command line says of a full daemon that it is full, not that it is none.

@@ -55,7 +55,7 @@ fn reloaded() {
     assert_eq!(status["limits"]["connections"], 7);
     assert_eq!(status["running"], 1);
     assert_eq!(carriers(&mark), all, "a running job is not touched");
-    // Nobody is told who has not shaken hands.
+    // A connection before initialize is not told.
     assert!(fresh.is_silent());
     fresh.initialize();
 
@@ -214,7 +214,7 @@ fn in_the_way() {
     assert_eq!(fs::read_to_string(home.socket()).unwrap(), "mine");
     fs::remove_file(home.socket()).unwrap();
 
-    // Somebody listens there who knows nothing of locks.
+    // A listener that knows nothing of locks.
     let listener = std::os::unix::net::UnixListener::bind(home.socket()).unwrap();
     let said = refused(&home);
     assert!(said.contains("d.sock"), "{said}");

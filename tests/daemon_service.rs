@@ -210,7 +210,7 @@ fn watched() {
         manager.wait_for("WATCHDOG=1\nSTATUS=");
     }
     daemon.signal(Signal::STOP);
-    // What was said before it stopped may still be there; then nothing comes.
+    // Messages from before it stopped may still be there; then nothing comes.
     manager.0.set_read_timeout(Some(std::time::Duration::from_millis(1000))).unwrap();
     let mut bytes = [0; 4096];
     let words = std::iter::from_fn(|| manager.0.recv(&mut bytes).ok()).take(10).count();

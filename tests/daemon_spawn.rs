@@ -181,7 +181,7 @@ fn its_log_is_kept_small() {
         let stderr = fs::read_link(format!("/proc/{}/fd/2", pid.as_raw_nonzero())).unwrap();
         log.canonicalize().is_ok_and(|log| log == stderr)
     });
-    // Who removes it finds it again: one without a name is not written to for ever.
+    // A removed log is made again: a file without a name is not written to forever.
     wait_until("it is removed", || fs::remove_file(&log).is_ok());
     wait_until("it is there again", || {
         (0..200).for_each(|_| comes());

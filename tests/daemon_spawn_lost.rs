@@ -69,7 +69,7 @@ fn end_spawned(home: &Home) {
     }
 }
 
-/// What is put in the place of a file.
+/// Replacement of a file.
 type Harm = fn(&Path);
 
 const HARMS: [(&str, Harm); 4] = [
@@ -153,7 +153,7 @@ fn what_belongs_to_another_user_is_refused() {
     }
     let home = home();
     let listener = UnixListener::bind(home.socket()).unwrap();
-    // Who listens is noted when it begins to, by the thread.
+    // The listening thread is noted when it begins.
     let listener = thread::spawn(move || {
         let uid = Uid::from_raw(OTHER);
         set_thread_res_uid(uid, uid, uid).unwrap();

@@ -152,7 +152,7 @@ fn limits_that_are_too_low() {
     assert!(said.contains("TasksMax=") && !ran.err.contains("panicked"), "{ran:?}");
 }
 
-/// Who runs the daemon cannot change its `main`, and is told what they can change.
+/// A user of the daemon cannot change its `main`, and is told about a remedy.
 #[test]
 fn processes_that_are_not_contained() {
     let home = home("");

@@ -88,7 +88,7 @@ fn pipes() {
     assert!(tools["tools"].as_array().is_some_and(|tools| tools.len() >= 5));
     assert!(theirs.iter().all(is_blocking), "a pipe shared with the parent became non-blocking");
     drop(theirs);
-    // What was asked before the end is answered after it.
+    // Requests from before the end are answered after it.
     let asked: Vec<u64> =
         (0..20).map(|n| peer.call("echo", &format!(r#"{{"text":"{n}"}}"#))).collect();
     let last = peer.request("ping", "{}");

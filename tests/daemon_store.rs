@@ -90,7 +90,7 @@ fn new_tasks_are_refused_and_plain_calls_go_on() {
         assert_eq!(refused["error"]["data"]["store"], word, "{refused}");
         let plain = peer.call("quick", "{}");
         assert_eq!(peer.answer(plain)["result"]["content"][0]["text"], "done", "{fault:?}");
-        // What was promised is still there.
+        // Promised tasks are still there.
         assert_eq!(peer.result("tasks/result", &of_task(&before)), kept);
         rig.faults.set(Fault::None);
         wait_until("tasks are taken again", || {
@@ -112,7 +112,7 @@ fn what_was_begun_ends_while_the_store_fails() {
         rig.gate.send(()).unwrap();
         let asked = peer.request("tasks/result", &of_task(&task));
         if fault == Fault::Full {
-            // What is owed fits.
+            // The owed result fits.
             assert_eq!(peer.answer(asked)["result"]["content"][0]["text"], "let through");
             continue;
         }

@@ -9,7 +9,7 @@ use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};
 use serde_json::{Value, json};
 
-/// What can happen to a request that runs.
+/// An event of a running request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Happens {
     PeerCancels,
@@ -37,7 +37,7 @@ fn orders(events: &[Happens]) -> Vec<Vec<Happens>> {
     all
 }
 
-/// Who cancels a request, as the model sees it.
+/// Canceller of a request, as the model sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Canceller {
     Nobody,

@@ -234,7 +234,7 @@ fn keys_are_bounded() {
     let error = refused(&mut w, conn, &line("a", "work", "k3", "{}", ""));
     assert_eq!(error["code"], -31003);
     assert_eq!(error["data"], json!({"limit": "idempotency_keys_per_identity", "max": 2}));
-    // What is known is still known, and others have their own.
+    // Known keys are still known, and other identities have their own.
     let known = refused(&mut w, conn, &line("b", "work", "k1", "{}", ""));
     assert_eq!(known["code"], code::CALL_UNDER_WAY);
     let bob = w.open_as(BOB, NEWEST);
@@ -280,7 +280,7 @@ fn a_grace_after_the_connection() {
     call(&mut w, third, "d", "patient", "k2");
     answered(&mut w, third, "d", "kept");
 
-    // Nobody comes, with a key or without.
+    // No call comes, with a key or without.
     for meta in ["\"ceased/idempotencyKey\":\"k3\"", ""] {
         let one = w.open_as(ANN, NEWEST);
         let line = line("e", "patient", "K", "{}", "");

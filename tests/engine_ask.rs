@@ -307,7 +307,7 @@ fn calls_need_a_connection() {
     assert_eq!(words, ["refused NotInitialized", "refused NoConnection", "lost"]);
 }
 
-/// Who has closed its side answers nothing any more: whoever asked it is told at once, while its own
+/// A peer that has closed its side answers nothing: the asker is told at once, while the peer's own
 /// call is still answered; a task's question goes to the next who waits (TSK-30).
 #[test]
 fn calls_end_with_the_side_that_answers_them() {

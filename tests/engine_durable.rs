@@ -157,7 +157,7 @@ fn a_handle_is_a_promise() {
         };
         assert_eq!((record.status.as_str(), &*record.tool), ("working", "sleep"));
         let id = record.id.to_string();
-        // Nobody may know of it yet, its owner neither.
+        // No peer may know of it yet, its owner neither.
         let other = speech.open(&mut w);
         w.send(other, &speech.about(json!(1), "tasks/get", &id));
         w.expect_error(other, json!(1), -32602);
@@ -475,7 +475,7 @@ fn disconnects_while_held() {
         let job = w.last_started();
         w.stopped(job);
         assert_eq!(w.sizes().requests, 0);
-        // Who has only stopped sending is answered before its connection closes.
+        // A half-closed peer is answered before its connection closes.
         let half = speech.open(&mut w);
         w.send(half, &speech.create(json!("create")));
         w.feed(Input::Finished(half, AfterInput::Answer));

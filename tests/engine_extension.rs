@@ -375,7 +375,7 @@ fn input_of_a_task() {
     assert_eq!(task["status"], "input_required");
     assert_eq!(task["inputRequests"]["1"]["params"]["message"], "name?");
     assert_eq!(task["inputRequests"]["2"]["method"], "roots/list");
-    // Who cannot answer is not asked, and sees the status all the same.
+    // A client that cannot answer is not asked, and sees the status all the same.
     let task = get(&mut w, c, &id);
     assert_eq!((&task["status"], &task["inputRequests"]), (&json!("input_required"), &json!({})));
     assert!(w.told.is_empty());

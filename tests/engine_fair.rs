@@ -46,7 +46,7 @@ fn task_requests_have_a_rate() {
     }
     let create = json!({"name": "sleep", "arguments": {}, "task": {}});
     assert_eq!(error(&mut w, again, "tools/call", create)["code"], -31003);
-    // What is not about tasks, and what brings relief, goes on; and so do others.
+    // Requests that are not about tasks, cancels, and other identities go on.
     w.result(one, "ping", json!({}));
     w.result(other, "tasks/list", json!({}));
     assert_eq!(w.result(again, "tasks/cancel", json!({"taskId": task}))["status"], "cancelled");

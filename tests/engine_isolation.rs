@@ -1,4 +1,4 @@
-//! What is another's is answered as what never was: with the same words, the same notes, the same
+//! A foreign task is answered as one that does not exist: with the same words, notes, the same
 //! accesses to the store and the same state afterwards, whatever the other's task is doing (TSK-39).
 
 use std::sync::Arc;
@@ -255,7 +255,7 @@ fn anothers_key_is_free() {
         w.done(anns, "for Ann alone");
         let told = format!("{:?}", w.rest(bob));
         assert!(!told.contains("for Ann alone"), "{told}");
-        // What is over is not given away either.
+        // An ended task is not given away either.
         w.done(bobs, "for Bob");
         let told = format!("{:?}{:?}", w.rest(bob), w.rest(ann).len());
         assert!(told.contains("for Bob") || task, "{told}");

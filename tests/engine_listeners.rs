@@ -1,4 +1,4 @@
-//! Whom a job asks: whoever wants its outcome and can answer, whoever that is by now.
+//! Receivers of a job's questions: the connections that wait for its outcome and can answer.
 
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;

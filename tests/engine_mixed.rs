@@ -162,7 +162,7 @@ impl Walk {
         }
     }
 
-    /// Everybody leaves, and everything ends.
+    /// All peers leave, and everything ends.
     fn end(mut self) {
         for (at, conn) in self.conns.clone().into_iter().enumerate() {
             if self.world.is_open(conn) && at == 0 {

@@ -32,7 +32,7 @@ fn calls(w: &mut World, conn: ConnId, number: u64, request: Ask) -> Caller {
     Caller::Host(AskId::new(number))
 }
 
-/// What was told last, as words.
+/// The last thing told, as words.
 #[track_caller]
 fn last_told(w: &World) -> (Caller, String) {
     let (caller, answer) = w.told.last().expect("somebody was told something");
@@ -349,7 +349,7 @@ fn a_task_is_polled_to_its_end() {
 }
 
 /// TSK-13: an error to the question is not the end of the task: it is asked again, not before the
-/// interval nor before the peer wants to be. What is given up for another reason is cancelled.
+/// interval nor before the peer wants to be. A task given up for another reason is cancelled.
 #[test]
 fn a_poll_that_is_refused_is_put_off() {
     let mut w = World::new();

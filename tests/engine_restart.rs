@@ -317,7 +317,7 @@ fn large_results_are_read_from_the_store() {
     let (task, job) = working(&mut w, &mut store, c);
     let text = "x".repeat(2000);
     w.done(job, &text);
-    // Who waited is answered from memory.
+    // A waiter is answered from memory.
     w.send(c, &request(json!("early"), "tasks/result", json!({"taskId": task})));
     store.commit_all(&mut w);
     assert_eq!(w.rest(c).last().expect("an answer")["result"]["content"][0]["text"], json!(text));

@@ -323,7 +323,7 @@ fn a_question_is_taken_back_with_its_job() {
         w.silent(c);
         assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
     }
-    // What has been sent is good for a retry, whatever is cancelled then.
+    // A state that was sent is good for a retry, whatever is cancelled then.
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");

@@ -73,7 +73,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..40)
 }
 
-/// What is due: of what is due at one time, timeouts and steps of a job before the end of a task,
+/// Due timers: of those due at one time, timeouts and steps of a job before the end of a task,
 /// and each in the order in which they were armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -248,7 +248,7 @@ proptest! {
             both.step(op);
             both.compare(op);
         }
-        // Whoever waits long enough has nothing left.
+        // After a long wait nothing is left.
         let rest = Op::Advance(Span::Millis(200_000));
         both.step(&rest);
         both.compare(&rest);

@@ -81,7 +81,7 @@ fn it_goes_on_whatever_it_is_told() {
     );
 }
 
-/// Who does not speak the protocol is told so, and it ends.
+/// A peer that does not speak the protocol is told so, and the host ends.
 #[test]
 fn a_stranger_is_sent_away() {
     let said = answers(&[b"hello?\n", greet(1).as_bytes(), b"\n"].concat());

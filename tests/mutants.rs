@@ -16,7 +16,7 @@ fn every_fault_still_applies() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What is written down about the faults is about these faults, and none went unnoticed.
+/// The table of faults is of these faults, and none went unnoticed.
 #[test]
 fn the_table_is_of_this_list() {
     let table = std::fs::read_to_string(workspace::root().join("tests/mutants/README.md"));

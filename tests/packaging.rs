@@ -1,5 +1,5 @@
-//! What is shipped beside the binary: units, snippets, manual pages, completions, a package. What
-//! a test needs and the machine lacks is said, and the test is over.
+//! Files beside the binary: units, snippets, manual pages, completions, a package. A program that
+//! a test needs and the machine lacks is named, and the test is over.
 
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
 

@@ -1,5 +1,5 @@
 //! Instructions that the engine executes for each thing it does, counted by callgrind: a noisy
-//! machine does not change them. What is more than 5 percent above the committed counts fails.
+//! machine does not change them. A count of more than 5 percent above the committed one fails.
 //!
 //! `cargo bench -p ceased-core --bench instructions`, or `.ci/instructions`, which also installs
 //! what that needs; `.ci/instructions --write` commits to new counts.

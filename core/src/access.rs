@@ -4,13 +4,13 @@ use alloc::collections::BTreeSet;
 
 use crate::event::Identity;
 
-/// Who may use a tool. To everybody else it is a tool that does not exist.
+/// Identities that may use a tool. For all others the tool does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Allow {
-    /// Whoever can connect.
+    /// Every peer that can connect.
     #[default]
     Everyone,
-    /// These and nobody else.
+    /// These identities only.
     Only(BTreeSet<Identity>),
 }
 

@@ -43,7 +43,7 @@ pub enum Side {
     Client,
 }
 
-/// What a host offers to ACP peers, by the side we are on.
+/// Offers of a host to ACP peers, by our side.
 #[derive(Debug, Default)]
 pub struct Offers {
     /// To clients, where we are the agent.
@@ -53,7 +53,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// What is offered on a connection where we are `side`.
+    /// Offers on a connection where we are `side`.
     #[must_use]
     pub const fn on(&self, side: Side) -> &Offer {
         match side {
@@ -63,7 +63,7 @@ impl Offers {
     }
 }
 
-/// What a host offers to one kind of peer.
+/// Offers of a host to one kind of peer.
 #[derive(Debug, Default)]
 pub struct Offer {
     /// The requests it answers: a tool's name is the method, its arguments are the params, its
@@ -73,7 +73,7 @@ pub struct Offer {
     pub notifications: BTreeSet<Box<str>>,
 }
 
-/// Who sends a notification of ours.
+/// Sender of a notification of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     /// A job, to whoever made its request, as long as that waits for an answer.
@@ -104,13 +104,13 @@ impl From<Cause> for Why {
     }
 }
 
-/// What the two sides of a connection said about cancellation (ACP-02).
+/// Declarations of both sides about cancellation (ACP-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Party {
     pub(crate) side: Side,
-    /// What our side declared.
+    /// Declaration of our side.
     ours: bool,
-    /// What the peer declared.
+    /// Declaration of the peer.
     theirs: bool,
     /// `initialize` was answered with a result.
     exchanged: bool,
@@ -122,7 +122,7 @@ impl Party {
     }
 
     /// `initialize` was answered, with this result; its sender had declared that it cancels, or had
-    /// not. What was declared before counts until then, and if it was refused ever after.
+    /// not. An earlier declaration counts until then, and forever if the request was refused.
     pub(crate) fn complete(&mut self, declared: bool, result: &str) {
         let agent = Declaration::read(result).agent;
         (self.ours, self.theirs) = match self.side {
@@ -154,14 +154,14 @@ pub(crate) fn begins(method: &str, params: Option<&str>) -> bool {
     method == INITIALIZE && params.is_some_and(|params| Declaration::read(params).client)
 }
 
-/// What an `initialize` or its result declares about cancellation.
+/// Declaration about cancellation in an `initialize` or its result.
 struct Declaration {
     client: bool,
     agent: bool,
 }
 
 impl Declaration {
-    /// What cannot be read was not declared.
+    /// An unreadable declaration counts as none.
     fn read(text: &str) -> Self {
         #[derive(Deserialize, Default)]
         struct Said<'a> {

@@ -26,7 +26,7 @@ pub enum Action {
     Start {
         /// Its id.
         job: JobId,
-        /// What to run.
+        /// The tool to run.
         tool: Arc<Tool>,
         /// The arguments: the JSON text of an object that passed the tool's check.
         arguments: Json,
@@ -45,14 +45,14 @@ pub enum Action {
     },
     /// A call has ended; said once for each.
     Tell {
-        /// Who made it.
+        /// Caller that made it.
         caller: Caller,
         /// How it ended.
         answer: Answer,
     },
     /// The peer is busy with a call.
     TellProgress {
-        /// Who made it.
+        /// Caller that made it.
         caller: Caller,
         /// The params of the peer's progress notification.
         params: Box<RawValue>,
@@ -68,7 +68,7 @@ pub enum Action {
     },
     /// A call was not cancelled, and nothing was sent.
     RefuseCancel {
-        /// Who made it.
+        /// Caller that made it.
         caller: Caller,
         /// Why not.
         refusal: Refusal,
@@ -82,7 +82,7 @@ pub enum Action {
     Store {
         /// Its number.
         seq: Seq,
-        /// What is to be written.
+        /// The write.
         write: Box<StoreWrite>,
     },
     /// Read what came of this task, which is in the store and not in memory, and report
@@ -106,7 +106,7 @@ pub enum Action {
         /// Why.
         why: Closing,
     },
-    /// Somebody asks what only the host knows. To be answered by exactly one
+    /// A peer asks for the status of the host. To be answered by exactly one
     /// [`Surveyed`](crate::event::Event::Surveyed), soon.
     Survey {
         /// Its number.
@@ -136,7 +136,7 @@ pub enum Why {
     TimedOut,
     /// The task's ttl, with `on_ttl = "stop"`, or `max_ttl`.
     Expired,
-    /// Nobody brought what it asked for in time (MOD-07).
+    /// The input that it asked for did not come in time (MOD-07).
     Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
@@ -232,13 +232,13 @@ pub enum Note {
         identity: Identity,
         /// Which request.
         request: RequestId,
-        /// What it had asked for.
+        /// The method of the request.
         tool: Arc<str>,
         /// The job behind it; `None` for a blocked `tasks/result` and for a subscription.
         job: Option<JobId>,
         /// The method that asked for it: a protocol may have several.
         method: &'static str,
-        /// What the requestor said.
+        /// Reason that the requestor gave.
         reason: Option<Box<str>>,
     },
     /// A task was cancelled (CAN-12).
@@ -251,12 +251,12 @@ pub enum Note {
         task: TaskId,
         /// The job behind it.
         job: Option<JobId>,
-        /// What it runs.
+        /// Name of its tool.
         tool: Arc<str>,
         /// The method that asked for it: a task can be cancelled by the number of its job, too,
         /// and by the request that was to create it.
         method: &'static str,
-        /// What the requestor said.
+        /// Reason that the requestor gave.
         reason: Option<Box<str>>,
     },
     /// A job was cancelled by its number (CAN-12).
@@ -267,9 +267,9 @@ pub enum Note {
         identity: Identity,
         /// Which.
         job: JobId,
-        /// What it runs.
+        /// Name of its tool.
         tool: Arc<str>,
-        /// What was said.
+        /// Reason that the requestor gave.
         reason: Option<Box<str>>,
     },
     /// A cancellation named nothing that could be cancelled, or was malformed (CAN-09, CAN-14).
@@ -313,7 +313,7 @@ pub enum Note {
     Refused {
         /// On which connection.
         conn: ConnId,
-        /// Whom.
+        /// Identity that was refused.
         identity: Identity,
         /// Which limit, by its name in the configuration.
         limit: &'static str,
@@ -328,7 +328,7 @@ pub enum Note {
         task: TaskId,
         /// The job behind it.
         job: JobId,
-        /// What is called.
+        /// Name of the tool.
         tool: Arc<str>,
         /// How many tasks of this identity have not ended, with this one.
         live: usize,
@@ -339,12 +339,12 @@ pub enum Note {
         identity: Identity,
         /// Which task.
         task: TaskId,
-        /// What was called.
+        /// Name of the tool.
         tool: Arc<str>,
         /// How.
         status: Status,
     },
-    /// What came of a task was handed out (TSK-41).
+    /// The result of a task was read (TSK-41).
     TaskRetrieved {
         /// On which connection.
         conn: ConnId,
@@ -352,7 +352,7 @@ pub enum Note {
         identity: Identity,
         /// Which task.
         task: TaskId,
-        /// What was called.
+        /// Name of the tool.
         tool: Arc<str>,
         /// The method that asked for it.
         method: &'static str,
@@ -363,7 +363,7 @@ pub enum Note {
         identity: Identity,
         /// Which task.
         task: TaskId,
-        /// What was called.
+        /// Name of the tool.
         tool: Arc<str>,
         /// Where it stood.
         status: Status,
@@ -372,9 +372,9 @@ pub enum Note {
     Suspicious {
         /// On which connection it did it last.
         conn: ConnId,
-        /// Who.
+        /// Identity that shows the pattern.
         identity: Identity,
-        /// What.
+        /// The pattern.
         pattern: Suspicion,
         /// How often, within the window.
         count: u32,
@@ -383,12 +383,12 @@ pub enum Note {
     },
 }
 
-/// What became of a job that was told to stop: the receipt of a cancel.
+/// The receipt of a cancel: the end of a job that was told to stop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Receipt {
     /// Which.
     pub job: JobId,
-    /// What it ran.
+    /// Name of its tool.
     pub tool: Arc<str>,
     /// Whose it was.
     pub owner: Identity,
@@ -398,7 +398,7 @@ pub struct Receipt {
     pub task: Option<TaskId>,
     /// Why it was stopped.
     pub why: Why,
-    /// Who asked for that, if somebody did.
+    /// The cancel that asked for it; `None` for a stop by the daemon.
     pub cancel: Option<Cancel>,
     /// The last step taken; `None` for a job that had not begun.
     pub stage: Option<Step>,
@@ -415,6 +415,6 @@ pub struct Cancel {
     pub conn: ConnId,
     /// The request that was cancelled, if it was a plain call.
     pub request: Option<RequestId>,
-    /// What was said.
+    /// Reason that the requestor gave.
     pub reason: Option<Box<str>>,
 }

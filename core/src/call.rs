@@ -13,7 +13,7 @@ use crate::role::TaskCapabilities;
 use crate::time::Instant;
 use crate::timer::Armed;
 
-/// What is to be asked of a peer.
+/// A request to a peer.
 #[derive(Debug, Clone)]
 pub struct Ask {
     /// The method.
@@ -45,7 +45,7 @@ pub struct Patience {
     pub cap: Duration,
 }
 
-/// Who made a call, and is told how it ended.
+/// Maker of a call, which is told how the call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Caller {
     /// A job, in the course of its work; when the job is cancelled, so are its calls (ACP-05).
@@ -128,18 +128,18 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whom the answer to a request of ours is for.
+/// Receiver of the answer to a request of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallFor {
-    /// Whoever made it.
+    /// The caller that made the request.
     Caller(Caller),
-    /// Nobody any more: the task it creates is cancelled as soon as it has an id (CAN-05).
+    /// No receiver: the task that the call creates is cancelled as soon as it has an id (CAN-05).
     Nobody,
     /// The engine, which asks where the task created by that call stands.
     Poll(CallId),
     /// The engine, which asks for the result of the task created by that call.
     Fetch(CallId),
-    /// Nobody: a `tasks/cancel` has done its work by being sent.
+    /// No receiver: a `tasks/cancel` has done its work by being sent.
     Cancel,
 }
 
@@ -148,7 +148,7 @@ pub(crate) enum CallFor {
 pub(crate) struct Call {
     pub(crate) whom: CallFor,
     pub(crate) method: Box<str>,
-    /// What it is about, where the method does not say it all: the tool.
+    /// Name of the tool, for a call of one.
     pub(crate) label: Option<Box<str>>,
     /// Whether it asked for a task.
     pub(crate) with_task: bool,
@@ -186,7 +186,7 @@ pub(crate) enum Asked {
     Offered(ConnId, CallId, Ask),
 }
 
-/// What a peer said it can do, as far as it matters to what we may ask of it.
+/// Capabilities of a peer, as far as they matter for our requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PeerCapabilities {
     pub(crate) elicitation: bool,

@@ -14,25 +14,25 @@ use crate::message::{ErrorObject, code};
 use crate::params::{self, Meta, Params};
 use crate::write::Writer;
 
-/// What a request says about itself.
+/// Statements of a request about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The revision it speaks.
     pub(crate) dialect: &'static Dialect,
-    /// What log messages it wants; none if it does not say.
+    /// Level of the log messages that it wants; none if it does not say.
     pub(crate) log_level: Option<LogLevel>,
     /// Whether its client declared the tasks extension (EXT-01).
     pub(crate) tasks: bool,
-    /// What its client can be asked (MOD-07).
+    /// Input that its client can give (MOD-07).
     pub(crate) peer: PeerCapabilities,
 }
 
-/// What a request's answer has to abide by.
+/// Terms of the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Terms {
-    /// What its session agreed on.
+    /// Dialect of its session.
     Session(&'static Dialect),
-    /// What it said itself.
+    /// Its own claim.
     Claim(Claim),
 }
 
@@ -45,7 +45,7 @@ impl Terms {
         }
     }
 
-    /// What can be asked of the client by an answer; in a session it is asked by requests.
+    /// Input that an answer can ask of the client; a session asks by requests.
     pub(crate) fn peer(&self) -> PeerCapabilities {
         match self {
             Self::Session(_) => PeerCapabilities::default(),
@@ -112,7 +112,7 @@ fn read_level(level: Raw<'_>) -> Result<LogLevel, ErrorObject> {
     })
 }
 
-/// What a request is answered that should have made a claim, or a whole one.
+/// Error for a request without a claim, or without a whole one.
 pub(crate) fn missing(key: &str, what: &str) -> ErrorObject {
     let message = format!("params._meta[\"io.modelcontextprotocol/{key}\"] must be {what}");
     ErrorObject::invalid_params(message)

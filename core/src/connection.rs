@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     /// Requests it has made.
     pub(crate) requests_made: u64,
     pub(crate) side: Side,
-    /// What its session speaks.
+    /// Dialect of its session.
     pub(crate) dialect: &'static Dialect,
     /// How what cannot be read is refused, going by what was spoken so far.
     pub(crate) unreadable_id: UnreadableId,
@@ -66,15 +66,15 @@ pub(crate) struct Connection {
     pub(crate) requests: Table<RequestId, Pending>,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: Rare<BTreeSet<JobId>>,
-    /// What the peer declared at initialize.
+    /// Capabilities that the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
-    /// What we and the peer are to each other, on a connection that speaks ACP.
+    /// Roles of both sides, on a connection that speaks ACP.
     pub(crate) acp: Option<Party>,
-    /// What hardly any connection has.
+    /// Rare data.
     pub(crate) aside: Rare<Aside>,
 }
 
-/// What hardly any connection has: batches, requests of ours, a peer that does not read, an end
+/// Rare data: batches, requests of ours, a peer that does not read, an end
 /// that is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
@@ -199,7 +199,7 @@ pub(crate) struct Pending {
     pub(crate) work: Work,
 }
 
-/// What an answer waits for.
+/// Condition that an answer waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A job of its own.
@@ -208,16 +208,16 @@ pub(crate) enum Work {
     Task(TaskId, Form),
     /// Its cancel: it is a subscription (MOD-08).
     Listen(Box<Listening>),
-    /// What only the host knows.
+    /// Status of the host.
     Survey(SurveyId),
 }
 
-/// What a request about a task is answered with.
+/// Form of the answer to a request about a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// That it was created (TSK-07, EXT-02).
     Handle,
-    /// What came of it, once it has ended (TSK-14).
+    /// Its outcome, once it has ended (TSK-14).
     Outcome,
     /// How it is (TSK-12).
     State,
@@ -241,14 +241,14 @@ impl Form {
     }
 }
 
-/// What a subscription is told of (MOD-08).
+/// Subjects of a subscription (MOD-08).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Listening {
     /// Whether it wants to know of other tools.
     pub(crate) tools: bool,
     /// The tasks it wants to know of.
     pub(crate) tasks: BTreeSet<TaskId>,
-    /// What its client can be asked, which it is shown with a task.
+    /// Input that its client can give; shown with a task.
     pub(crate) peer: PeerCapabilities,
 }
 

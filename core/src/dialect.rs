@@ -1,15 +1,15 @@
-//! What the protocol revisions do differently, as data: the whole difference is on this screen.
+//! The differences of the protocol revisions, as data: all of them are on this screen.
 
 /// One protocol revision.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dialect {
     /// For people: `mcp/2025-11-25`.
     pub name: &'static str,
-    /// What stands in `protocolVersion`.
+    /// Value of `protocolVersion`.
     pub revision: &'static str,
     /// How a message comes to be read by this revision (MOD-01).
     pub chosen: Chosen,
-    /// What requests there are.
+    /// The set of requests.
     pub methods: Methods,
     /// The notification that cancels a request (CAN-01, ACP-01).
     pub cancel_method: &'static str,
@@ -21,17 +21,17 @@ pub struct Dialect {
     pub cancel_heard: &'static [(&'static str, &'static str)],
     /// When one may be sent, and is heeded (ACP-02).
     pub cancel_support: CancelSupport,
-    /// What may still be sent for a request that was cancelled (CAN-08, MOD-04, ACP-06).
+    /// Messages that may follow the cancel of a request (CAN-08, MOD-04, ACP-06).
     pub after_cancel: AfterCancel,
     /// Requests that cannot be cancelled (CAN-04, ACP-04).
     pub protected: &'static [&'static str],
     /// Whether `null` is the id of a request.
     pub null_ids: bool,
-    /// What an array of messages is.
+    /// Treatment of an array of messages.
     pub batch: Batch,
     /// How an error is sent whose request id could not be read (RPC-01).
     pub unreadable_id: UnreadableId,
-    /// What every result has besides what was asked for (MOD-02).
+    /// Members that every result has (MOD-02).
     pub results: Results,
     /// Whether there is `elicitation/create`, which MCP 2025-06-18 was the first to have.
     pub elicitation: bool,
@@ -54,7 +54,7 @@ pub enum Chosen {
     ByHost,
 }
 
-/// What may still be sent for a request that was cancelled.
+/// Messages that may follow the cancel of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterCancel {
     /// No answer, ever (CAN-08).
@@ -70,7 +70,7 @@ pub enum AfterCancel {
     },
 }
 
-/// What every result has besides what was asked for.
+/// Members that every result has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Results {
     /// Nothing.
@@ -79,7 +79,7 @@ pub enum Results {
     Typed,
 }
 
-/// What requests there are.
+/// The set of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Methods {
     /// Those of this engine, with a host's tools behind `tools/call`.
@@ -97,7 +97,7 @@ pub enum CancelSupport {
     Declared,
 }
 
-/// What an array of messages is.
+/// Treatment of an array of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
     /// One invalid request.

@@ -85,12 +85,12 @@ impl StoreWrite {
     }
 }
 
-/// What came of a recorded task.
+/// Outcome of a recorded task.
 #[derive(Debug, Clone)]
 pub enum RecordedOutcome {
     /// Nothing yet.
     Open,
-    /// What its request would have been answered with (TSK-14).
+    /// Answer that its request would have had (TSK-14).
     Here(TaskOutcome),
     /// It is in the store already, and too large to be held in memory as well: to be asked for by
     /// [`Action::Load`](crate::action::Action::Load). Never part of a write; a store may say it

@@ -72,12 +72,12 @@ use crate::timer::{Armed, Timer, Timers};
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
     settings: Arc<Settings>,
-    /// Who we are, as JSON (MOD-02).
+    /// Name and version of this server, as JSON (MOD-02).
     us: Arc<[u8]>,
     mint: Box<dyn Mint>,
     now: Now,
     out: Vec<Action>,
-    /// What the hashes of its tables depend on.
+    /// Seed of the hashes of its tables.
     seed: Seed,
     connections: Table<ConnId, Box<Connection>>,
     /// Connections of each identity.
@@ -107,7 +107,7 @@ pub struct Engine {
     /// Requests that wait for what only the host knows.
     surveys: BTreeMap<SurveyId, (ConnId, RequestId)>,
     next_survey: u64,
-    /// What identities did too often (TSK-41).
+    /// Counts of suspicious requests by identity (TSK-41).
     watch: Watch,
     drain: Option<Drain>,
     counters: Counters,
@@ -149,7 +149,7 @@ impl Admitted {
 struct Drain {
     kill_timer: Option<Armed>,
     end_timer: Option<Armed>,
-    /// Everybody is being told: who has sent everything is closed after the last word.
+    /// The shutdown is being announced: a connection closes after its last message.
     tells: bool,
     /// Its time is over: whatever is left is the host's to end with itself.
     over: bool,
@@ -281,7 +281,7 @@ impl Engine {
         self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
     }
 
-    /// Who asked for a job that is not gone yet.
+    /// Identity that owns a job that is not gone yet.
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
         self.jobs.get(&job).map(|job| &job.owner)
@@ -294,7 +294,7 @@ impl Engine {
         self.jobs.get(&job).is_some_and(stops)
     }
 
-    /// What was counted so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -379,7 +379,7 @@ impl Engine {
         }
     }
 
-    /// What a connection speaks; `None` when nothing of it is read any more.
+    /// Dialect of a connection; `None` when nothing of it is read any more.
     fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
         let connection = self.connections.get(&conn)?;
         (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
@@ -411,7 +411,7 @@ impl Engine {
         self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
     }
 
-    /// Who is at the other end of a connection.
+    /// Identity of the peer of a connection.
     fn identity_of(&self, conn: ConnId) -> Identity {
         self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone())
     }

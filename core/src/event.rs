@@ -16,14 +16,14 @@ use crate::role::Role;
 use crate::settings::Settings;
 use crate::time::Instant;
 
-/// Who a peer is, as far as the host could establish (TSK-39, TSK-40).
+/// Identity of a peer, as far as the host could establish it (TSK-39, TSK-40).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Identity {
     /// A user of this machine.
     User(u32),
     /// The bearer of a named token.
     Token(Arc<str>),
-    /// Nobody vouches for this peer; its tasks are guarded by their ids alone.
+    /// A peer without credentials; its tasks are guarded by their ids alone.
     Anonymous,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// What came of a job.
+/// Outcome of a job.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// A result: the JSON text of an object. A tool's own failure is a result with `isError`.
@@ -91,7 +91,7 @@ impl LogLevel {
     }
 }
 
-/// What becomes of the requests of a peer that has closed its side.
+/// Treatment of the requests of a peer that has closed its side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterInput {
     /// They are answered: the host will learn when the peer is gone altogether.
@@ -110,7 +110,7 @@ pub enum Event<'a> {
     Opened {
         /// A number never used before.
         conn: ConnId,
-        /// Who it is.
+        /// Identity of the peer.
         identity: Identity,
         /// Which side we are.
         role: Role,
@@ -119,7 +119,7 @@ pub enum Event<'a> {
     OpenedAcp {
         /// A number never used before.
         conn: ConnId,
-        /// Who it is.
+        /// Identity of the peer.
         identity: Identity,
         /// In which form it cancels.
         form: Form,
@@ -142,14 +142,14 @@ pub enum Event<'a> {
     Alien {
         /// From whom.
         conn: ConnId,
-        /// What there was of the first line.
+        /// Beginning of the first line.
         bytes: &'a [u8],
     },
     /// A peer closed its side and may still read ours.
     Finished {
         /// Which.
         conn: ConnId,
-        /// What becomes of what still runs for it.
+        /// Treatment of its running requests.
         then: AfterInput,
     },
     /// A peer is gone.
@@ -175,7 +175,7 @@ pub enum Event<'a> {
         progress: f64,
         /// Where the end is.
         total: Option<f64>,
-        /// What it is doing.
+        /// Description of the current step.
         message: Option<&'a str>,
     },
     /// A job has something to say.
@@ -193,9 +193,9 @@ pub enum Event<'a> {
         job: JobId,
         /// Its own number for the question.
         ask: AskId,
-        /// Whom; `None` for whoever made the job's call, or waits for the result of its task.
+        /// Connection to ask; `None` for the one that made the job's call, or waits for its task.
         conn: Option<ConnId>,
-        /// What it asks.
+        /// The request.
         request: Ask,
     },
     /// The host asks a peer something.
@@ -204,12 +204,12 @@ pub enum Event<'a> {
         conn: ConnId,
         /// The host's number for the call.
         ask: AskId,
-        /// What it asks.
+        /// The request.
         request: Ask,
     },
-    /// Whoever made a call does not want its answer any more.
+    /// The maker of a call does not want the answer any more.
     CancelCall {
-        /// Who made it.
+        /// Maker of the call.
         caller: Caller,
         /// Why, for the peer.
         reason: Option<&'a str>,
@@ -223,7 +223,7 @@ pub enum Event<'a> {
     },
     /// A notification for an ACP peer. One of a job whose request was answered is dropped.
     Notify {
-        /// Who sends it.
+        /// Sender of the notification.
         from: Speaker,
         /// The method.
         method: &'a str,
@@ -251,7 +251,7 @@ pub enum Event<'a> {
         /// With what.
         outcome: Outcome,
     },
-    /// What only the host knows, for whoever asked.
+    /// Status that only the host knows, for the peer that asked.
     Surveyed {
         /// For which [`Survey`](crate::action::Action::Survey).
         survey: SurveyId,
@@ -284,16 +284,16 @@ pub enum Event<'a> {
         /// Why.
         why: Unstored,
     },
-    /// What was asked for by [`Action::Load`](crate::action::Action::Load).
+    /// Answer to [`Action::Load`](crate::action::Action::Load).
     Loaded {
         /// Which load.
         load: LoadId,
-        /// What came of the task; `None` when the store cannot say.
+        /// Outcome of the task; `None` when the store cannot tell.
         outcome: Option<TaskOutcome>,
     },
     /// The configuration was read again. Running jobs are not touched.
     Configured {
-        /// What holds from now on.
+        /// The new settings.
         settings: Arc<Settings>,
     },
     /// Shut down: cancel what runs, answer, and be gone by this time.

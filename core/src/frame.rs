@@ -12,7 +12,7 @@ use crate::rare::Nothing;
 use crate::recall::{Gaps, Handle, Marks, Stretch};
 use crate::time::Instant;
 
-/// What the bytes of a peer amount to.
+/// One piece of the bytes of a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// One line without its end; never empty, never longer than the limit.
@@ -215,7 +215,7 @@ impl Outbox {
         }
     }
 
-    /// What is to be sent next.
+    /// Bytes to send next.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         assert!(self.gaps.is_empty(), "what was taken back is gone before anybody looks");

@@ -79,7 +79,7 @@ numbered! {
 }
 
 numbered! {
-    /// What a job or the host calls one of its questions, to know the answer by. Never used twice
+    /// Id that a job or the host gives to a question, to know the answer by. Never used twice
     /// by the same one.
     AskId, "q"
 }
@@ -234,7 +234,7 @@ impl RequestState {
 
 impl fmt::Debug for RequestState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whoever knows it can answer the call; a log shows enough to tell two apart.
+        // A peer that knows it can answer the call; a log shows enough to tell two apart.
         write!(f, "s{:08x}…", self.0.as_fields().0)
     }
 }

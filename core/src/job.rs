@@ -21,21 +21,21 @@ use crate::tool::{Step, Tool};
 pub(crate) struct Job {
     pub(crate) id: JobId,
     pub(crate) tool: Arc<Tool>,
-    /// Who asked for it.
+    /// Identity that asked for it.
     pub(crate) owner: Identity,
     /// Where it came from, for as long as that connection lives.
     pub(crate) conn: ConnId,
-    /// What its request said, or its session.
+    /// Terms of its request, or of its session.
     pub(crate) terms: Terms,
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
-    /// Whom its outcome is for.
+    /// Receiver of its outcome.
     pub(crate) purpose: Purpose,
     pub(crate) state: JobState,
     /// When it was asked for.
     pub(crate) since: Instant,
     pub(crate) progress: Rare<Progress>,
-    /// What it asked a peer and has not been told the answer of.
+    /// Its unanswered questions to peers.
     pub(crate) asks: Rare<BTreeMap<AskId, Asked>>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     pub(crate) timer: Option<Armed>,
 }
 
-/// Who wished a job to stop, first.
+/// First cancel of a job.
 #[derive(Debug, Default)]
 pub(crate) enum Wish {
     #[default]
@@ -56,7 +56,7 @@ pub(crate) enum Wish {
     /// Its owner, who said no more, on the connection it came from: by cancelling this request, or
     /// its task.
     Owner(Option<RequestId>),
-    /// Somebody else, or for a reason.
+    /// A cancel by another identity, or with a reason.
     Said(Box<Cancel>),
 }
 
@@ -112,12 +112,12 @@ impl Job {
         }
     }
 
-    /// Whoever wished it to stop did so for another request than it works for now.
+    /// Forgets a cancel that was for another request than the job works for now.
     pub(crate) fn forget_cancel(&mut self) {
         self.cancel = Wish::Nobody;
     }
 
-    /// Who wished it to stop, first.
+    /// First cancel of the job.
     pub(crate) fn cancel(&self) -> Option<Cancel> {
         let (by, conn) = (self.owner.clone(), self.conn);
         match &self.cancel {
@@ -143,18 +143,18 @@ impl Job {
     }
 }
 
-/// Whom the outcome of a job is for.
+/// Receiver of the outcome of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A request of the job's connection.
     Answer(RequestId),
     /// Its task.
     Task,
-    /// Whoever comes back with what it asked for and this state (MOD-07).
+    /// The request that comes back with the input and this state (MOD-07).
     Retry(RequestState),
-    /// Nobody now: its connection is gone, and it goes on for a time in case somebody asks again.
+    /// No receiver: its connection is gone, and it runs on for a time in case the call is repeated.
     Orphan,
-    /// Nobody any more: its request was cancelled, its connection or its task is gone.
+    /// No receiver: its request was cancelled, or its connection or task is gone.
     Nobody,
 }
 
@@ -191,7 +191,7 @@ pub(crate) enum JobState {
 /// How far a job is, where the end is, what it is doing.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 
-/// What a job has told of its progress, and what becomes of it.
+/// Progress of a job, and its receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The requestor's token as JSON, if it wants to know.
@@ -213,7 +213,7 @@ impl Nothing for Progress {
 }
 
 impl Rare<Progress> {
-    /// Whom it works for now wants to be told by this token, if at all.
+    /// Sets the progress token of the request that the job works for now.
     pub(crate) fn tell(&mut self, token: Option<Box<str>>) {
         match (token, self.some()) {
             (None, None) => {}
@@ -222,7 +222,7 @@ impl Rare<Progress> {
         }
     }
 
-    /// What was held back is told, or nobody's to be told any more.
+    /// Forgets held progress: it was sent, or has no receiver any more.
     pub(crate) fn forget_held(&mut self) {
         if let Some(progress) = self.some() {
             progress.held = None;

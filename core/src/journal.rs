@@ -42,7 +42,7 @@ pub(crate) enum Disk {
     /// Its creation is to be handed over, at the latest at the end of the next turn: what its job
     /// comes to by then is written with it.
     Fresh,
-    /// Its creation is on its way, or all of it. Nobody may know of it yet, nor that it has ended.
+    /// Its creation is on its way, or all of it. No peer may know of it yet, nor of its end.
     Creating(Seq, Written),
     /// Its end is on its way.
     Ending(Seq, Told),
@@ -97,7 +97,7 @@ pub(crate) enum Written {
     Whole,
 }
 
-/// What there is between an engine and its store.
+/// State between an engine and its store.
 #[derive(Debug)]
 pub(crate) struct Journal {
     /// Whether there is a store.
@@ -125,7 +125,7 @@ pub(crate) struct Trouble {
     pub(crate) phase: Phase,
 }
 
-/// What is done about it.
+/// Reaction to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It is tried again then.

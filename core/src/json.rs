@@ -26,7 +26,7 @@ impl Json {
         &self.0
     }
 
-    /// What a serializer wrote, which is not read again. Whoever hands in anything but one JSON
+    /// Output of a serializer, not read again. A caller that hands in anything but one JSON
     /// value breaks the message that it is put into.
     #[must_use]
     pub fn written(text: String) -> Self {
@@ -165,7 +165,7 @@ mod tests {
     use crate::scan::tests::mutants;
     use alloc::collections::BTreeMap;
 
-    /// What is read in one pass is what the general reader reads.
+    /// The one-pass reader agrees with the general reader.
     #[test]
     fn members_are_what_they_are() {
         const NAMES: [&str; 4] = ["a", "b/c", "\u{e4}", ""];

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::suspicion::SuspicionPolicy;
 
-/// What one frame may be.
+/// Bounds of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FrameLimits {
     /// Longest line a peer may send, in bytes without its end.
@@ -24,7 +24,7 @@ impl Default for FrameLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Limits {
-    /// What one frame may be.
+    /// Bounds of one frame.
     pub frames: FrameLimits,
     /// Questions of one job that wait for an answer.
     pub asks_max: usize,
@@ -99,7 +99,7 @@ pub struct Limits {
     pub cancelled_wait: Duration,
     /// Longest reason or status message kept, in bytes (CAN-12, TSK-43).
     pub text_bytes_max: usize,
-    /// What raises a warning about an identity (TSK-41).
+    /// Thresholds that raise a warning about an identity (TSK-41).
     #[serde(default)]
     pub suspicion: SuspicionPolicy,
 }
@@ -142,7 +142,7 @@ impl Default for Limits {
     }
 }
 
-/// What recordings go by that were made before there was the limit.
+/// Default for recordings that are older than the limit.
 const fn no_bound() -> usize {
     usize::MAX
 }
@@ -176,7 +176,7 @@ pub struct TaskPolicy {
     pub max_ttl: Duration,
     /// Default and longest ttl for a peer nobody vouches for.
     pub anonymous_ttl: Duration,
-    /// What becomes of a task still running at its ttl.
+    /// Treatment of a task that still runs at its ttl.
     pub on_ttl: OnTtl,
     /// How long the result of a task that outlived its ttl is kept.
     pub late_result: Duration,
@@ -205,7 +205,7 @@ impl Default for TaskPolicy {
     }
 }
 
-/// What becomes of a task still running at its ttl (TSK-35).
+/// Treatment of a task that still runs at its ttl (TSK-35).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum OnTtl {
     /// It may finish, bounded by the tool's timeout and by `max_ttl`.

@@ -91,7 +91,7 @@ impl ErrorObject {
 /// An id as it was read and as it was written, so that it can be echoed byte for byte (RPC-01).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireId<'a> {
-    /// What the id means.
+    /// The id itself.
     pub id: RequestId,
     /// Its JSON token.
     pub token: &'a str,
@@ -113,7 +113,7 @@ impl<'a> WireId<'a> {
     }
 }
 
-/// What one frame says.
+/// Content of one frame.
 #[derive(Debug)]
 pub enum Message<'a> {
     /// The peer wants an answer.
@@ -145,7 +145,7 @@ pub enum Message<'a> {
     Invalid {
         /// The id, where it could be read.
         id: Option<WireId<'a>>,
-        /// What to answer.
+        /// The error to answer with.
         error: ErrorObject,
     },
 }

@@ -1,4 +1,4 @@
-//! Values that hardly ever say anything.
+//! An optional boxed value; 8 bytes while empty.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, btree_set};

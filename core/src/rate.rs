@@ -1,7 +1,7 @@
 //! Rates: how often an identity may do something (TSK-37).
 //!
 //! A token bucket that is full after one second, kept as one moment: when it would be full again.
-//! Whoever has been quiet for a second may do a second's worth at once, and then so many a second.
+//! An identity that has been quiet for a second may do a second's worth at once, then its rate.
 
 use alloc::collections::BTreeMap;
 use core::num::NonZeroU32;
@@ -10,7 +10,7 @@ use core::time::Duration;
 use crate::event::Identity;
 use crate::time::Instant;
 
-/// What a full bucket holds, as the time it takes to fill.
+/// Content of a full bucket, as the time that it takes to fill.
 const BURST: Duration = Duration::from_secs(1);
 /// Buckets that are kept before full ones are looked for and forgotten.
 const SWEEP_FROM: usize = 64;

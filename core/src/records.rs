@@ -18,7 +18,7 @@ use crate::table::Seed;
 /// Room for records that an index keeps, however few there are.
 const ROOM_KEPT: usize = 1024;
 
-/// What knows its own key.
+/// A value that knows its key.
 pub(crate) trait Record {
     type Key: Number;
 

@@ -25,13 +25,13 @@ pub const TASK_ID_BYTES_MAX: usize = 1024;
 /// Where a remote task stands, as far as we know (TSK-42).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteState {
-    /// What the peer said last.
+    /// Last status of the peer.
     Is(Status),
     /// Its result, or the error it ended with, was told to whoever made the call.
     Answered,
     /// The peer does not know it, or says what cannot be read.
     Unknown,
-    /// Nobody here wants it any more; the peer was told so if it can be.
+    /// No caller wants it any more; the peer was told so if it can be.
     GivenUp,
     /// The connection ended.
     Lost,
@@ -58,13 +58,13 @@ pub struct RemoteTaskView<'a> {
     pub conn: ConnId,
     /// The peer's id for it.
     pub task: &'a str,
-    /// Who made the call it came of.
+    /// Maker of the call that created it.
     pub caller: Caller,
     /// The method of that call.
     pub method: &'a str,
     /// The tool of that call, if it named one.
     pub label: Option<&'a str>,
-    /// What the peer said last.
+    /// Last status of the peer.
     pub status: Status,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct RemoteTask {
     pub(crate) fetch: Option<CallId>,
 }
 
-/// What a peer says of a task.
+/// Status of a task at a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) id: Box<str>,

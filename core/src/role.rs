@@ -29,7 +29,7 @@ pub struct AsClient {
     /// is the server's, and from then on calls are let through. Before, they are refused with
     /// [`NotInitialized`](crate::call::Refusal::NotInitialized). It cannot be cancelled (CAN-04).
     pub ask: AskId,
-    /// What we declare, of what the settings have.
+    /// Capabilities that we declare, out of those of the settings.
     pub offers: Offers,
     /// How long the server may take to answer `initialize`; then the connection is closed.
     pub patience: Option<Patience>,
@@ -51,19 +51,19 @@ impl Offers {
     pub const ALL: Self = Self { sampling: true, elicitation: true, roots: true };
 }
 
-/// What we are on a connection, and what goes with it.
+/// Our side of a connection, with its state.
 #[derive(Debug)]
 pub(crate) enum Side {
     Server,
     Client(Box<ClientSide>),
 }
 
-/// What we know on a connection on which we are the client.
+/// State of a connection on which we are the client.
 #[derive(Debug)]
 pub(crate) struct ClientSide {
-    /// What we declared.
+    /// Capabilities that we declared.
     pub(crate) declared: Declared,
-    /// What the server declared.
+    /// Capabilities that the server declared.
     pub(crate) server: ServerCapabilities,
     /// Which tools run as tasks, as far as the answers to our `tools/list` said (TSK-04).
     pub(crate) tools: BTreeMap<Box<str>, TaskSupport>,
@@ -80,7 +80,7 @@ pub(crate) enum Offer {
     Tasks,
 }
 
-/// What we declared as a client. A reload does not change it: it was said.
+/// Capabilities that we declared as a client. A reload does not change them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Declared {
     sampling: Offer,
@@ -159,7 +159,7 @@ impl Declared {
     }
 }
 
-/// What a peer declared about tasks (TSK-02).
+/// Task capabilities of a peer (TSK-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TaskCapabilities {
     /// There is a declaration at all.
@@ -246,7 +246,7 @@ impl TaskCapabilities {
     }
 }
 
-/// What a server said it can do, as far as it matters to what we may ask of it.
+/// Capabilities of a server, as far as they matter for our requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ServerCapabilities {
     tools: bool,

@@ -358,7 +358,7 @@ fn far_special(text: &[u8], at: usize) -> usize {
         at += 8;
     }
     let last = text.get(at..).unwrap_or_default();
-    // What is missing of a word are zeros, which are control characters: one is found.
+    // The missing bytes of a word are zeros, which are control characters: one is found.
     let word = match text.last_chunk() {
         Some(word) => u64::from_le_bytes(*word).checked_shr(64 - last.len() as u32 * 8),
         None => Some(last.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
@@ -385,7 +385,7 @@ pub(crate) mod tests {
     use alloc::vec::Vec;
     use serde_json::value::RawValue;
 
-    /// What is put in place of something else: what JSON is made of, and what it must not be.
+    /// Replacements: pieces of JSON, and pieces that JSON must not contain.
     const PIECES: [&str; 48] = [
         "",
         "{",

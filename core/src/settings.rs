@@ -8,7 +8,7 @@ use crate::event::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
 
-/// What an engine offers and allows.
+/// Offers and permissions of an engine.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// How the server names itself in `initialize`.
@@ -19,13 +19,13 @@ pub struct Settings {
     pub tasks: TaskPolicy,
     /// The tools on offer.
     pub catalog: Catalog,
-    /// What we do for servers on connections on which we are the client (TSK-44): a tool named
+    /// Services for servers, on connections on which we are the client (TSK-44): a tool named
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
-    /// What is offered to ACP peers.
+    /// Offers to ACP peers.
     pub acp: Offers,
-    /// Who sees everybody's connections, jobs and tasks in `ceased/status` and may stop any job
+    /// Identities that see all connections, jobs and tasks in `ceased/status` and may stop any job
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
     /// protocols show them their own tasks only, like everybody (TSK-39).
     pub operators: Vec<Identity>,

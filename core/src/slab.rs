@@ -23,7 +23,7 @@ impl Place {
     }
 }
 
-/// Values, each at a place of its own. What was freed is used first, the lowest piece before all
+/// Values, each at a place of its own. A freed place is used first, the lowest piece before all
 /// others, so that the higher ones become empty and are given back.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
@@ -203,7 +203,7 @@ mod tests {
         assert!(found.iter().eq(kept.keys()));
     }
 
-    /// What is empty is given back, but for one piece.
+    /// Empty pieces are freed, but for one.
     #[test]
     fn memory_is_given_back() {
         let mut slab = Slab::default();

@@ -31,7 +31,7 @@ pub enum Status {
     Cancelled,
 }
 
-/// What can happen to a task.
+/// A change of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The job asks its requestor something.

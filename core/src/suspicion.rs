@@ -62,7 +62,7 @@ impl SuspicionPolicy {
     }
 }
 
-/// What each identity did within its window.
+/// Counts of each identity within its window.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(BTreeMap<Identity, Window>);
 

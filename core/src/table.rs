@@ -16,7 +16,7 @@ use uuid::Uuid;
 /// Bits without a pattern: those of pi.
 const MIX: u64 = 0x243f_6a88_85a3_08d3;
 
-/// What the hashes of an engine depend on.
+/// Seed of the hashes of an engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seed(u64);
 

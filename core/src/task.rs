@@ -42,7 +42,7 @@ pub(crate) struct Tasks {
     cursor_key: [u8; 16],
 }
 
-/// What one identity has.
+/// Tasks of one identity.
 #[derive(Debug)]
 pub(crate) struct Owner {
     identity: Identity,
@@ -136,7 +136,7 @@ impl Tasks {
     }
 
     /// Takes a task in that was stored before a restart; its id must be free, and its place was
-    /// [passed over](Tasks::pass_over). What has no outcome is taken for one that had not ended.
+    /// [passed over](Tasks::pass_over). A task without an outcome counts as not ended.
     pub(crate) fn restore(&mut self, record: TaskRecord, now: Now) -> &mut Task {
         let ended = record.status.is_terminal() && !record.outcome.is_open();
         let owner = self.owner_place(&record.owner);
@@ -229,7 +229,7 @@ impl Tasks {
     }
 
     /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
-    /// one of theirs. What is only being created nobody may know of (DUR-01).
+    /// one of theirs. A task that is being created is visible to no peer (DUR-01).
     pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
         let exists = |task: &&Task| !task.is_being_created();
         self.by_id.get(&id).filter(|task| self.owner(task) == viewer).filter(exists)
@@ -303,7 +303,7 @@ impl Tasks {
         let mut page = Page { tasks: alloc::vec::Vec::new(), next: None };
         let Some(owner) = self.owner_named(viewer) else { return Some(page) };
         let mut last = after;
-        // What is being created comes after everything else, so that nothing is passed over.
+        // Tasks that are being created come last, so that none is passed over.
         let tasks = owner.order.range(after..).map(|(at, place)| (at, self.by_id.at(*place)));
         let exist = tasks.filter(|(_, task)| !task.is_being_created());
         for (position, task) in exist {

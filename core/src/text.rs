@@ -14,7 +14,7 @@ pub fn plain_bytes(text: &[u8]) -> usize {
     scan::special(text, 0)
 }
 
-/// What JSON is written to.
+/// Destination of JSON text.
 pub trait Out {
     /// Appends a piece as it is.
     fn push_piece(&mut self, piece: &str);

@@ -143,7 +143,7 @@ impl Add<Duration> for Wall {
     }
 }
 
-/// What time it is, handed in with every event.
+/// The current time, handed in with every event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Now {
     /// On the monotonic clock; never goes back.

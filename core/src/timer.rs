@@ -6,7 +6,7 @@ use crate::id::{CallId, ConnId, JobId, KeyedId, RequestState, TaskId};
 use crate::slab::{Place, Slab};
 use crate::time::Instant;
 
-/// What is due.
+/// A deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A job's timeout, or the next step of its ladder.
@@ -386,7 +386,7 @@ mod tests {
         assert!(heap > 0, "the heap was not needed");
     }
 
-    /// What is disarmed leaves nothing behind, and a few spans need no heap.
+    /// A disarmed timer leaves nothing behind, and a few spans need no heap.
     #[test]
     fn lanes() {
         let mut timers = Timers::default();

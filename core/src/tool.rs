@@ -50,14 +50,14 @@ impl TaskSupport {
     }
 }
 
-/// What becomes of a plain call when the connection it came by is gone.
+/// Treatment of a plain call whose connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDisconnect {
     /// It is stopped.
     #[default]
     Cancel,
-    /// It goes on for so long, and is stopped then. Who asks for the same with the same idempotency
+    /// It goes on for so long, and is stopped then. A repeated call with the same idempotency
     /// key meanwhile is answered by it.
     Grace(Duration),
     /// It becomes a task of its requestor, who finds it in `tasks/list`; it is stopped where there
@@ -156,7 +156,7 @@ pub struct Tool {
     pub name: Arc<str>,
     /// A name for people.
     pub title: Option<Box<str>>,
-    /// What it does.
+    /// Description for models.
     pub description: Option<Box<str>>,
     /// The JSON Schema of its arguments, as JSON text of an object.
     pub input_schema: Box<str>,
@@ -171,13 +171,13 @@ pub struct Tool {
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
-    /// What becomes of a plain call when its connection is gone.
+    /// Treatment of a plain call whose connection is gone.
     pub on_disconnect: OnDisconnect,
-    /// Who may use it.
+    /// Identities that may use it.
     pub allow: Allow,
-    /// What its arguments must satisfy.
+    /// Check of its arguments.
     pub check: Option<Box<dyn ArgumentCheck>>,
-    /// What the host needs to run it. The engine only hands it back with the job.
+    /// Data for the host to run it. The engine only hands it back with the job.
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -199,7 +199,7 @@ impl PartialEq for Tool {
 pub struct BadTool {
     /// Which.
     pub name: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub why: String,
 }
 

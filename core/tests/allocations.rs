@@ -1,4 +1,4 @@
-//! What is asked for most takes nothing from the heap, and who asks for nothing next to nothing.
+//! The most frequent requests allocate nothing; an idle connection takes next to nothing.
 
 #[path = "../benches/driver/mod.rs"]
 mod driver;

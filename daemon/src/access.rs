@@ -10,14 +10,14 @@ use crate::accounts::{self, OVERFLOW_UID};
 use crate::config::Listen;
 use crate::tokens::{Token, TokenFileError, Tokens};
 
-/// Who may come in at a listener.
+/// Access to a listener.
 #[derive(Debug, Clone)]
 pub(crate) enum Access {
-    /// Whom the system vouches for: these users, or all who can open the socket.
+    /// Users that the system vouches for: these, or all that can open the socket.
     Users(Option<Arc<Users>>),
-    /// Everybody, as nobody in particular.
+    /// All peers, as one anonymous identity.
     Anonymous,
-    /// Whoever has a token.
+    /// Peers with a token.
     Tokens(TokenAccess),
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Entry {
 }
 
 impl Access {
-    /// Who may come in at a listener of a configuration.
+    /// Access to a listener of a configuration.
     ///
     /// # Errors
     /// When its token file cannot be used.

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
-/// What every user reads as that the kernel cannot map into a user namespace. Whoever it is
-/// authorised for is everybody, so it never is.
+/// The uid of every user that the kernel cannot map into a user namespace. A peer with it
+/// may be any user, so it is never let in.
 pub(crate) const OVERFLOW_UID: u32 = 65_534;
 
 /// A user with everything a process of theirs needs.

@@ -147,7 +147,7 @@ fn said(done: Result<(), Failure>) -> Exit {
     }
 }
 
-/// Who says where the daemon listens, and so whether a reload changes it.
+/// Source of the listeners, which decides whether a reload changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listens {
     AsConfigured,

@@ -77,9 +77,9 @@ pub struct Daemon {
 
 /// Where peers come in.
 enum Door {
-    /// Everybody who can.
+    /// All users that can open the socket.
     Address(Address),
-    /// Whom the configuration wants.
+    /// Users that the configuration names.
     Configured(Listen),
 }
 

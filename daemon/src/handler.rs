@@ -51,7 +51,7 @@ pub struct Job {
     asked: AtomicU64,
 }
 
-/// What is called.
+/// The method or tool that is called.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: JobId,
@@ -161,7 +161,7 @@ pub enum AskError {
     Unanswered,
     /// The call was cancelled meanwhile.
     Cancelled,
-    /// What was asked or answered is no JSON a program could read.
+    /// The question or the answer is no JSON that a program could read.
     Unreadable(String),
 }
 

@@ -67,8 +67,8 @@ impl SmallFile {
     /// goes into the new one, too.
     fn renew(&mut self) -> io::Result<()> {
         match fs::rename(&self.path, previous(&self.path)) {
-            // Somebody removed it, or it could not be made the last time: what nobody sees by any
-            // name any more would grow until the disk is full.
+            // The file was removed, or could not be made the last time: a file without a
+            // name would grow until the disk is full.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }

@@ -32,10 +32,10 @@ const GROUP_WRITE: u32 = 0o020;
 /// Only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// Who may read a file.
+/// Users that may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Secrecy {
-    /// Everybody.
+    /// All users.
     Public,
     /// Its owner; of a file that root owns, its group as well, which can be the only way for the
     /// user of a daemon to read it.
@@ -47,9 +47,9 @@ pub(crate) enum Secrecy {
 pub(crate) enum Unfit {
     /// It cannot be opened or read.
     Io(io::Error),
-    /// Somebody else decides what is in it, or may read it.
+    /// Another user decides its content, or may read it.
     Refused {
-        /// What is wrong, with the path, the owner and the mode.
+        /// The problem, with the path, the owner and the mode.
         what: String,
         /// The command that puts it right.
         remedy: String,
@@ -113,7 +113,7 @@ struct Walk {
     us: u32,
     /// The directories from the root on; never empty.
     dirs: Vec<(OsString, OwnedFd)>,
-    /// What is still to be gone, the last first.
+    /// Components still to be walked, the last first.
     pending: Vec<OsString>,
     links: usize,
 }
@@ -130,7 +130,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// What is to be gone before everything else.
+    /// Components to be walked before all others.
     fn add(&mut self, path: &Path) {
         self.pending.extend(path.components().rev().filter_map(|component| match component {
             Component::Normal(name) => Some(name.to_owned()),
@@ -262,7 +262,7 @@ enum Kind {
     File,
     Directory,
     Link,
-    /// What is written to it is not what is read from it.
+    /// Its writes and its reads differ.
     Device,
     Pipe,
     Other,

@@ -35,13 +35,13 @@ impl HandlerRun {
         Arc::new(Self { handler, small: Pace::new(), large: Pace::new() })
     }
 
-    /// What is known of calls like this one.
+    /// History of calls like this one.
     pub(crate) fn pace(&self, call: &Call) -> &Pace {
         if call.arguments.get().len() < LARGE { &self.small } else { &self.large }
     }
 }
 
-/// What is known of calls that are alike.
+/// History of similar calls.
 pub(crate) struct Pace {
     /// Whether the last one took no longer than waking a thread does.
     short: AtomicBool,
@@ -127,7 +127,7 @@ mod tests {
         assert!(pace.is_quick());
     }
 
-    /// Whoever copies a megabyte does not take it from those who copy a line.
+    /// A call that copies a megabyte does not affect calls that copy a line.
     #[test]
     fn large_arguments_say_nothing_about_small_ones() {
         let run = run();

@@ -291,7 +291,7 @@ impl Crew {
             let left = until.saturating_duration_since(std::time::Instant::now());
             thread::park_timeout(left);
             queue = self.queue();
-            // Whoever wakes it has taken it out of the list.
+            // The thread that wakes it has taken it out of the list.
             let place = queue.idle.iter().position(|thread| thread.id() == this.id());
             let Some(place) = place.filter(|_| !queue.closed) else { return Some(queue) };
             if left.is_zero() {

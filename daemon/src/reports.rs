@@ -176,7 +176,7 @@ impl Mailbox {
 
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         state.urgent = true;
-        // Whoever finds it asleep wakes it; for the others that would be a wasted system call.
+        // The sender that finds it asleep wakes it; for others that would be a wasted system call.
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep && let Some(waker) = &self.waker {

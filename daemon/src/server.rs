@@ -104,7 +104,7 @@ pub(crate) struct Options {
     pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
-    /// Who did what.
+    /// The audit log.
     pub audit: Audit,
     /// When to warn.
     pub thresholds: Thresholds,

@@ -18,7 +18,7 @@ pub(crate) struct Signals {
     installed: Vec<SigId>,
 }
 
-/// What has arrived since last time.
+/// Signals that have arrived since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// SIGHUP.

@@ -52,7 +52,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Whom it stands for.
+    /// Name of the token.
     pub(crate) const fn name(&self) -> &Arc<str> {
         &self.name
     }

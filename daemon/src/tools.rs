@@ -24,7 +24,7 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// What is behind a tool of this server.
+    /// The payload of a tool of this server.
     pub(crate) fn of(tool: &Tool) -> Option<&Self> {
         tool.payload.as_ref()?.downcast_ref()
     }

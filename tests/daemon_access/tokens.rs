@@ -84,7 +84,7 @@ fn without_a_token_there_is_nothing() {
     wait_until("it is logged", || daemon.home.log().contains("not authenticated"));
 }
 
-/// Who has nothing more to say is told why it is turned away, like everybody.
+/// A refused peer that has closed its side is told why, like every other.
 #[test]
 fn a_refusal_reaches_who_has_finished() {
     let home = home("");

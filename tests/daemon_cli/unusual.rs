@@ -16,7 +16,7 @@ fn long_lines() {
     assert!(ran.out.lines().any(|line| line.starts_with("hang ") && line.len() < 100));
 }
 
-/// Who cannot be told the id of a task by standard output is told it beside the reason: it runs.
+/// A task id that standard output does not take is shown beside the reason: the task runs.
 #[test]
 fn an_id_that_cannot_be_written() {
     let daemon = daemon();

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::{LARGE, answer_of, get, of_task, status, until_full};
 
-/// DUR-01: the disk is full when the daemon starts. What was promised is told nevertheless, also
-/// what only becomes known at the start, and it recovers by itself.
+/// DUR-01: the disk is full when the daemon starts. Promised results are told nevertheless, also
+/// those that only become known at the start, and it recovers by itself.
 #[test]
 fn it_starts_on_a_full_disk() {
     let Some(disk) = SmallDisk::mount(24 << 20) else { return };
@@ -44,7 +44,7 @@ fn it_starts_on_a_full_disk() {
         assert!(said["since"].is_string() && said["lastError"].is_string(), "{said}");
         let plain = peer.call("count", "{}");
         assert!(peer.answer(plain)["result"].is_object());
-        // Nobody is told that they go on: they have failed, or nothing can be said now.
+        // They do not count as running: they have failed, or nothing can be said now.
         for task in &cut {
             let id = peer.request("tasks/get", &of_task(task));
             let told = peer.answer(id);

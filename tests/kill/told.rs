@@ -18,7 +18,7 @@ pub(crate) struct Told {
     pub(crate) outcome: Option<Value>,
 }
 
-/// What was told of each task.
+/// Everything told of each task.
 pub(crate) type Book = BTreeMap<String, Told>;
 pub(crate) type SharedBook = Arc<Mutex<Book>>;
 

@@ -1,4 +1,4 @@
-//! Nobody is said to be gone while there is no descriptor left to look with.
+//! No process counts as gone while no descriptor is left to look with.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

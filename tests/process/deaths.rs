@@ -257,7 +257,7 @@ fn short_lived_copies() {
         return;
     }
     let mut rig = rig(Tier::Guard).unwrap();
-    // What was killed may be the guard of a command, which then is not started.
+    // The killed process may be the guard of a command, which then is not started.
     let ended = |rig: &mut Rig| assert!(matches!(rig.report(), Report::Ended { .. }));
     for _ in 0..100 {
         // Two in a row that are copied: many failures in a row would be the end of copying.

@@ -71,7 +71,7 @@ impl Frozen {
         self.at.path().join(name)
     }
 
-    /// The next question of a kind. Whoever waits for the answer cannot even be killed.
+    /// The next question of a kind. A process that waits for the answer cannot even be killed.
     fn question(&mut self, kind: u32) -> Question {
         loop {
             assert!(is_ready(&self.server), "nobody asks");
@@ -96,7 +96,7 @@ impl Frozen {
 }
 
 impl Drop for Frozen {
-    /// Whoever waits gets an error.
+    /// Every waiting process gets an error.
     fn drop(&mut self) {
         let _ = unmount(self.at.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
@@ -162,7 +162,7 @@ fn a_tool_on_a_frozen_file_system(tier: Tier) {
         let question = frozen.question(LOOKUP);
         rig.order(Order::Terminate(job));
         eventually("its signal waits for it", || is_told(&rig, job));
-        // Nobody says that it is gone while the kernel keeps it.
+        // It does not count as gone while the kernel keeps it.
         assert_others_run(&mut rig);
         frozen.answer_not_there(question);
         let exit = rig.wait_exit(job);
@@ -219,7 +219,7 @@ fn a_frozen_tool_does_not_hold_up_the_end() {
     frozen.answer_not_there(question);
 }
 
-/// Who ends a supervisor that is held up waits no longer than it wants to.
+/// `shutdown` of a blocked supervisor returns within its bound.
 #[test]
 fn a_supervisor_that_is_held_up_is_not_waited_for() {
     let (let_go, held) = channel::<()>();

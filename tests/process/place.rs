@@ -18,7 +18,7 @@ fn rigs() -> impl Iterator<Item = Rig> {
     TIERS.into_iter().filter_map(rig)
 }
 
-/// Nobody, and another user where we can be one.
+/// The user `nobody`, or another where we can become one.
 fn users() -> Vec<Option<u32>> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -33,7 +33,7 @@ pub(crate) struct Reload {
     pid: u32,
     /// Its configuration file.
     config: PathBuf,
-    /// What is to be copied there: the tool `newcomer` instead of `count`.
+    /// File to copy there: the tool `newcomer` instead of `count`.
     next: PathBuf,
 }
 

@@ -172,7 +172,7 @@ impl Daemon {
         }
         let path = self.home.socket();
         for path in [self.home.path(), &path] {
-            let open = fs::Permissions::from_mode(0o777);
+            let open = fs::Permissions::from_mode(0o1777);
             fs::set_permissions(path, open).expect("what is our own");
         }
         // Credentials belong to a thread; this one keeps them to itself and ends with them.

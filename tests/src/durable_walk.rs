@@ -24,14 +24,14 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 const TERMINAL: [&str; 3] = ["completed", "failed", "cancelled"];
 
-/// Who a connection is and how it speaks.
+/// Identity and revision of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Client {
     user: u32,
     modern: bool,
 }
 
-/// What was said of one task, to whomever, over all restarts.
+/// Everything said of one task, to any peer, over all restarts.
 #[derive(Debug, Default)]
 struct Said {
     user: u32,
@@ -39,11 +39,11 @@ struct Said {
     until: u64,
     /// Everything final that was said of it, by the form it was said in.
     last: BTreeMap<&'static str, Value>,
-    /// Somebody was told that it is not there.
+    /// A peer was told that it does not exist.
     gone: bool,
 }
 
-/// What was asked and not answered.
+/// An unanswered request.
 #[derive(Debug, Clone)]
 struct Asked {
     conn: ConnId,

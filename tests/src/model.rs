@@ -358,7 +358,7 @@ impl Model {
         self.seen.told.remove(&conn);
     }
 
-    /// What has arrived may start.
+    /// Starts queued jobs.
     pub fn turn(&mut self) {
         for job in 0..self.jobs.len() {
             if self.jobs[job].state == State::Queued

@@ -109,7 +109,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     if version.first().map(|raw| raw.text) != Some("\"2.0\"") {
         return invalid(token, -32600);
     }
-    // What is null is not there, unless it is all a response has.
+    // A null member counts as absent, unless a response has nothing else.
     let given = |found: &[&Json<'_>]| found.iter().any(|raw| raw.text != "null");
     let is_call = given(methods) && !given(results) && !given(errors);
     let is_response = !given(methods) && !(given(results) && given(errors));

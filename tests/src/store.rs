@@ -15,9 +15,9 @@ use crate::world::{Rigged, World};
 /// See the [module](self).
 #[derive(Debug, Clone, Default)]
 pub struct Store {
-    /// What is on disk.
+    /// Records on disk.
     pub records: BTreeMap<TaskId, TaskRecord>,
-    /// What is not yet.
+    /// Writes that are not on disk yet.
     pub waiting: VecDeque<(Seq, StoreWrite)>,
     /// How often a world was made of it.
     generation: u128,
@@ -28,7 +28,7 @@ pub struct Store {
 impl Store {
     /// A world whose tasks are those on disk.
     ///
-    /// What was not on disk is lost, as when the process is killed. The clock goes on from zero.
+    /// Writes not on disk are lost, as when the process is killed. The clock goes on from zero.
     #[must_use]
     pub fn world(&mut self, settings: &Arc<Settings>) -> World {
         let mut world = self.empty_world(settings);

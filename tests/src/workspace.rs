@@ -14,7 +14,7 @@ pub fn root() -> PathBuf {
 pub struct SourceFile {
     /// Its path below the root, with `/` between the parts.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 

@@ -121,7 +121,7 @@ pub struct World {
     /// Whether answers are matched with requests and held against the published schemas. Off for
     /// tests that send bytes nobody can read.
     pub strict: bool,
-    /// What was handed in, if a test wants to know.
+    /// Inputs so far, if a test wants to know.
     pub trace: Option<Trace>,
     /// What the engine did and said, line by line, if a test wants to know.
     pub transcript: Option<Vec<String>>,
@@ -272,7 +272,7 @@ impl World {
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
                 let before = peer.closing.replace(why);
-                // Whoever does not even take our last words is closed without them.
+                // A peer that does not take our last words is closed without them.
                 let harder = before.is_some_and(|was| was.flushes() && !why.flushes());
                 assert!(before.is_none() || harder, "{conn} is closed twice");
                 self.closed.push((conn, why));
@@ -408,7 +408,7 @@ impl World {
         self.engine.has_open_requests(conn)
     }
 
-    /// Who asked for a job.
+    /// Owner of a job.
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
         self.engine.owner(job)

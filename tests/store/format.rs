@@ -16,7 +16,7 @@ fn file(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("store/v{version}.db"))
 }
 
-/// What is in the files of versions 1 and 2.
+/// Content of the files of versions 1 and 2.
 fn first() -> Vec<StoreWrite> {
     (0..30)
         .map(|n| match n % 5 {

@@ -28,7 +28,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     assert!(!kept.contains_key(&id(number)));
     assert_eq!(store.commit(&[put(completed(number, 1 << 20))], Due::New), Err(StoreError::Full));
 
-    // What was begun ends, though the disk has been filled up again.
+    // Accepted tasks end, although the disk has been filled up again.
     for n in 0..20 {
         disk.fill();
         store.commit(&[put(completed(n, 10_000))], Due::Owed).unwrap();

@@ -16,7 +16,7 @@ pub enum Address {
     Unix {
         /// Where its file is.
         path: PathBuf,
-        /// Who may connect.
+        /// Permissions of the socket file.
         mode: SocketMode,
     },
     /// A TCP address; port 0 lets the system choose one.
@@ -81,9 +81,9 @@ pub enum AddressError {
     },
     /// `unix:` without a path.
     NoPath,
-    /// What follows `tcp:` is no IP address with a port.
+    /// The text after `tcp:` is no IP address with a port.
     Tcp {
-        /// What follows.
+        /// The text.
         text: String,
     },
     /// A mode that is not three or four octal digits up to 0777.

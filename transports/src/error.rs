@@ -1,4 +1,4 @@
-//! What can go wrong: losing a peer, listening, taking over standard input and output.
+//! Errors: losing a peer, listening, taking over standard input and output.
 
 use std::error::Error;
 use std::fmt;
@@ -15,9 +15,9 @@ pub enum Lost {
     Vanished(Option<io::Error>),
     /// Our side failed.
     Broken {
-        /// What was tried: "read from", "write to".
+        /// The attempt: "read from", "write to".
         doing: &'static str,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -77,7 +77,7 @@ pub enum ListenError {
     InTheWay {
         /// The socket.
         path: PathBuf,
-        /// What is there: "a regular file".
+        /// Kind of the file there: "a regular file".
         what: &'static str,
     },
     /// The path does not fit into a socket address.
@@ -99,11 +99,11 @@ pub enum ListenError {
         /// The address.
         addr: SocketAddr,
     },
-    /// Nobody can connect to standard input; see [`Stdio`](crate::Stdio).
+    /// Standard input accepts no connections; see [`Stdio`](crate::Stdio).
     NotListenable,
     /// A descriptor that was handed over is no listening Unix or TCP stream socket.
     NotAListener {
-        /// What it is instead: "not a socket".
+        /// Its kind: "not a socket".
         what: &'static str,
     },
     /// The system refused a step.
@@ -112,7 +112,7 @@ pub enum ListenError {
         doing: &'static str,
         /// On what: a path or an address.
         subject: String,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -191,7 +191,7 @@ pub enum StdioError {
     Unsuitable {
         /// "stdin" or "stdout".
         stream: &'static str,
-        /// What it is instead: "a directory".
+        /// Its kind: "a directory".
         what: &'static str,
     },
     /// The system refused a step.
@@ -200,7 +200,7 @@ pub enum StdioError {
         stream: &'static str,
         /// The step: "inspect".
         doing: &'static str,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }

@@ -34,7 +34,7 @@ pub enum Flow {
     Finished,
 }
 
-/// Who takes what a link receives. A closure that takes frames is one.
+/// Receiver of the frames of a link. A closure that takes frames is one.
 pub trait Sink {
     /// The next frame.
     fn frame(&mut self, frame: Frame<'_>);
@@ -67,7 +67,7 @@ pub struct Link {
     /// Its name among events.
     token: Token,
     inbox: Inbox,
-    /// What was read before its turn.
+    /// Bytes that were read before its turn.
     ahead: Box<[u8]>,
     reading: Reading,
     readable: bool,
@@ -85,7 +85,7 @@ pub struct Link {
     trouble: Option<Box<Trouble>>,
 }
 
-/// What a link has whose peer is gone or slow.
+/// State of a link whose peer is gone or slow.
 #[derive(Debug)]
 struct Trouble {
     lost: Option<Lost>,
@@ -112,7 +112,7 @@ impl Trouble {
     }
 }
 
-/// What became of the peer's half.
+/// State of the peer's half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
     Open,
@@ -329,7 +329,7 @@ impl Link {
         self.transport.finish()
     }
 
-    /// Who is at the other end.
+    /// The peer.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         self.transport.peer()

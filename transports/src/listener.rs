@@ -33,12 +33,12 @@ const FAILED_IN_A_ROW_MAX: usize = 64;
 pub enum Accept {
     /// A peer. There may be more, and no event will say so: call again.
     Peer(Box<dyn Transport>),
-    /// Nobody is waiting; an event announces the next.
+    /// No peer is waiting; an event announces the next.
     Drained,
-    /// The system has no descriptor or no memory for another peer. Somebody may be waiting, and no
+    /// The system has no descriptor or no memory for another peer. A peer may be waiting, and no
     /// event will say so: call again after a pause (100 ms is fine) or when a peer has gone.
     Exhausted {
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
         /// A waiting peer was accepted and closed at once, so that it need not wait for a daemon
         /// that has no room.
@@ -197,7 +197,7 @@ impl Listener {
     /// Asks for readable events under `token`, edge-triggered: accept until [`Accept::Drained`].
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut SourceFd(&self.socket.as_raw_fd()), token, Interest::READABLE)
     }
@@ -205,7 +205,7 @@ impl Listener {
     /// Takes `register` back; to be called before an adopted listener is dropped.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(&mut SourceFd(&self.socket.as_raw_fd()))
     }

@@ -42,7 +42,7 @@ use crate::transport::{Peer, Readiness, Transport};
 /// this many does not block.
 pub const PIPE_ATOMIC_BYTES: usize = 4096;
 
-/// What is asked for while room to write is not: the system always tells of a reader that is gone.
+/// Interest while no room to write is awaited: the system always tells of a reader that is gone.
 const LOSS: Interest = Interest::PRIORITY;
 
 /// Standard input and output, or any two descriptors, as one transport.
@@ -259,7 +259,7 @@ impl Output {
         })
     }
 
-    /// What epoll is to watch.
+    /// Interest for epoll.
     fn watched(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Own(file) => Some(file.as_fd()),
@@ -277,7 +277,7 @@ impl Output {
     }
 }
 
-/// What a descriptor is, as far as that decides how it is served.
+/// Kind of a descriptor, which decides how it is served.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     /// May be opened anew.
@@ -335,7 +335,7 @@ fn open_anew(fd: &OwnedFd, access: OFlags) -> Option<File> {
     open(path, flags, Mode::empty()).ok().map(File::from)
 }
 
-/// What of `wanted`, and of errors, is the case right now.
+/// Current events among `wanted`, and errors.
 fn ask(fd: BorrowedFd<'_>, wanted: PollFlags) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(fd, wanted)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;

@@ -1,4 +1,4 @@
-//! What is particular to TCP: binding and the options of a connection.
+//! TCP: binding and the options of a connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};

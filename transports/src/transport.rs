@@ -1,4 +1,4 @@
-//! What a byte stream must be able to do, and who is at its other end.
+//! The interface of a byte stream, and its peer.
 
 use std::fmt;
 use std::io;
@@ -30,30 +30,30 @@ pub trait Transport: Send + fmt::Debug {
     /// [awaited](Transport::await_room).
     ///
     /// # Errors
-    /// What the system says, usually that its limit of watched descriptors is reached.
+    /// The error of the system, usually that its limit of watched descriptors is reached.
     fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
 
     /// Asks for writable events as well from now on, at once if there is room already; or for no
     /// more of them. Under the token of `register`.
     ///
     /// # Errors
-    /// What the system says, for instance that there was no registration.
+    /// The error of the system, for instance that there was no registration.
     fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()>;
 
     /// Takes `register` back.
     ///
     /// # Errors
-    /// What the system says, for instance that there was no registration.
+    /// The error of the system, for instance that there was no registration.
     fn deregister(&mut self, registry: &Registry) -> io::Result<()>;
 
     /// Says that nothing more will be written: the peer reads its end after what was written so
     /// far, and we can still read. Later writes fail. Dropping the transport closes all of it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Who is at the other end.
+    /// The peer.
     fn peer(&self) -> &Peer;
 
     /// A descriptor of the process that connected, which still stands for that process when its
@@ -66,7 +66,7 @@ pub trait Transport: Send + fmt::Debug {
         Ok(None)
     }
 
-    /// What an event of this transport means. For more than one descriptor under one token the
+    /// Meaning of an event of this transport. For more than one descriptor under one token the
     /// plain reading is wrong and this must be overridden.
     fn readiness(&self, event: &Event) -> Readiness {
         Readiness::of(event)
@@ -79,7 +79,7 @@ pub trait Transport: Send + fmt::Debug {
     }
 }
 
-/// What became known about a transport since it was last asked. Only ever adds knowledge: a flag
+/// News about a transport since the last question. Only ever adds knowledge: a flag
 /// that is not set says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
@@ -106,7 +106,7 @@ impl Readiness {
     }
 }
 
-/// Who is at the other end of a transport, as far as the system vouches for it.
+/// The peer of a transport, as far as the system vouches for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     /// A process on this machine, as it was when it connected.
@@ -120,12 +120,12 @@ pub enum Peer {
         /// For people to read: the number may belong to another process by now.
         pid: Option<u32>,
     },
-    /// Whoever holds the other end of a TCP connection.
+    /// The holder of the other end of a TCP connection.
     Tcp {
         /// The address it comes from.
         addr: SocketAddr,
     },
-    /// Whoever started this process.
+    /// The parent of this process.
     Stdio {
         /// The real user of this process.
         uid: u32,

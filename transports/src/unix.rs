@@ -1,6 +1,6 @@
-//! What is particular to Unix sockets: the file, its mode, its lock.
+//! Unix sockets: the file, its mode, its lock.
 //!
-//! Whoever holds the `flock` on `PATH.lock` owns `PATH`: it may remove a socket nobody listens on
+//! The holder of the `flock` on `PATH.lock` owns `PATH`: it may remove a socket without a listener
 //! and bind its own. Asking by connecting alone would be a race between two daemons that start at
 //! once. The lock file itself is never removed, or two processes could hold "the" lock on two
 //! files of one name.

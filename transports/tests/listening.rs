@@ -1,4 +1,4 @@
-//! Who may listen on a Unix socket, and what is done to what is there already.
+//! Listening on Unix sockets: permissions, and files that exist already.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};

@@ -319,7 +319,7 @@ fn a_closed_tcp_peer_is_first_finished_then_lost() {
     assert!(matches!(line.until_lost(), Lost::Vanished(_)));
 }
 
-/// Who waits for the next request is not woken because an answer was taken.
+/// A wait for the next request does not wake because an answer was taken.
 #[test]
 fn an_answer_that_is_taken_is_no_event() {
     let (mut line, mut theirs) = unix_pair();

@@ -317,7 +317,7 @@ impl Driver {
         outbox.advance(outbox.len());
     }
 
-    /// Who has connected goes.
+    /// Closes a connection.
     pub(crate) fn let_go(&mut self, conn: ConnId) {
         self.handle(Event::Closed { conn });
     }

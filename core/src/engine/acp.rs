@@ -38,7 +38,7 @@ impl Engine {
         self.admit_connection(conn, connection, Role::Server);
     }
 
-    /// What the host offers to the peer of an ACP connection.
+    /// Offers of the host to the peer of an ACP connection.
     fn offer(&self, conn: ConnId) -> Option<&Offer> {
         let party = self.connections.get(&conn)?.acp?;
         Some(self.settings.acp.on(party.side))

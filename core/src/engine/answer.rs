@@ -17,14 +17,14 @@ use crate::recall::Handle;
 use crate::time::Instant;
 use crate::write::Writer;
 
-/// What a result is, for revisions that say so (MOD-02).
+/// Type of a result, for revisions that name it (MOD-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultType {
-    /// What was asked for.
+    /// The result itself.
     Complete,
     /// A task that will have it (EXT-02).
     Task(RecordKey),
-    /// What the tool wants to know first (MOD-07).
+    /// Input that the tool asks for first (MOD-07).
     InputRequired(RequestState),
     /// Word that a subscription has ended (MOD-08).
     Ended,
@@ -76,7 +76,7 @@ impl Engine {
         });
     }
 
-    /// Who we are, where the revision wants results to say so (MOD-02).
+    /// Name and version of this server, where the revision wants them in results (MOD-02).
     fn us_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
         match reply.dialect.results {
             Results::Bare => None,

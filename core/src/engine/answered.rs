@@ -14,7 +14,7 @@ use crate::message::{ErrorObject, code};
 use crate::params::Params;
 use crate::timer::Timer;
 
-/// What cancelling a call comes to.
+/// Effect of cancelling a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CancelWay {
     /// The peer is told, and will not answer: nobody waits any more (CAN-10).
@@ -119,7 +119,7 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
-    /// What a request is answered with when its service ends like this (ACP-06, ACP-07).
+    /// Answer to a request whose service ends like this (ACP-06, ACP-07).
     pub(super) fn answer_of_service(
         &mut self,
         job: &Job,
@@ -142,12 +142,12 @@ impl Engine {
         }
     }
 
-    /// What a request that is cut off is answered with; `None` where it is not answered.
+    /// Answer to a request that is cut off; `None` where there is none.
     pub(super) fn cut_off(&self, conn: ConnId, why: Why) -> Option<ErrorObject> {
         cancelled(self.dialect(conn), why)
     }
 
-    /// What cancelling a call of ours comes to.
+    /// Effect of cancelling a call of ours.
     pub(super) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelWay {
         let Some(connection) = self.connections.get(&conn) else {
             return CancelWay::Refuse(Refusal::NoConnection);

@@ -284,7 +284,7 @@ impl Engine {
         }
     }
 
-    /// Whoever made a call does not want its answer any more.
+    /// The maker of a call does not want its answer any more.
     pub(super) fn on_cancel_call(&mut self, caller: Caller, reason: Option<&str>) {
         let at = match caller {
             Caller::Host(ask) => self.host_calls.get(&ask).copied(),
@@ -456,8 +456,8 @@ impl Engine {
         }
     }
 
-    /// A connection is gone, and with it the answers that were to come on it. What was asked of
-    /// whoever wants the outcome is put to the next who does (TSK-30).
+    /// A connection is gone, and with it the answers that were to come on it. A question to
+    /// a receiver of the outcome is put to the next receiver (TSK-30).
     pub(super) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));

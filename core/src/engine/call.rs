@@ -35,7 +35,7 @@ struct Admitted<'a> {
     terms: Terms,
 }
 
-/// What a requestor said about the ttl of its task.
+/// The ttl that a requestor asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestedTtl {
     Default,

@@ -17,7 +17,7 @@ use crate::recall::Handle;
 use crate::task::Task;
 use crate::timer::Timer;
 
-/// What a cancellation asks for.
+/// Content of a cancellation.
 struct Cancellation {
     request: RequestId,
     reason: Option<Box<str>>,
@@ -125,7 +125,7 @@ impl Engine {
         stopped
     }
 
-    /// Who asks again with its key, or waits for it, can name a task without the handle.
+    /// Skips a task that an idempotency key or a blocked `tasks/result` still refers to.
     fn stop_unnamed_task(
         &mut self,
         conn: ConnId,

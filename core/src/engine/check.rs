@@ -58,7 +58,7 @@ pub(super) fn check(engine: &Engine) {
 fn requests(engine: &Engine) {
     for (conn, connection) in &engine.connections {
         let max = engine.loosest.inflight;
-        // Who cancels a task is not kept from it, and has one task less for it.
+        // A cancel is never refused, and leaves one task less.
         let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, Form::Cancelled));
         let cancelling = connection.requests.values().filter(cancels).count();
         let bounded = engine.open_requests(*conn) - cancelling;
@@ -219,7 +219,7 @@ fn calls(engine: &Engine) {
     assert_eq!(open, sent, "a call without a caller");
 }
 
-/// Who waits for a call, or for the task that came of it.
+/// Caller that waits for a call, or for the task that came of it.
 fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     let connection = engine.connections.get(&conn)?;
     match (connection.aside.calls.get(&id), connection.aside.remote_tasks.get(&id)) {

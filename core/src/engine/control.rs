@@ -68,7 +68,7 @@ impl Engine {
             let remote_tasks = core::mem::take(&mut aside.remote_tasks);
             self.lose_all_calls(conn, calls, remote_tasks);
         }
-        // Who cannot cancel any more would listen for ever.
+        // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
     }
@@ -201,7 +201,7 @@ impl Engine {
         self.hurry_store();
     }
 
-    /// Everybody was told of the shutdown: who has sent everything was told the last.
+    /// Closes finished connections once all peers were told of the shutdown.
     fn close_finished(&mut self) {
         if let Some(drain) = &mut self.drain {
             drain.tells = false;
@@ -268,7 +268,7 @@ impl Engine {
         }
     }
 
-    /// What is due happens, at most [`TICK_MAX`] of it: the deadline stays due for the rest. A peer
+    /// Runs due timers, at most [`TICK_MAX`] of them: the deadline stays due for the rest. A peer
     /// that seems not to read comes first of a tick or in a later one, so that the host can try it
     /// once more.
     pub(super) fn on_tick(&mut self) {

@@ -28,13 +28,13 @@ pub(super) enum HandOver {
     WithItsEnd,
 }
 
-/// Bytes of a result that is written with its task. What is larger follows it, as the end of a task
+/// Bytes of a result that is written with its task. A larger one follows it, as the end of a task
 /// that was accepted, for which a store keeps room in reserve; for a creation it keeps none.
 const WHOLE_BYTES_MAX: usize = 4096;
 /// Tasks to be handed over that room is kept for.
 const FRESH_KEPT: usize = 256;
 
-/// What a call is answered that can be no task, because of the store.
+/// Error for a call that cannot become a task, because of the store.
 pub(super) fn not_created(why: Unstored) -> ErrorObject {
     let consequence = "no task was created: free or repair it, then try again; calls that are no \
                        task go on";
@@ -176,7 +176,7 @@ impl Engine {
         if let Some(job) = job {
             self.abandon_job(job, why);
         }
-        // Who asked again waits for word of the cancel, which now nothing can contradict.
+        // A repeated call waits for word of the cancel, which now nothing can contradict.
         let cancelled = task_cancelled();
         let error = if status == Status::Cancelled { &cancelled } else { error };
         self.fail_waiters(waiters, error);
@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Whoever was to be given a task wants it no more: it does not come to be, unless somebody else
+    /// The receiver of a task does not want it now: the task is not created, unless another call
     /// is to be given it.
     pub(super) fn abandon_unknown(&mut self, id: TaskId, cancel: Cancel) {
         let unknown = |task: &&Task| task.is_being_created() && task.aside.waiters.is_empty();

@@ -43,7 +43,7 @@ impl Engine {
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
     }
 
-    /// Nobody came back in time.
+    /// The time for a repeated call is over.
     pub(super) fn on_orphan_timer(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.orphan_timer = None;

@@ -374,7 +374,7 @@ impl Engine {
     }
 
     /// A job has ended: the outcome is what the same call is answered with again, of what became a
-    /// task once that is on disk (DUR-01). What was cancelled is forgotten.
+    /// task once that is on disk (DUR-01). A cancelled call is forgotten.
     pub(super) fn remember_outcome(
         &mut self,
         id: JobId,
@@ -430,7 +430,7 @@ impl Engine {
         self.keyed.remove(id);
     }
 
-    /// Nobody will ask again: the daemon shuts down.
+    /// Forgets all keys: the daemon shuts down.
     pub(super) fn forget_keys(&mut self) {
         let ids: Vec<KeyedId> = self.keyed.iter().map(|(id, _)| id).collect();
         for id in ids {

@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Who wants the outcome of a task may be asked what that wants to know.
+    /// Puts the questions of a task to the connections that wait for its outcome.
     pub(super) fn offer_inputs(&mut self, task: TaskId) {
         if let Some(job) = self.tasks.get(task).and_then(|task| task.job) {
             self.put_questions(job, Answer::Refused);
@@ -65,10 +65,10 @@ impl Engine {
         }
     }
 
-    /// Who wants the outcome of a job and can be asked by a request of ours, in order.
+    /// Connections that wait for a job's outcome and can be asked by a request of ours, in order.
     fn listeners_of(&self, job: &Job) -> Vec<ConnId> {
         let mut listeners: Vec<ConnId> = match job.task.and_then(|task| self.tasks.get(task)) {
-            // Who waits for the task itself does not wait for what comes of it yet.
+            // A request that waits for the task itself does not wait for its outcome yet.
             Some(task) if task.is_being_created() => Vec::new(),
             Some(task) => task.aside.waiters.iter().map(|(conn, _)| *conn).collect(),
             None if matches!(job.purpose, Purpose::Answer(_)) => [job.conn].into(),
@@ -106,7 +106,7 @@ impl Engine {
             return;
         };
         let caller = Caller::Job { job: id, ask };
-        // Who asked again with a key may be asked before there is a task for certain (DUR-01).
+        // A repeated call may be asked before there is a task for certain (DUR-01).
         let related = task.filter(|task| self.may_be_told(*task));
         let mut refusal = None;
         let sent = listeners.iter().find_map(|conn| {
@@ -120,7 +120,7 @@ impl Engine {
         });
         let asked = match (sent, before) {
             (Some((conn, call)), _) => Asked::Offered(conn, call, request),
-            // Whoever was asked may still answer.
+            // The connection that was asked may still answer.
             (None, Some((conn, call))) if task.is_some() => Asked::Offered(conn, call, request),
             (None, _) => Asked::Waiting(request),
         };
@@ -169,7 +169,7 @@ pub(super) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
     json.raw("}");
 }
 
-/// Reads `inputResponses` as far as they answer what is open. What is not, or no longer, is
+/// Reads `inputResponses` as far as they answer open questions. Every other response is
 /// ignored (EXT-05).
 ///
 /// # Errors

@@ -64,7 +64,7 @@ pub struct Load {
     pub queued: usize,
 }
 
-/// What monitoring asks for (TSK-38).
+/// Numbers for monitoring (TSK-38).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gauges {
     /// Connections not closed yet.

@@ -79,7 +79,7 @@ impl Engine {
     }
 }
 
-/// What a request is answered that needs the tasks extension and did not declare it (EXT-01).
+/// Error for a request that needs the tasks extension and did not declare it (EXT-01).
 pub(super) fn missing_tasks(what: &str) -> ErrorObject {
     let message = alloc::format!(
         "{what} needs the client capability extensions[\"io.modelcontextprotocol/tasks\"]"

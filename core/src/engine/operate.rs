@@ -20,15 +20,15 @@ impl Engine {
         self.identity(conn).is_some_and(|viewer| self.settings.operators.contains(viewer))
     }
 
-    /// Whether the peer of a connection may know of a job (TSK-39). Nobody vouches for anonymous
-    /// peers, so that what one of them runs is no business of the others (TSK-40).
+    /// Whether the peer of a connection may know of a job (TSK-39). Anonymous
+    /// peers share an identity, so none may know the jobs of another (TSK-40).
     pub(super) fn may_see(&self, conn: ConnId, job: &Job) -> bool {
         let own = match self.identity(conn) {
             None => false,
             Some(Identity::Anonymous) => job.conn == conn,
             Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
         };
-        // Nobody may know of a task that is only being created (DUR-01).
+        // No peer may know of a task that is being created (DUR-01).
         let exists = !matches!(job.state, JobState::Held(_));
         exists && (own || self.is_operator(conn))
     }

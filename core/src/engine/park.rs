@@ -50,26 +50,26 @@ struct Call {
     work: Waiting,
 }
 
-/// What a retry will find.
+/// State that a retry finds.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// The job, which may still want to know something.
     Job(JobId),
-    /// What came of it.
+    /// Its outcome.
     Outcome(TaskOutcome),
 }
 
-/// What a retry says, but for the tool it is about.
+/// Content of a retry, without its tool.
 pub(super) struct Retry<'a> {
     /// The state it was given, as it wrote it.
     pub(super) state: Raw<'a>,
-    /// What it brings.
+    /// Its input responses.
     pub(super) responses: Option<Raw<'a>>,
     pub(super) progress_token: Option<Raw<'a>>,
 }
 
 impl Engine {
-    /// A job asks the client of a call that makes no requests. What is asked within one turn goes
+    /// A job asks the client of a call that makes no requests. Questions of one turn go
     /// out together, with the answer.
     pub(super) fn ask_by_answer(
         &mut self,
@@ -151,7 +151,7 @@ impl Engine {
 
     fn park(&mut self, id: JobId) {
         let Some(state) = self.fresh_state() else {
-            // Nobody could come back with it: what it asked cannot be asked.
+            // Without a state no request can come back: the question cannot be asked.
             return self.refuse_questions(id, Refusal::TooMany, |_| true);
         };
         let Some(mut job) = self.jobs.remove(&id) else { return };
@@ -258,7 +258,7 @@ impl Engine {
         Some(call.work)
     }
 
-    /// Nobody came back in time.
+    /// The time for the input is over.
     pub(super) fn on_parked_timer(&mut self, state: RequestState) {
         if let Some(call) = self.parked.calls.get_mut(&state) {
             call.timer = None;
@@ -279,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Nobody will come back: the daemon shuts down.
+    /// Ends every wait for input: the daemon shuts down.
     pub(super) fn unpark_everything(&mut self) {
         let states: Vec<RequestState> = self.parked.calls.keys().copied().collect();
         for state in states {

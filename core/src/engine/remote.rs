@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Nobody wants a task any more: the peer is told, if it lets itself be told (CAN-05, TSK-02).
+    /// No caller wants a task any more: the peer is told, if it declared that (CAN-05, TSK-02).
     pub(super) fn give_up_remote(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
         self.note_followed(conn, id, RemoteState::GivenUp);
         let remote = self.take_remote(conn, id)?;

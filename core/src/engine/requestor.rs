@@ -227,7 +227,7 @@ fn names_task(ask: &Ask) -> bool {
     named(ask).task.0.is_some()
 }
 
-/// What is called by a name: the tool.
+/// Name of the tool that a request calls.
 pub(super) fn label_of(ask: &Ask) -> Option<Box<str>> {
     named(ask).name.0.and_then(Raw::string).map(|name| name.as_ref().into())
 }

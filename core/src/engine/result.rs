@@ -1,4 +1,4 @@
-//! What comes of jobs: how requests are answered with it, and what results say about failure.
+//! Outcomes of jobs: the answers made of them, and what results say about failure.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use crate::durable::TaskOutcome;
 use crate::event::Outcome;
 use crate::message::{ErrorObject, code};
 
-/// What a request is answered with when its job ends like this.
+/// Answer to a request whose job ends like this.
 pub(super) fn into_answer(
     outcome: Outcome,
     why: Option<Why>,
@@ -26,7 +26,7 @@ pub(super) fn into_answer(
         (Outcome::Error(error), _) => Err(error),
         (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
         (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
-        // Who made the request and cancels it is not answered.
+        // CAN-08: no answer for a request that its requestor cancelled.
         (Outcome::Stopped, Some(Why::Requested)) => Err(ErrorObject::new(
             code::INTERNAL_ERROR,
             "the call was cancelled, and not by its requestor",
@@ -54,7 +54,7 @@ fn timed_out(timeout: Option<Duration>) -> ErrorObject {
         .with_data(alloc::format!("{{\"timedOut\":true,\"timeoutMs\":{millis}}}"))
 }
 
-/// What everything that is cut off by a shutdown is answered with.
+/// Error for everything that a shutdown cuts off.
 pub(super) fn shutting_down() -> ErrorObject {
     ErrorObject::new(code::SHUTTING_DOWN, "interrupted: the daemon is shutting down")
 }

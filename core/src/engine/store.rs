@@ -21,7 +21,7 @@ use crate::status::Status;
 use crate::task::{Change, Task};
 use crate::timer::Timer;
 
-/// What a task says that ran when the process went down.
+/// Status message of a task that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
 
 impl Engine {
@@ -77,8 +77,8 @@ impl Engine {
         }
     }
 
-    /// A task has ended. Whoever waits for that is told once the store has it; without a store,
-    /// now. What nobody may know of yet ends for others after it has come to be.
+    /// A task has ended. Requests that wait for it are answered once the store has it; without,
+    /// now. A task that no peer may know of yet ends for others after its creation.
     pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
         let Some(task) = self.tasks.get(id) else { return };
         if task.is_being_created() {
@@ -327,7 +327,7 @@ impl Engine {
 const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
 const NOT_READ: &str = "what came of the task could not be read: ask again";
 
-/// What a request is answered that needs the store while that takes or gives nothing.
+/// Error for a request that needs the store while the store is unavailable.
 pub(super) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
     let store = match why {
         Unstored::Full => "the task store is full",
@@ -337,7 +337,7 @@ pub(super) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
         .with_data(alloc::format!("{{\"store\":\"{}\"}}", why.as_str()))
 }
 
-/// What a request about a task is answered whose end the store has not taken.
+/// Error for a request about a task whose end the store has not taken.
 pub(super) fn untold(why: Unstored) -> ErrorObject {
     store_error(why, NOT_TOLD)
 }

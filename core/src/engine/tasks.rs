@@ -18,7 +18,7 @@ use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
 
-/// What a cancelled task answers with instead of a result (TSK-14, TSK-24).
+/// Error that a cancelled task has instead of a result (TSK-14, TSK-24).
 pub(super) fn task_cancelled() -> ErrorObject {
     ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
 }
@@ -50,7 +50,7 @@ impl Engine {
         Ok((id, reason.map(|reason| self.clean(&reason).into())))
     }
 
-    /// Who the peer of a connection is.
+    /// Identity of the peer of a connection.
     #[must_use]
     pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
         self.connections.get(&conn).map(|connection| &connection.identity)

@@ -47,7 +47,7 @@ pub(super) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
     json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
 }
 
-/// Who we are: an object.
+/// Name and version of this server, as an object.
 pub(super) fn us(server: &ServerInfo) -> Arc<[u8]> {
     let mut us = Vec::new();
     let json = &mut Writer::new(&mut us);

@@ -27,7 +27,7 @@ use crate::write::Writer;
 /// How long the rest of a job may outlive its first process before it is stopped.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// What a job tells, addressed to whoever still wants to hear it.
+/// Address of the messages of a job: the peers that still want them.
 struct Audience {
     conn: ConnId,
     task: Option<TaskId>,
@@ -304,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// Who may hear from a job: nobody once its request was cancelled or its task ended (TSK-33),
+    /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
     fn audience(&self, job: &Job) -> Option<Audience> {
         match &job.purpose {

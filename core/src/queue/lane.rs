@@ -35,7 +35,7 @@ impl Lane {
     pub(super) fn push(&mut self, job: JobId) -> bool {
         let at = self.piece(job);
         if at < self.pieces.len() {
-            // What was held back may come after what was asked for later.
+            // A held job may come after one that was asked for later.
             let piece = &mut self.pieces[at];
             let Err(place) = piece.binary_search(&job) else { return false };
             piece.insert(place, job);
@@ -131,7 +131,7 @@ mod tests {
         lane.check();
     }
 
-    /// Who is cancelled everywhere leaves no room behind.
+    /// Cancelling every job frees its room.
     #[test]
     fn what_is_hardly_used_is_given_back() {
         let mut lane = Lane::default();

@@ -38,13 +38,13 @@ pub(crate) struct Task {
     pub(crate) queued: bool,
     /// Past its ttl and let finish (TSK-35).
     pub(crate) overdue: bool,
-    /// What hardly any task has.
+    /// Rare data.
     pub(crate) aside: Rare<Aside>,
     pub(crate) created: Wall,
     pub(crate) updated: Wall,
     /// See [`Task::ttl`]; nanoseconds.
     pub(super) ttl: u64,
-    /// Whoever asks for it earlier does so too often (TSK-41).
+    /// An earlier request for it counts as too early (TSK-41).
     pub(crate) next_poll: Instant,
     /// There exactly when the status is terminal.
     pub(super) end: Option<Box<End>>,
@@ -79,7 +79,7 @@ pub(super) struct End {
     pub(super) outcome: RecordedOutcome,
 }
 
-/// What hardly any task has, or not for long.
+/// Data that few tasks have, or only for a short time.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
@@ -92,7 +92,7 @@ pub(crate) struct Aside {
     /// The job that ended while the creation was on its way, and where it came from: that it was
     /// created is to be told yet (TSK-41).
     pub(crate) maker: Option<(JobId, ConnId)>,
-    /// What its job said while nobody might know of it: messages for its creator.
+    /// Messages of its job for the creator, held while no peer may know of the task.
     pub(crate) said: Vec<Box<[u8]>>,
 }
 
@@ -121,7 +121,7 @@ impl Nothing for Aside {
 }
 
 impl Rare<Aside> {
-    /// Nobody is to be told it for that request any more.
+    /// Forgets a request that waits for it.
     pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
         if let Some(aside) = self.some() {
             aside.waiters.remove(waiter);
@@ -168,7 +168,7 @@ impl Rare<Aside> {
     }
 }
 
-/// What a task says while it waits for its turn (TSK-09).
+/// Status message of a task that waits for its turn (TSK-09).
 pub(super) const QUEUED: &str = "queued";
 
 impl Task {
@@ -200,7 +200,7 @@ impl Task {
         matches!(self.aside.disk, Disk::Settled)
     }
 
-    /// What came of it.
+    /// Its outcome.
     pub(crate) fn outcome(&self) -> &RecordedOutcome {
         let end = self.end.as_ref().filter(|_| self.status.is_terminal());
         end.map_or(&RecordedOutcome::Open, |end| &end.outcome)

@@ -50,7 +50,7 @@ impl Tasks {
 
     /// The newest tasks, newest first: of one identity, or of everybody.
     pub(crate) fn newest(&self, owner: Option<&Identity>, max: usize) -> Vec<TaskId> {
-        // Nobody may know of a task that is only being created (DUR-01).
+        // No peer may know of a task that is being created (DUR-01).
         let of = |owner: &Owner| -> Vec<(u64, TaskId)> {
             let tasks = owner.order.values().rev().map(|place| self.by_id.at(*place));
             let newest = tasks.filter(|task| !task.is_being_created()).take(max);

@@ -50,7 +50,7 @@ impl Bare {
         Self { connection, _dir: dir }
     }
 
-    /// What is to commit batches of such records.
+    /// A store that commits batches of such records.
     pub(crate) fn committing<'a>(
         &'a self,
         [begun, ended]: &'a Samples,

@@ -1,7 +1,7 @@
 //! Schemas as nearly every tool has them, checked while the arguments are read.
 //!
 //! An object of strings, numbers, integers in a range and booleans, some required, is judged without a tree of
-//! values and without a general validator. What is not plainly valid is left to these: only they
+//! values and without a general validator. All other arguments are left to these: only they
 //! refuse anything, so that there is one wording of every refusal.
 
 use ceased_core::text::plain_bytes;
@@ -44,7 +44,7 @@ impl Plain {
                 "type" if value == "object" => {}
                 "properties" if value.is_object() => {}
                 "title" | "description" if value.is_string() => {}
-                // What is not declared is never plainly valid.
+                // An undeclared member is never plainly valid.
                 "additionalProperties" if value.is_boolean() => {}
                 "required" => {
                     for name in value.as_array()? {
@@ -111,7 +111,7 @@ impl Plain {
     }
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Glance<'a>(&'a [u8]);
 
 impl<'a> Glance<'a> {

@@ -104,7 +104,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Somebody.
+    /// An identity.
     #[inline]
     pub(super) fn identity(&mut self, name: &'static str, identity: &Identity) -> &mut Self {
         match identity {

@@ -74,7 +74,7 @@ pub(crate) struct CancelRecord {
 }
 
 impl Happening {
-    /// What is recorded of a note; nothing for what is no business of an audit, and for
+    /// The record of a note; nothing for a note that is no business of an audit, and for
     /// [`Note::Ceased`] and [`Note::Outlasted`], of which the engine knows only a part.
     pub(crate) fn of(note: Note) -> Option<Self> {
         match note {
@@ -214,7 +214,7 @@ fn write_note(line: &mut Line<'_>, note: &Note) {
     }
 }
 
-/// What is said of a cancel when it is asked for.
+/// Members of a `cancel_requested` record.
 fn asked(
     line: &mut Line<'_>,
     request: Option<&RequestId>,

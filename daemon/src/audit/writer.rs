@@ -22,7 +22,7 @@ use crate::daemon::StartError;
 const GATHER: Duration = Duration::from_millis(1);
 /// Bytes of records that the thread keeps room for.
 const ROOM_KEPT: usize = 256 * 1024;
-/// Nobody but the owner may read who did what.
+/// Only the owner may read the audit log.
 const MODE: u32 = 0o600;
 
 /// Why a pipe or a device is no audit log.

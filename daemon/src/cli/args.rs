@@ -140,7 +140,7 @@ pub(super) struct StoreArgs {
     pub(super) command: StoreCommand,
 }
 
-/// What is done with the store.
+/// A command of `store`.
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Read every byte of it and say whether that is what was written; changes nothing
@@ -271,7 +271,7 @@ fn duration_or_none(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// What is no address must not look like a daemon that is not there, for which scripts wait.
+/// A bad address must not look like a missing daemon, for which scripts wait.
 fn host_and_port(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {

@@ -247,7 +247,7 @@ enum Created {
     Unknown(Stop),
 }
 
-/// Nobody else knows the id of a task that could not be written.
+/// The id of a task that could not be written is known to no other process.
 fn goes_on(task: &Task, why: io::Error) -> Failure {
     let Failure { exit, message } = Failure::from(why);
     let reason = if message.is_empty() { String::new() } else { format!("{message}; ") };

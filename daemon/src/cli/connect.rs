@@ -63,7 +63,7 @@ pub(super) fn connect(
     }
 }
 
-/// Who ended a conversation.
+/// The side that ended a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// The input did.
@@ -111,7 +111,7 @@ fn bridge(
                     up.write().unwrap_or_else(|_| up.give_up());
                     leaving.taken = Instant::now();
                 }
-                // What is left in it is not read before the daemon takes what was.
+                // The rest is not read before the daemon takes the part that was.
                 Step::InputEnds => leaving.at = Some(Instant::now() + grace),
                 Step::WriteDown => {
                     down.write()?;
@@ -164,7 +164,7 @@ impl Leaving {
     }
 }
 
-/// What can be done without waiting.
+/// Work that needs no waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     ReadUp,
@@ -173,7 +173,7 @@ enum Step {
     WriteDown,
     /// The input has no writer any more, while the daemon has not taken what came of it.
     InputEnds,
-    /// Nobody will ever read our output.
+    /// The output has no reader any more.
     OutputGone,
 }
 
@@ -380,7 +380,7 @@ mod tests {
         let mut bridge = start();
         let mut talker = bridge.daemon.try_clone().unwrap();
         let talk = thread::spawn(move || talker.write_all(&vec![b'd'; MUCH]));
-        // Nobody reads stdout yet.
+        // Standard output has no reader yet.
         let mut input = bridge.input.take().unwrap();
         let feed = thread::spawn(move || input.write_all(&vec![b'u'; MUCH]));
         let mut up = Vec::new();

@@ -11,7 +11,7 @@ use crate::client::{CallId, Log, Notification, Progress, Task, TaskStatus};
 /// Steps of the bar: progress is counted in whatever the tool likes.
 const STEPS: f64 = 1000.0;
 
-/// Nobody can type an answer here.
+/// There is no terminal to type an answer.
 const WANTS_INPUT: &str = "input_required: the tool asks something first; a client of yours that can \
                            be asked and waits for this task can answer, or Ctrl-C cancels it";
 

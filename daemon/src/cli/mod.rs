@@ -141,7 +141,7 @@ pub struct Site {
 }
 
 impl Default for Site {
-    /// What is known without a daemon in the program.
+    /// Facts that need no daemon in the program.
     fn default() -> Self {
         Self {
             config: None,
@@ -203,7 +203,7 @@ impl From<Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// For what is written to stdout and stderr. Whoever stopped reading need not be told.
+    /// For writes to stdout and stderr. A reader that has gone need not be told.
     fn from(why: io::Error) -> Self {
         let why = match why.downcast::<Error>() {
             Ok(error) => return error.into(),

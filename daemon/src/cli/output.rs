@@ -1,7 +1,7 @@
 //! Standard output of a command, which whoever started us need not read.
 //!
 //! It is written as [`crate::stderr`] is: in the mode it came in, and never without hearing a
-//! signal. What is written there is the result, so it waits for room as long as that takes.
+//! signal. The result is written there, so the write waits for room as long as that takes.
 
 use std::cell::OnceCell;
 use std::io::{self, Write};

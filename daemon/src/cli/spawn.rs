@@ -1,6 +1,6 @@
 //! `ceased connect --spawn`: a daemon of this user, started when none runs.
 //!
-//! Whoever finds none takes a lock beside the socket and looks again; only who still finds none
+//! A command that finds none takes a lock beside the socket and looks again; if there is still none, it
 //! starts one. So any number of connects at once start a single daemon and all reach it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -265,7 +265,7 @@ fn attempt(endpoints: &[Endpoint]) -> Result<Reached, Failure> {
 }
 
 enum Turn {
-    /// Somebody else has started one.
+    /// Another process has started one.
     Reached(OwnedFd),
     /// It is ours to start one, as long as this lives.
     Ours(File),

@@ -1,4 +1,4 @@
-//! Whose files `connect --spawn` uses. Whoever can put a socket, a lock or a log where a daemon is
+//! Ownership of the files of `connect --spawn`. A user that can put a socket, a lock or a log where a daemon is
 //! looked for could be taken for that daemon, so all of it has to belong to this user, as ssh and
 //! gpg want it of theirs.
 
@@ -66,7 +66,7 @@ pub(crate) fn check_file(file: &File, path: &Path) -> io::Result<()> {
 }
 
 /// Says what is in the way of a file that is to be opened, where that is no regular file: opening it
-/// would fail with less to go by. What is opened is to be checked by [`check_file`] all the same.
+/// would fail with less to go by. An opened file is to be checked by [`check_file`] all the same.
 ///
 /// # Errors
 /// What is in the way.

@@ -37,7 +37,7 @@ pub(super) enum Tone {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    /// What can be selected.
+    /// An entry that can be selected.
     pub(super) key: Option<Key>,
     pub(super) tone: Tone,
     pub(super) text: String,
@@ -55,7 +55,7 @@ pub(super) enum Trees<'a> {
 /// The order of jobs and tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
-    /// What is being cancelled first, then what runs; in each the oldest first.
+    /// Cancelling jobs first, then running ones; in each group the oldest first.
     #[default]
     State,
     /// The oldest first.

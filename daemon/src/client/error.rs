@@ -1,4 +1,4 @@
-//! What can go wrong between this client and its server, one variant a cause.
+//! Errors between this client and its server, one variant a cause.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use super::CallId;
 pub enum Error {
     /// Nothing that could be connected to.
     Unreachable {
-        /// What was tried, in words: `unix:/run/ceased/ceased.sock`.
+        /// The attempted address, in words: `unix:/run/ceased/ceased.sock`.
         endpoint: String,
         /// What the operating system said.
         why: io::Error,

@@ -40,7 +40,7 @@ pub struct Progress {
     pub done: f64,
     /// How much there is to do, when known.
     pub total: Option<f64>,
-    /// What is being done.
+    /// Description of the current step.
     pub message: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub struct Progress {
 pub struct Log {
     /// `debug` to `emergency`.
     pub level: String,
-    /// Who logs.
+    /// Name of the logger.
     #[serde(default)]
     pub logger: Option<String>,
     /// A string, mostly.

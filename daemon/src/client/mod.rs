@@ -94,7 +94,7 @@ pub struct Options {
     pub timeout: Duration,
     /// What ends every wait early. Default nothing.
     pub interrupts: Option<Interrupts>,
-    /// Who we are, to a listener that asks: presented by `ceased/authenticate` before anything
+    /// Token for a listener that asks: presented by `ceased/authenticate` before anything
     /// else is said.
     pub token: Option<String>,
 }
@@ -412,8 +412,8 @@ impl Client {
         }
     }
 
-    /// One wait on the connection, and what came of it, up to the answer to `awaited`. What was said
-    /// after that is for whoever waits next.
+    /// One wait on the connection, and what came of it, up to the answer to `awaited`. A message
+    /// after that is for the next wait.
     fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -444,7 +444,7 @@ impl Client {
         match message {
             Message::Note(note) => sink(&note),
             Message::Request { id, method } => return self.answer(&id, &method),
-            // Nobody else will ever be told, and a caller would wait for ever. Before the hands are
+            // No other caller will be told, and this one would wait forever. Before the hands are
             // shaken it is how a server turns a peer away, which it need not have read for that.
             Message::Complaint(error) if self.server.protocol_version.is_empty() => {
                 return Err(Error::Rpc(error));

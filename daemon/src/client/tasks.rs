@@ -288,8 +288,8 @@ impl Task {
     }
 }
 
-/// Whole milliseconds, however JSON writes them: `60000`, `60000.0`, `6e4`. What is longer than any
-/// clock goes is as long as a clock goes.
+/// Whole milliseconds, however JSON writes them: `60000`, `60000.0`, `6e4`. A time longer than any
+/// clock runs is as long as a clock runs.
 struct Millis(Duration);
 
 impl<'de> Deserialize<'de> for Millis {

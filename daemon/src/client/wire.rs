@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(wire.nozzle, expected);
         let line = vec![b'x'; 3_000_000];
         wire.push(&line).unwrap();
-        // Nobody reads: this must return, with a part of it sent.
+        // Without a reader this must return, with a part of it sent.
         wire.send().unwrap();
         assert!(wire.has_unsent());
         let reader = std::thread::spawn(move || {

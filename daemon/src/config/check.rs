@@ -31,7 +31,7 @@ pub(super) struct Checker<'a> {
     pub(super) dir: &'a Path,
     /// Where the defaults that depend on the user come from.
     pub(super) environment: &'a Environment,
-    /// What is wrong so far.
+    /// The problems so far.
     pub(super) problems: Vec<Problem>,
 }
 

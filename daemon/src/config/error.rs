@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every problem with its file, its line and what to do.
+//! Errors of a configuration: every problem with its file, its line and a hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct Problem {
     pub file: PathBuf,
     /// The line, counted from 1; 0 when the file as a whole is meant.
     pub line: usize,
-    /// What is wrong: names the key, its table and the value.
+    /// The problem: names the key, its table and the value.
     pub what: String,
     /// What would be right: the limit, the known keys, the nearest known key.
     pub hint: String,

@@ -11,7 +11,7 @@ use super::{Listen, raw, who};
 
 /// Bytes of a socket's path: what fits the kernel's structure beside the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Nobody but the daemon's own user.
+/// Only the daemon's own user.
 const MODE_DEFAULT: u32 = 0o600;
 
 impl Listen {

@@ -115,7 +115,7 @@ pub enum Listen {
         mode: u32,
         /// The group its file belongs to; that of the daemon when `None`.
         group: Option<u32>,
-        /// Who may come in of those who can open it; all of them when `None`.
+        /// Users that may connect, of those that can open it; all of them when `None`.
         allow: Option<Users>,
     },
     /// A TCP port: on a loopback address unless there are tokens and no anonymous peers.
@@ -213,7 +213,7 @@ pub struct Tasks {
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// What is logged.
+    /// Level of the log.
     pub level: Level,
     /// Where audit records go; None: to the log.
     pub audit: Option<PathBuf>,
@@ -242,7 +242,7 @@ pub struct Alerts {
     pub fast_polls: u32,
 }
 
-/// What is logged: this and what is worse.
+/// Lowest level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Nothing.
@@ -282,7 +282,7 @@ pub struct Tool {
     pub confirm: Option<Template>,
     /// What becomes of a plain call whose peer is gone.
     pub on_disconnect: OnDisconnect,
-    /// Who may use it.
+    /// Identities that may use it.
     pub allow: Allow,
 }
 
@@ -298,7 +298,7 @@ pub enum Run {
 /// A program as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandTool {
-    /// What is run; [`CommandTemplate::fill`] makes the command line of a call.
+    /// The command; [`CommandTemplate::fill`] makes the command line of a call.
     pub template: CommandTemplate,
     /// From SIGTERM to SIGKILL.
     pub kill_grace: Duration,

@@ -258,7 +258,7 @@ fn arguments(at: usize, raw: &raw::Tool, check: &mut Checker<'_>) -> Option<Argu
     }
 }
 
-/// What is run: never an argument, and always the same file.
+/// The program: never an argument, and always the same file.
 fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option<OsString> {
     let Some(first) = command.get_ref().first() else {
         let hint = "write the program and its arguments, such as [\"make\", \"all\"]";

@@ -45,7 +45,7 @@ fn found(
 
 type Accounts = Spanned<Vec<Spanned<raw::Account>>>;
 
-/// Who may come in at a Unix listener; `None` when nothing is said.
+/// Users that may connect to a Unix listener; `None` when nothing is said.
 pub(super) fn users(
     users: Option<&Accounts>,
     groups: Option<&Accounts>,
@@ -88,7 +88,7 @@ pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Op
     }
 }
 
-/// Who may use a tool.
+/// Identities that may use a tool.
 pub(super) fn allow(written: Option<&Spanned<Vec<raw::Text>>>, check: &mut Checker<'_>) -> Allow {
     let Some(list) = written else { return Allow::Everyone };
     let mut who = BTreeSet::new();
@@ -104,7 +104,7 @@ pub(super) fn allow(written: Option<&Spanned<Vec<raw::Text>>>, check: &mut Check
     Allow::Only(who)
 }
 
-/// Whom one element of `allow` means.
+/// Identities that one element of `allow` means.
 fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
     let one = |identity| BTreeSet::from([identity]);
     match text.split_once(':') {

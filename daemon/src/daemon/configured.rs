@@ -52,7 +52,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
     })
 }
 
-/// Who may see and stop everything: the administrator, and the user this runs as.
+/// Operators: the administrator, and the user this runs as.
 pub(super) fn operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
 }

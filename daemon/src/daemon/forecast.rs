@@ -1,4 +1,4 @@
-//! What is outside of a configuration and decides whether a daemon starts with it, looked at without
+//! Facts outside of a configuration that decide whether a daemon starts with it, looked at without
 //! starting one.
 
 use crate::access::Access;

@@ -30,7 +30,7 @@ impl Default for Thresholds {
     }
 }
 
-/// What was warned of and has not fallen since.
+/// Limits that were warned of and have not fallen since.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
     thresholds: Thresholds,

@@ -1,4 +1,4 @@
-//! What is measured: how long a cancel takes until everything is dead, what survived it, what was
+//! Measurements: time from a cancel to the last death, survivors, requests that were
 //! refused, and how full the daemon is (TSK-38).
 
 mod alerts;
@@ -102,7 +102,7 @@ impl Metrics {
     pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<&Past> {
         let seen = |owner: &Identity| match viewer {
             None => true,
-            // Nobody vouches for them: what one cancelled is no business of the others (TSK-40).
+            // Anonymous peers share an identity: their cancels are hidden from each other (TSK-40).
             Some(Identity::Anonymous) => false,
             Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
         };
@@ -170,7 +170,7 @@ impl StoreStatus {
     }
 }
 
-/// What was counted of all peers together.
+/// Counts of all peers together.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Totals<'a> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Snapshot;
 
-/// What is said about a family of samples, and the samples.
+/// The header of a family of samples, and the samples.
 struct Page(String);
 
 impl Page {

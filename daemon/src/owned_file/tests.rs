@@ -39,7 +39,7 @@ fn only_what_root_or_we_can_change_is_taken() {
         (DIR, 7, 0o777, 7, WRITABLE),
         (DIR, 0, 0o775, 0, WRITABLE),
         (DIR, 7, 0o755, 0, OWNER),
-        // Whoever owns a sticky directory may rename what others have in it.
+        // The owner of a sticky directory may rename files of others in it.
         (DIR, 8, 0o1777, 7, OWNER),
         (LINK, 0, 0o777, 7, None),
         (LINK, 7, 0o777, 7, None),

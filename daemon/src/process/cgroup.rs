@@ -160,7 +160,7 @@ impl fmt::Display for Cgroup {
     }
 }
 
-/// The group of one job. What is needed to kill it is open from the start, so that no lack of
+/// The group of one job. The file that kills it is open from the start, so that no lack of
 /// descriptors can prevent that.
 #[derive(Debug)]
 pub(super) struct Group {

@@ -154,7 +154,7 @@ impl Direct {
                 (None, Some(signal)) => Status::Signal(signal),
                 (None, None) => Status::Unknown,
             },
-            // Somebody waits for children that are not theirs.
+            // Another part of the program waits for foreign children.
             Err(_) => Status::Unknown,
         };
         if self.group.is_some() {

@@ -70,8 +70,8 @@ fn is_of_the_user(name: &OsStr) -> bool {
     OF_THE_USER.iter().any(|ours| name == *ours) || starts_with(name, OF_THE_USER_PREFIX)
 }
 
-/// The environment of a command. What is named later counts: what is inherited, what the account
-/// of another user says, what the launch names, and what we say ourselves.
+/// The environment of a command. Later sources win: the inherited variables, those of the account
+/// of another user, those of the launch, and our own.
 pub(super) fn environment(
     launch: &Launch,
     inherited: &BTreeMap<OsString, OsString>,

@@ -119,7 +119,7 @@ impl Guarded {
         self.is_unwatched || self.killing.is_some()
     }
 
-    /// What is left of the job, whose guard is dead.
+    /// The rest of the job, whose guard is dead.
     pub(super) fn lose(&mut self, leader: Option<Pid>) -> Lost {
         Lost::new(leader, self.entry.take())
     }
@@ -265,7 +265,7 @@ impl Guarded {
         self.order(self.socket.kill());
     }
 
-    /// Somebody may have stopped the guard; then it must go on to hear the order.
+    /// A stopped guard must continue to hear the order.
     fn order(&self, sent: io::Result<()>) {
         if let Err(error) = sent {
             tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "a guard does not hear");
@@ -293,7 +293,7 @@ impl Guarded {
     }
 }
 
-/// What is left of a job whose guard was killed.
+/// The rest of a job whose guard was killed.
 ///
 /// Where orphans come to us, everything that did not start here is part of it. Elsewhere only those
 /// can be found that stayed in the command's session.

@@ -80,8 +80,8 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Makes a copy in namespaces of its own; in the copy, its number as our parent knows it. What is in
-/// the way of that is told over the socket of the copy.
+/// Makes a copy in namespaces of its own; in the copy, its number as our parent knows it. An obstacle
+/// is reported over the socket of the copy.
 fn isolated(theirs: &ToSupervisorSocket) -> Option<i32> {
     match namespace::fork() {
         Ok(None) => None,

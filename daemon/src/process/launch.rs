@@ -114,7 +114,7 @@ impl Prepared {
                 gid: account.gid,
                 groups: account.groups.clone(),
             })
-            // Who is that user already need not, and may not, become it.
+            // A daemon that is that user already need not, and may not, become it.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
         let limits = limits::of_command(credentials.is_some());
         Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
@@ -206,7 +206,7 @@ fn directories(
 ) -> Result<(Vec<CString>, Option<CString>), String> {
     let cwds = match (&launch.cwd, account) {
         (Some(cwd), _) => vec![cwd.base.as_path()],
-        // Where a user has no home it starts at the root. Nobody looks now whether it has: the
+        // Where a user has no home it starts at the root. No look tells now whether it has: the
         // file system it is on need not answer.
         (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
         (None, None) => Vec::new(),

@@ -1,7 +1,7 @@
 //! Accounts of users whose processes commands are to become, looked up on a thread of their own.
 //!
-//! A directory service of another machine may have to be asked, and need not answer. Whoever waits
-//! for it must not be the one who ends processes.
+//! A directory service of another machine may have to be asked, and need not answer. The thread that waits
+//! for it must not be the one that ends processes.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -94,7 +94,7 @@ pub enum Order {
     Terminate(JobId),
     /// SIGKILL to every process of the job, until none is left.
     Kill(JobId),
-    /// Nobody waits for this job any more: what it printed is forgotten and its pipes are closed.
+    /// The job has no receiver any more: its output is dropped and its pipes are closed.
     /// It is still watched, and reported as ended once it is.
     Abandon(JobId),
     /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
@@ -204,9 +204,9 @@ pub struct Exit {
     pub code: Option<i32>,
     /// The signal that ended the command, if one did.
     pub signal: Option<i32>,
-    /// What is kept of its standard output.
+    /// Kept part of its standard output.
     pub stdout: Captured,
-    /// What is kept of its standard error.
+    /// Kept part of its standard error.
     pub stderr: Captured,
     /// From its launch until the command itself exited.
     pub duration: Duration,

@@ -56,7 +56,7 @@ impl Capture {
     }
 }
 
-/// What was kept of one output stream of a tool.
+/// Kept part of one output stream of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
     head: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What is there before it is needed: a guard, or a control group.
+//! Pre-started guards and pre-created control groups.
 //!
 //! To become a guard takes a program longer than most commands take in all. So one does, and makes
 //! copies of itself, which takes a tenth of that.
@@ -38,7 +38,7 @@ impl Spare {
     /// A group for a job: the spare one, or one that is made now.
     pub(super) fn take_group(&mut self, cgroup: &Cgroup) -> io::Result<Group> {
         self.wanted = true;
-        // Somebody may have removed it.
+        // It may have been removed.
         match self.group.take_if(|group| matches!(group.is_populated(), Ok(false))) {
             Some(group) => Ok(group),
             None => self.make_group(cgroup),
@@ -58,7 +58,7 @@ impl Spare {
     ) -> io::Result<Started> {
         self.wanted = true;
         if let Some(guard) = self.guard.take_if(|guard| guard.is_alive()) {
-            // Somebody may have stopped it.
+            // It may have been stopped.
             let _ = pidfd_send_signal(&guard.pidfd, Signal::CONT);
             return Ok(guard);
         }

@@ -35,7 +35,7 @@ use crate::sys;
 const DROP_WITHIN: Duration = Duration::from_secs(5);
 /// How much later than that the thread may say so before it is held to be held up.
 const SLACK: Duration = Duration::from_millis(500);
-/// Who gives more time for an end than this gives this much: no clock counts for ever.
+/// The longest time for an end: no clock counts forever.
 const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What becomes of processes that lose their parent and come to this process as orphans.
@@ -99,7 +99,7 @@ pub(super) enum Message {
     Order(Order),
     /// What became of looking up a user, which commands have waited for.
     Account(u32, Result<Account, String>),
-    /// Somebody wants to know whether the thread still turns.
+    /// A question whether the thread still turns.
     Probe(Probe),
     /// Kill everything and end, at this time at the latest.
     Stop(Instant),

@@ -112,7 +112,7 @@ fn has_live_thread(pid: Pid) -> Result<bool, Blind> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blind;
 
-/// What was looked for; `None` where it is not there or not for us to see.
+/// The result; `None` where it does not exist or is hidden from us.
 fn seen<T>(looked: io::Result<T>) -> Result<Option<T>, Blind> {
     match looked {
         Ok(found) => Ok(Some(found)),
@@ -234,10 +234,10 @@ impl Table {
     }
 }
 
-/// What is sent to ask a process to end: a stopped one would never see the first without the
+/// Signals that ask a process to end: a stopped one would never see the first without the
 /// second.
 pub(super) const TERMINATE: &[Signal] = &[Signal::TERM, Signal::CONT];
-/// What is sent to end a process.
+/// Signal that ends a process.
 pub(super) const KILL: &[Signal] = &[Signal::KILL];
 
 /// Signals a process if `belongs` still holds once the process cannot be mistaken for another;
@@ -256,7 +256,7 @@ pub(super) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> 
     }
 }
 
-/// Sends them in turn; true when the first went out. Who ends by it, and is buried by its parent
+/// Sends them in turn; true when the first went out. A process that ends, and is reaped by its parent
 /// before the next, was signalled all the same.
 pub(super) fn send(signals: &[Signal], to_one: impl Fn(Signal) -> rustix::io::Result<()>) -> bool {
     signals.iter().take_while(|signal| to_one(**signal).is_ok()).count() > 0

@@ -115,7 +115,7 @@ impl State {
             self.tick();
             self.replace_keeper();
             self.follow();
-            // Who is left is judged by what is true after the exits of this turn.
+            // The remaining jobs are judged after the exits of this turn.
             self.world.new_turn();
             self.settle();
             match self.stopping {
@@ -219,7 +219,7 @@ impl State {
         let (Ok(process), Some(lineage)) = (process, Lineage::of(pid)) else {
             return Located::Unknown;
         };
-        // What was read was the process's own as long as it lives.
+        // The data was the process's own as long as it lives.
         if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Located::Unknown;
         }

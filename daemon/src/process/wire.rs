@@ -64,7 +64,7 @@ pub(super) enum Status {
     Code(i32),
     /// This signal ended it.
     Signal(i32),
-    /// Somebody else took the status away.
+    /// Another process took the status away.
     Unknown,
 }
 

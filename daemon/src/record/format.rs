@@ -33,7 +33,7 @@ pub(super) enum Line {
         ids: Vec<Uuid>,
         /// Actions, as texts.
         actions: Vec<String>,
-        /// What was written, by connection.
+        /// Written bytes, by connection.
         out: Vec<(u64, Bytes)>,
     },
     /// So many bytes were taken from an outbox.

@@ -131,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// What was written since this was last asked.
+    /// Bytes written since the last question.
     fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
         let mut fresh = Vec::new();
         self.0.retain(|conn, known| {

@@ -30,14 +30,14 @@ pub enum ReplayError {
     Line {
         /// Which, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The mistake.
         why: String,
     },
     /// The engine did something else than it did then (DET-01).
     Differs {
         /// At which line, from 1.
         number: usize,
-        /// What was recorded.
+        /// The recorded actions.
         recorded: String,
         /// What came now.
         came: String,

@@ -62,7 +62,7 @@ struct ToolRecipe {
     checked: bool,
     #[serde(default)]
     on_disconnect: OnDisconnect,
-    /// Who may use it; everybody if it does not say.
+    /// Identities that may use it; all if it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allow: Option<Vec<Who>>,
 }

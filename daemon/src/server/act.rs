@@ -58,7 +58,7 @@ impl Server {
                     tracing::warn!(%error, "an embedded peer could not be served");
                 }
             }
-            // Whoever asked may have given up.
+            // The asker may have given up.
             Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
@@ -110,7 +110,7 @@ impl Server {
                     Some(asking) => drop(asking.send(answer)),
                     None => self.confirmed(now, caller, &answer),
                 },
-                // Nobody in this daemon listens to a peer's progress or cancels a single question.
+                // No part of this daemon listens to a peer's progress or cancels a single question.
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
                 // It opens no ACP connection.
                 Action::Notified { .. } => {}
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    /// What was cancelled, by whom and why, is in the audit log (CAN-12), which is in this log
+    /// Cancels, with identity and reason, are in the audit log (CAN-12), which is in this log
     /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
     fn log(&self, now: Now, note: &Note) {
         match note {

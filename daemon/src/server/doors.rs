@@ -16,7 +16,7 @@ pub(super) struct Door {
     pub(super) token: Token,
     pub(super) listener: Listener,
     pub(super) access: Access,
-    /// Somebody may be waiting whom no event announces.
+    /// When to call `accept` again: epoll is edge-triggered and will not repeat itself.
     pub(super) again: Option<Instant>,
     /// As it was asked for: with port 0 where the system chose.
     place: Address,
@@ -54,7 +54,7 @@ impl Entrance {
     }
 }
 
-/// Who made a listening socket.
+/// Maker of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Us,
@@ -101,7 +101,7 @@ impl Server {
     pub(super) fn open_doors(&mut self, first: usize) -> io::Result<()> {
         for door in self.doors.iter_mut().skip(first) {
             door.listener.register(self.poll.registry(), door.token)?;
-            // Who came before is not announced.
+            // Peers that came before are not announced.
             door.again = Some(self.clock.now().at);
             // Not before: whoever reads this may send signals at once.
             say(format_args!("listening on {}", door.listener.address()));

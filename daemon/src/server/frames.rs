@@ -17,7 +17,7 @@ use super::party::Party;
 use super::repeats::Kind;
 use super::{Guards, Server};
 
-/// What is known of them. Idle connections are not in it.
+/// Connections with a message that has begun. Idle connections are not in it.
 #[derive(Debug, Default)]
 pub(super) struct Unended {
     of: BTreeMap<ConnId, Held>,
@@ -131,7 +131,7 @@ impl Server {
             if party.is_none_or(|party| self.is_news(now, party, Kind::Close("frame_time"))) {
                 tracing::warn!(%conn, ?limit, "closing: a message takes longer than limits.frame_time");
             }
-            // Nobody else would take it out of the list.
+            // No other code takes it out of the list.
             self.unended.forget(conn);
             self.drop_peer(now, conn);
         }

@@ -115,7 +115,7 @@ fn answer(id: &str, member: &str, value: &str) -> Vec<u8> {
 }
 
 impl Verdict {
-    /// Whom the engine is told of, if it is.
+    /// Identity that the engine is told of, if any.
     pub(super) fn identity(&self) -> Option<Identity> {
         match self {
             Self::Known { token, .. } => Some(Identity::Token(Arc::clone(token.name()))),

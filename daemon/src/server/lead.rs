@@ -113,7 +113,7 @@ impl Server {
     }
 }
 
-/// Who leads.
+/// The leading thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leader {
     /// The thread that called [`Server::run`].

@@ -400,7 +400,7 @@ mod tests {
     const CALL: &str =
         concat!(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}"#, "\n");
 
-    /// Who has a request under way, and could cancel it, is looked at before all others, whoever
+    /// A connection with a request under way, which it could cancel, is read before others, whoever
     /// was there first.
     #[test]
     fn whoever_could_cancel_is_looked_at_first() {

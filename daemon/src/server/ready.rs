@@ -2,8 +2,8 @@
 //!
 //! A turn of the loop may have much to read and to answer. So after each slice of it the loop looks
 //! who else has come; what is next from each is read ahead, at little cost, and what has to do with
-//! a cancel is handled before the rest. It waits for one slice, however busy all others are. Nobody
-//! waits for ever: cancels get half as much as a slice at a time, work done for a peer moves it
+//! a cancel is handled before the rest. It waits for one slice, however busy all others are. No peer
+//! starves: cancels get half as much as a slice at a time, work done for a peer moves it
 //! back, and who has been quiet is ahead by a little, not by all it did not use.
 
 use std::cmp::Reverse;
@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 use ceased_core::id::ConnId;
 use ceased_core::time::Instant;
 
-/// What is read in one turn of the loop.
+/// Work of reading in one turn of the loop.
 pub(super) const TURN: Work = Work(1024);
-/// What is read before the loop looks around.
+/// Work before the loop polls again.
 pub(super) const SLICE: Work = Work(32);
 /// What may be read each time of those who come first because of what they say.
 const URGENT: Work = Work(SLICE.0 / 2);
@@ -64,11 +64,11 @@ pub(super) struct Ready {
     /// Those of them that nobody has looked at, those with nothing to cancel last, and where they
     /// stood when they came.
     fresh: BinaryHeap<Reverse<(bool, Work, ConnId)>>,
-    /// Nobody waits who stands further than [`AHEAD`] before this.
+    /// No waiting connection stands further than [`AHEAD`] before this.
     front: Work,
     /// What the urgent have had beyond what they may: one read may be longer than that.
     debt: Work,
-    /// Who was read from last, and since when nobody else was.
+    /// The connection that was read last, and since when it has been alone.
     last: Option<(ConnId, Instant)>,
 }
 
@@ -184,7 +184,7 @@ mod tests {
         (ready, places)
     }
 
-    /// Whoever was quiet comes next, and once it has used what it was ahead it waits like others.
+    /// A quiet connection comes next, and waits like others once its advance is used up.
     #[test]
     fn the_quiet_come_first() {
         let (mut ready, mut places) = busy(64);
@@ -198,7 +198,7 @@ mod tests {
         assert!(!first[ahead..].contains(&64), "{first:?}");
     }
 
-    /// Who could cancel something is looked at first, and then who has been quiet.
+    /// Connections that could cancel something are looked at first, and then quiet ones.
     #[test]
     fn whoever_may_cancel_is_looked_at_first() {
         let (mut ready, mut places) = busy(9);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(rest, 8, "each once");
     }
 
-    /// Nobody starves: each gets the same work done, whatever its frames cost.
+    /// No connection starves: each gets the same work done, whatever its frames cost.
     #[test]
     fn all_get_the_same() {
         let (mut ready, mut places) = busy(8);
@@ -252,7 +252,7 @@ mod tests {
         assert!((share..=share + flood.0).contains(&urgent.0), "{urgent:?} of {share}");
     }
 
-    /// Whoever speaks again is alone for as long as nobody else has spoken.
+    /// A connection is alone for as long as no other has spoken.
     #[test]
     fn one_alone_is_known() {
         let mut ready = Ready::default();

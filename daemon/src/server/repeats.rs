@@ -128,7 +128,7 @@ impl Repeats {
         self.due
     }
 
-    /// What was not written in intervals that have ended.
+    /// Records not written in intervals that have ended.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Unwritten> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();

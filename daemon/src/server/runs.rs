@@ -308,7 +308,7 @@ fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
     let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
     let stopped = match why {
         Some(Why::TimedOut) => Some(("timedOut", "timed out and was stopped")),
-        // Whoever asked for it is told, so it was somebody else.
+        // The requestor of the stop gets no answer, so another identity asked for it.
         Some(Why::Requested) => Some(("cancelled", "was cancelled, and not by its requestor")),
         Some(
             Why::Disconnected

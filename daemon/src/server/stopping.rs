@@ -6,7 +6,7 @@ use ceased_core::time::Instant;
 /// How far the end is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopping {
-    /// Nobody has asked for it.
+    /// No shutdown was requested.
     No,
     /// The engine is draining; the time for all of it is over then.
     Draining(Instant),

@@ -58,7 +58,7 @@ impl Stage {
 
 /// What a peer has still to take, as far as the loop has to do with it.
 pub(super) enum Backlog {
-    /// What is said to it before the engine has a say.
+    /// Bytes for it from before the engine knows it.
     Greeting(Outbox),
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
@@ -477,7 +477,7 @@ mod tests {
     use crate::Daemon;
     use crate::tokens::Tokens;
 
-    /// Who goes before its time is over is not remembered until then: however many come and go,
+    /// A peer that goes before its time is over is forgotten at once: however many come and go,
     /// there are no more strangers than connections.
     #[test]
     fn a_stranger_that_has_gone_is_forgotten() {

@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// Somebody wants to know all: first what processes there are, which takes a look at each.
+    /// Answers a request for the whole status: first the processes, which takes a look at each.
     pub(super) fn survey(
         &mut self,
         now: Now,

@@ -101,7 +101,7 @@ pub(super) struct Upkeep {
     /// A crowd has gone: when to look for what it left.
     look_at: Option<Instant>,
     reading: Reading,
-    /// What has been read and is to hold from the next turn on.
+    /// The configuration that was read and applies from the next turn on.
     read: Option<Read>,
 }
 
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// What can be said in one line, for `systemctl status`.
+    /// The status in one line, for `systemctl status`.
     fn in_short(&self) -> String {
         let sizes = self.engine.sizes();
         let (connections, jobs, tasks) = (sizes.connections, sizes.jobs, sizes.tasks);
@@ -219,7 +219,7 @@ impl Server {
         if now.at < since + exit {
             return;
         }
-        // Whoever is at the door just now comes in.
+        // A peer that is connecting just now is accepted.
         self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
         self.take_peers(now);
         if self.is_idle() {
@@ -270,7 +270,7 @@ impl Server {
         self.signalled = true;
     }
 
-    /// What has been read holds from now on.
+    /// Applies the configuration that was read.
     pub(super) fn take_read(&mut self, now: Now) {
         let Some(Read(read)) = self.upkeep.read.take() else { return };
         let reading = std::mem::take(&mut self.upkeep.reading);

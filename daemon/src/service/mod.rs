@@ -22,7 +22,7 @@ pub(crate) use watchdog::{Due, Probe, Watchdog};
 pub(crate) struct Service {
     /// Sockets that listen already.
     pub(crate) sockets: InheritedSockets,
-    /// Whom to tell how we are.
+    /// The notifier for the service manager.
     pub(crate) notifier: Notifier,
     /// How often it wants to hear that all is well; `None` when it does not care.
     pub(crate) watchdog: Option<Watchdog>,

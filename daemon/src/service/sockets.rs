@@ -19,7 +19,7 @@ pub(crate) struct Inherited {
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
     sockets: Vec<Inherited>,
-    /// What was handed over and is no listening socket.
+    /// A descriptor that was handed over and is no listening socket.
     unusable: Vec<(String, ListenError)>,
 }
 

@@ -122,7 +122,7 @@ pub enum StateDirError {
         path: PathBuf,
         /// Whose it is.
         owner: u32,
-        /// Who we are.
+        /// The user of this process.
         us: u32,
     },
     /// Others can get into it.
@@ -143,7 +143,7 @@ pub enum StateDirError {
     LeftBehind {
         /// The directory.
         path: PathBuf,
-        /// What is known of them.
+        /// Their facts.
         what: String,
     },
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::{StateDirError, StoreError, dir};
 use crate::daemon::StartError;
 
-/// What was found.
+/// The findings.
 #[derive(Debug)]
 pub(crate) struct Inspected {
     /// What there is, in words.
     pub(crate) verdict: String,
-    /// What is wrong with it, in words; none when all is well.
+    /// The problem, in words; none when all is well.
     pub(crate) problems: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Inspected {
 pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
     let store = state_dir.join("tasks");
     let is_there = store.try_exists().map_err(|error| {
-        // Whoever may not look does not know that there is nothing.
+        // A user without permission cannot know that there is nothing.
         StateDirError::Io { path: store.clone(), error }
     })?;
     if !is_there {

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// What is worth taking, and what zeros are written in where the file system cannot allocate
+/// Smallest useful step, and size of the zeros written where the file system cannot allocate
 /// without.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// In how many steps the reserve is taken, at most.

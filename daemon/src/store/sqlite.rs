@@ -356,7 +356,7 @@ fn connect(dir: &Path, log_pages: &Arc<AtomicUsize>) -> Result<Connection, Store
     }
 }
 
-/// What is in the store of a directory.
+/// Content of the store of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) tasks: usize,
@@ -406,7 +406,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags(path, flags)?;
-    // What is damaged stays as it is found: closing changes nothing.
+    // A damaged store stays as it is: closing changes nothing.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // Alone: without memory shared with others, whose pages could go missing under us.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;

@@ -1,7 +1,7 @@
 //! The store's thread, and how another thread carries out a batch in its place.
 //!
 //! The loop hands over what a turn brought all at once: of orders that came one by one, the first
-//! would go to the disk alone while the others wait for it. Whoever has the [`Worker`] carries out
+//! would go to the disk alone while the others wait for it. The [`Worker`]'s holder carries out
 //! what was ordered, in order, and nobody else can meanwhile: nothing overtakes what came before
 //! it, whichever threads carry them out.
 //!
@@ -229,7 +229,7 @@ impl Drop for StoreThread {
 fn is_small(orders: &[Order]) -> bool {
     let bytes = |order: &Order| match order {
         Order::Write { write, .. } => Some(result_bytes(write)),
-        // Who knows where on the disk it is.
+        // Its place on the disk is unknown.
         Order::Load { .. } | Order::Verify => None,
     };
     let total = orders.iter().try_fold(0, |total, order| Some(total + bytes(order)?));
@@ -340,7 +340,7 @@ impl State {
     }
 }
 
-/// The right to carry out what was ordered. What is left of it when it is dropped is the store's
+/// The right to carry out orders. The rest of them, when it is dropped, is the store's
 /// own thread's.
 pub(crate) struct Turn {
     shared: Arc<Shared>,

@@ -27,7 +27,7 @@ const REOPEN_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Worker {
     store: Box<dyn Store>,
     report: Box<dyn FnMut(Report) + Send>,
-    /// What is in no batch yet.
+    /// Orders that are in no batch yet.
     orders: VecDeque<Order>,
     /// The store broke; when it may be opened again.
     reopen: Option<Instant>,

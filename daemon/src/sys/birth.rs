@@ -187,10 +187,10 @@ impl Birth {
             let path = program.as_ptr().expose_provenance();
             // SAFETY: null-terminated arrays of strings that live.
             match unsafe { raw::call(libc::SYS_execve, [path, argv, env, 0, 0]) } {
-                // Nobody else looks: the file system need not answer a second time.
+                // No other process looks: the file system need not answer a second time.
                 Ok(_) | Err(libc::ENOTDIR) => {}
                 Err(libc::ENOENT) => {
-                    // SAFETY: the string lives. Nobody but this child looks: who else did would
+                    // SAFETY: the string lives. Only this child looks: any other process would
                     // wait where the file system does not answer.
                     if unsafe { is_there(path) } {
                         telling = Fault { step: Step::Interpreter, errno: libc::ENOENT };
@@ -326,7 +326,7 @@ unsafe fn assume(credentials: &Credentials) -> Result<(), c_int> {
         raw::call(libc::SYS_setgroups, [groups.len(), list, 0, 0, 0])?;
         raw::call(libc::SYS_setresgid, [gid, gid, gid, 0, 0])?;
         raw::call(libc::SYS_setresuid, [uid, uid, uid, 0, 0])?;
-        // What was given up must not come back.
+        // A right that was given up must not come back.
         let back = [unchanged, 0, unchanged, 0, 0];
         if uid != 0 && raw::call(libc::SYS_setresuid, back).is_ok() {
             return Err(libc::EPERM);

@@ -64,7 +64,7 @@ impl Cradle {
         unsafe { self.0.as_ref() }
     }
 
-    /// What was to be born, of a cradle that nobody lies in.
+    /// The child of an unused cradle.
     fn into_birth(self) -> Box<Birth> {
         let cradle = ManuallyDrop::new(self);
         // SAFETY: it was leaked as a box of this type by `new`, and is not used any more.

@@ -109,7 +109,7 @@ enum Verdict {
     Caught(&'static str, String),
     /// It does not compile, which is as good as noticed, but not what the list is for.
     NoProgram(String),
-    /// Nobody noticed.
+    /// No suite noticed.
     Missed,
 }
 
@@ -150,7 +150,7 @@ fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Resu
     let schemas = std::env::var_os("CEASED_SCHEMAS").unwrap_or_else(beside);
     let file = fs::File::create(&log)?;
     let child = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // What is built anew for every fault is built quickly.
+        // Packages that are built anew for every fault are built quickly.
         .args(["ceased-core", "ceased-tests"].iter().flat_map(|package| {
             ["--config".to_owned(), format!("profile.dev.package.{package}.opt-level=0")]
         }))
@@ -241,7 +241,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
     fs::create_dir_all(folder.join("target"))?;
     let faults = faults();
     let readme = root.join("tests/mutants/README.md");
-    // What was found out before still stands, also when this run is cut short.
+    // Earlier results still stand, also when this run is cut short.
     let before = fs::read_to_string(&readme)?;
     let mut rows: BTreeMap<&str, String> = BTreeMap::new();
     for Fault { name, .. } in &faults {

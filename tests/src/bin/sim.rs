@@ -95,7 +95,7 @@ fn all(options: &Options) -> bool {
         marks.len(),
         Mark::ALL.len()
     );
-    // What is reached least, and in how many runs.
+    // Marks that are reached least, and in how many runs.
     let reached = |mark: &Mark| marks.get(mark).copied().unwrap_or(0);
     let mut least = Mark::ALL;
     least.sort_by_key(reached);

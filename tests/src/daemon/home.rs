@@ -143,7 +143,7 @@ impl Home {
         self.path().join("config.toml")
     }
 
-    /// What is in the configuration file.
+    /// Text of the configuration file.
     #[must_use]
     pub fn config_text(&self) -> String {
         fs::read_to_string(self.config_path()).unwrap_or_default()

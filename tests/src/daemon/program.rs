@@ -24,9 +24,9 @@ pub struct Program {
 pub struct Ran {
     /// The exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// What was written to standard output.
+    /// Standard output.
     pub out: String,
-    /// What was written to standard error.
+    /// Standard error.
     pub err: String,
 }
 

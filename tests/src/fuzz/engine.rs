@@ -30,7 +30,7 @@ struct Host {
     asks: u64,
 }
 
-/// What is asked of peers.
+/// Methods of requests to peers.
 const METHODS: [&str; 6] = [
     "elicitation/create",
     "sampling/createMessage",
@@ -230,7 +230,7 @@ impl Host {
         }
     }
 
-    /// Everybody leaves, every job ends: nothing may be left but tasks, and time ends those.
+    /// All peers leave, every job ends: nothing may be left but tasks, and time ends those.
     fn end(mut self) {
         for conn in std::mem::take(&mut self.conns) {
             self.feed(Event::Closed { conn });

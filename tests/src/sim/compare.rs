@@ -195,7 +195,7 @@ pub(super) fn compare(
         link.unsent.mark(&said, expected.recallable.get(conn).map_or(&[], Vec::as_slice));
         heard.insert(*conn, said);
     }
-    // What was said to a peer that was given up in the same event nobody can know.
+    // Messages to a peer that was given up in the same event cannot be known.
     lost.iter().for_each(|(conn, _)| {
         let _ = (expected.told.remove(conn), heard.remove(conn));
     });
@@ -209,7 +209,7 @@ pub(super) fn compare(
     validate(judge, lines);
 }
 
-/// Nobody is told of a task that a call became because its peer is gone, but the log.
+/// Names a task that a call became because its peer is gone; the log alone tells of it.
 fn name_detached(
     names: &mut BTreeMap<String, u64>,
     oracle: &mut Oracle,
@@ -358,7 +358,7 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
     actions.iter().filter_map(order).collect()
 }
 
-/// Who made a call.
+/// Name of the maker of a call.
 fn named(caller: Caller, nonces: &BTreeMap<JobId, u64>) -> String {
     match caller {
         Caller::Host(ask) => format!("h{}", ask.get()),
@@ -440,7 +440,7 @@ fn validate(judge: &mut Judge, lines: &BTreeMap<u64, Vec<String>>) {
     for (conn, line) in lines.iter().flat_map(|(conn, lines)| lines.iter().map(move |l| (conn, l)))
     {
         judge.seen += 1;
-        // What is said as a client, and without a session, has other schemas: the suites hold it
+        // Messages of a client, or without a session, have other schemas: the suites hold them
         // against those.
         let conn = oracle.conns.get(conn).filter(|conn| !conn.is_served());
         let rules = conn.and_then(|conn| conn.rules);

@@ -21,7 +21,7 @@ pub struct Generator<'a> {
     next_call: u64,
     next_ask: u64,
     repeats: Repeats,
-    /// What was asked last, and by which job if not by the host.
+    /// The last questions, each with its job if not by the host.
     asks: VecDeque<(Option<u64>, u64)>,
     at: u64,
     wall: u64,

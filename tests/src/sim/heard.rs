@@ -1,4 +1,4 @@
-//! What was heard: the lines an engine wrote, as the short texts the oracle speaks in.
+//! Output of the engine: its lines, as the short texts of the oracle.
 
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! What was heard of the revision that knows no sessions, as the short texts of the oracle.
+//! Output of the engine in the stateless revision, as the short texts of the oracle.
 
 use serde_json::Value;
 

@@ -340,7 +340,7 @@ impl Judge {
             self.hint.store(number_in(frame), Ordering::Relaxed);
         }
         if matches!(input, Input::Turn) {
-            // What is drawn now is no task's.
+            // An id that is drawn now is no task's.
             self.turns += 1;
             self.hint.store((1 << 40) + 5 * self.turns + 1, Ordering::Relaxed);
         }
@@ -457,7 +457,7 @@ impl Judge {
         Loosest::of(&self.settings)
     }
 
-    /// Phase two: no more faults. Everybody reads, every job obeys, and within a bounded number of
+    /// Phase two: no more faults. All peers read, every job obeys, and within a bounded number of
     /// turns everything must be gone: first what somebody waits for, then what has a ttl.
     ///
     /// # Panics

@@ -55,7 +55,7 @@ struct Line {
     of: Option<(Id, String)>,
 }
 
-/// What was written for a peer and not sent: the host's own book of an outbox.
+/// Frames written for a peer and not sent: the host's own book of an outbox.
 #[derive(Default)]
 pub(super) struct Unsent {
     lines: VecDeque<Line>,
@@ -121,7 +121,7 @@ impl Unsent {
         })
     }
 
-    /// What is not sent, or not whole, of what can be taken back.
+    /// Unsent frames, or parts of them, that can be taken back.
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
         self.lines.iter().filter_map(|line| line.of.as_ref()).map(|(_, text)| text.clone())
     }
@@ -150,7 +150,7 @@ impl Unsent {
 /// What a peer was asked and may answer, the latest last; and the calls that wait for its retry.
 #[derive(Default)]
 pub(super) struct Questions {
-    /// What was asked: one after the other, what stands for its id, and the text.
+    /// Questions in their order: the stand-in for the id, and the text.
     pub(super) asked: VecDeque<(u64, u64, String)>,
     count: u64,
     /// The numbers of calls it may come back for.
@@ -213,7 +213,7 @@ impl Calls {
         for key in gone {
             self.names.remove(&key);
         }
-        // What is long over is answered by nobody.
+        // No answer comes to a question that is long over.
         while self.wires.len() > 4096 {
             self.wires.pop_first();
         }

@@ -78,7 +78,7 @@ pub struct Outcome {
     pub events: u64,
     /// A sum over everything the engine did.
     pub hash: u64,
-    /// What was reached.
+    /// Marks that were reached.
     pub marks: BTreeSet<Mark>,
 }
 
@@ -87,7 +87,7 @@ pub struct Outcome {
 pub struct Failure {
     /// Which.
     pub run: Run,
-    /// What is wrong.
+    /// The failure.
     pub why: String,
     /// Everything up to there.
     pub steps: Vec<Step>,
@@ -175,7 +175,7 @@ pub fn run(run: Run) -> Result<(Outcome, Vec<Step>), Box<Failure>> {
 /// Runs steps that were written down.
 ///
 /// # Errors
-/// What is wrong.
+/// The failure.
 pub fn replay(swarm: &Swarm, steps: &[Step]) -> Result<u64, String> {
     let mut judge = Judge::new(swarm, true, 0);
     caught(|| {

@@ -49,7 +49,7 @@ pub(super) struct Peer {
     pub(super) wire: String,
 }
 
-/// Who speaks, and what there is to speak about.
+/// The speaking peer, and the subjects of its messages.
 pub(super) struct Scene<'a> {
     pub(super) rng: &'a mut Rng,
     pub(super) swarm: &'a Swarm,

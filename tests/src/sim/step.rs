@@ -120,7 +120,7 @@ pub enum Op {
         call: u64,
         /// What.
         wish: Wish,
-        /// Whom, if not whoever asked for the job.
+        /// Connection to ask, if not the requestor of the job.
         to: Option<u64>,
     },
     /// The host asks a peer something.
@@ -132,7 +132,7 @@ pub enum Op {
         /// What.
         wish: Wish,
     },
-    /// Whoever asked does not want to know any more.
+    /// The asker withdraws its question.
     Unask {
         /// The job that asked, if it was not the host.
         job: Option<u64>,
@@ -168,13 +168,13 @@ pub enum Op {
         /// How many.
         within: u64,
     },
-    /// What has arrived was handed in; what waits is sent.
+    /// All input was handed in; the output is sent.
     Turn,
     /// A deadline may have passed.
     Tick,
 }
 
-/// What is asked of a peer.
+/// A request to a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
     /// The method.

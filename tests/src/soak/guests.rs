@@ -95,7 +95,7 @@ impl Client<'_> {
         let first = peer.request("tools/call", &params);
         let second = peer.request("tools/call", &params);
         if self.rng.once_in(4) {
-            // Nobody waits for either any more.
+            // No request waits for either any more.
             return;
         }
         let mut answers = [first, second].map(|id| {

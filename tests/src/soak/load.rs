@@ -106,7 +106,7 @@ impl Client<'_> {
             peer
         };
         let is_modern = matches!(kind, Kind::Modern);
-        // Nobody in particular has no keys.
+        // An anonymous peer has no keys.
         let choices = if matches!(kind, Kind::Keyed) { 2 } else { 3 };
         let mut peer = match self.rng.below(choices) {
             0 => self.daemon.connect(),

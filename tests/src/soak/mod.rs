@@ -128,7 +128,7 @@ fn comes(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// What is left once all clients are gone and all tasks are over.
+/// Leftovers once all clients are gone and all tasks are over.
 fn left_after_load(daemon: &Daemon, before: Vitals, marker: &str) -> Vec<String> {
     let mut left = Vec::new();
     daemon.wait_idle();
@@ -177,7 +177,7 @@ fn drive(
         is_over.store(true, Ordering::Relaxed);
         let turns = agent.join();
         println!("turns of the ACP agent: {turns:?}");
-        // Who was not served has said why on standard error.
+        // A client that was not served has said why on standard error.
         let ends: Vec<_> = clients.into_iter().map(thread::ScopedJoinHandle::join).collect();
         (levels, turns.is_ok() && ends.iter().all(Result::is_ok))
     });

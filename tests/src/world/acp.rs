@@ -44,7 +44,7 @@ impl Peer {
         let id = exact(id);
         let answers = self.answered.iter().filter(|answered| **answered == id).count();
         let questions = self.asked.iter().filter(|(asked, _)| *asked == id).count();
-        // What has no readable id is answered under `null`.
+        // A request without a readable id is answered under `null`.
         let unreadable = [json!(-32700), json!(-32600)].contains(&message["error"]["code"]);
         if answers >= questions && id.is_null() && unreadable {
             return;

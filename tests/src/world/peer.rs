@@ -22,7 +22,7 @@ pub(super) struct Peer {
     /// Whether we are its client.
     pub(super) is_server: bool,
     pub(super) lines: VecDeque<String>,
-    /// What was asked, by id.
+    /// Requests, by id.
     pub(super) asked: Vec<(Value, Asked)>,
     /// The ids of the answers.
     pub(super) answered: Vec<Value>,
@@ -42,7 +42,7 @@ impl Peer {
         if let Some(messages) = message.as_array() {
             assert_eq!(self.revision, "2025-03-26", "only one revision has batches: {message}");
             assert!(!messages.is_empty(), "an empty batch is never sent");
-            // What has no readable id has no valid form here, see `check_message`.
+            // An answer without a readable id has no valid form here, see `check_message`.
             let readable: Vec<&Value> = messages.iter().filter(|m| !m["id"].is_null()).collect();
             if !readable.is_empty() {
                 let valid = schema::check(self.revision, "JSONRPCBatchResponse", &json!(readable));

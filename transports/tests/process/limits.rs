@@ -68,7 +68,7 @@ pub(crate) fn exhaust(dir: &str) -> ExitCode {
     assert!(matches!(listener.accept(), Accept::Peer(_)), "the first is gone again");
     drop((second, third));
 
-    // Nobody waits: being full is no news, whatever the system says first.
+    // No peer waits: being full is no news, whatever the system says first.
     held.extend(std::iter::from_fn(|| eventfd(0, EventfdFlags::CLOEXEC).ok()));
     assert!(matches!(listener.accept(), Accept::Drained));
     ExitCode::SUCCESS

@@ -150,7 +150,7 @@ fn a_task_is_watched_until_it_ends() {
 
 #[test]
 fn a_notification_is_as_good_as_a_look() {
-    // Whoever only looks sees it working for ever.
+    // An observer sees it working forever.
     let mut stage = stage(|talk, message| {
         talk.answer(message, task("a", "working"));
         talk.notify("notifications/tasks/status", task("other", "failed"));

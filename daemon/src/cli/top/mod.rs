@@ -22,7 +22,7 @@ use state::{State, Wish};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A signal is noticed within this.
 const SIGNAL_WITHIN: Duration = Duration::from_millis(250);
-/// What is said to whoever made the call.
+/// Message to the maker of the call.
 const REASON: &str = "ceased top";
 
 /// Runs the command.

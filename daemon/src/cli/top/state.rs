@@ -49,7 +49,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Takes in a new status. What was selected stays so; what is gone is followed by its
+    /// Takes in a new status. The selection stays; a selected entry that is gone is followed by its
     /// neighbour.
     pub(super) fn show(&mut self, status: Status) {
         self.status = status;
@@ -213,7 +213,7 @@ mod tests {
         wish
     }
 
-    /// What is being cancelled comes first; a cancel is confirmed, and what needs none is said.
+    /// Cancelling jobs come first; a cancel is confirmed, and an entry that needs none says so.
     #[test]
     fn cancelling() {
         let mut state = state();
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(state.press(control_c), Wish::Leave);
     }
 
-    /// What was selected stays so while others come and go; what is gone is followed by another.
+    /// The selection stays while other entries come and go; a gone entry is followed by another.
     #[test]
     fn the_selection_stays() {
         let mut state = state();

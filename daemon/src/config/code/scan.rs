@@ -13,7 +13,7 @@ const STDIN: [&str; 4] = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
 /// Wrappers around wrappers that are followed.
 const DEPTH_MAX: usize = 16;
 
-/// What is wrong with a command.
+/// A flaw of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Input is in the code that this element is.
@@ -55,7 +55,7 @@ pub(super) struct Scan {
     is_wary: bool,
 }
 
-/// What was seen of the arguments of a program.
+/// State of the scan of a program's arguments.
 #[derive(Default)]
 struct Seen {
     /// An option has brought code.
@@ -85,7 +85,7 @@ impl Scan {
         Self { words, stdin, depth: 0, is_wary }
     }
 
-    /// What is wrong with the command, if anything.
+    /// Returns the first fault of the command, if it has one.
     pub(super) fn find(&self) -> Option<Finding> {
         self.command(0)
     }
@@ -344,7 +344,7 @@ impl Scan {
         words.push(any);
         let more = Self { words, stdin: None, depth: self.depth, is_wary: self.is_wary };
         match more.inner(at, None, as_it_is) {
-            // What is added at the end stands in the configuration's `stdin`.
+            // Text added at the end stands in the configuration's `stdin`.
             Step::Found(finding) if finding.place() == Some(self.words.len()) => {
                 Step::Found(Finding::Stdin("xargs"))
             }

@@ -3,7 +3,7 @@
 use super::scan::{ANY, Finding, KNOWN, Scan, TAME};
 use super::*;
 
-/// What is found in a command of words; `{v}` can be any text, `{t}` no option, `{n}` a number.
+/// Finding in a command of words; `{v}` can be any text, `{t}` no option, `{n}` a number.
 fn find(words: &[&str], stdin: Option<&str>) -> Option<Finding> {
     scan(words, stdin, false)
 }
@@ -18,7 +18,7 @@ fn scan(words: &[&str], stdin: Option<&str>, is_wary: bool) -> Option<Finding> {
     Scan::new(words, stdin.map(|text| marked(&text)), is_wary).find()
 }
 
-/// What is found in a line, as a shell would split it without quotes, where options count.
+/// Finding in a line, as a shell would split it without quotes, where options count.
 fn line(line: &str) -> Option<Finding> {
     scan(&line.split(' ').collect::<Vec<_>>(), None, true)
 }
@@ -210,7 +210,7 @@ fn input_in_code_is_refused_behind_wrappers() {
     }
 }
 
-/// What can be an option of an interpreter can be code.
+/// An input that can be an option of an interpreter can be code.
 #[test]
 fn input_that_can_be_an_option_of_an_interpreter_is_warned_of() {
     for text in [

@@ -72,7 +72,7 @@ fn every_key_is_documented() {
         "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
-    // What has no default, or stands in an example; the names are those the parser itself tells.
+    // Keys without a default, or in an example; the names are those that the parser tells.
     for header in
         ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "metrics]", "alerts]", "[tool]]"]
     {

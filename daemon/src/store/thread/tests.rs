@@ -191,7 +191,7 @@ fn a_turn_with_many_writes_is_more_than_one_batch() {
     let (batches, reports) = carried_out((1..=count).map(|number| write(number, 2)));
     let writes: Vec<usize> = batches.iter().map(|(writes, _)| *writes).collect();
     assert_eq!(writes, [BATCH_WRITES, BATCH_WRITES, 100]);
-    // Whoever waits for the first of them waits for its batch alone.
+    // A wait for the first of them is a wait for its batch alone.
     let batch = BATCH_WRITES as u64;
     assert_eq!(durable(&reports), [batch, 2 * batch, count]);
 }
@@ -224,7 +224,7 @@ fn nothing_overtakes_a_turn() {
     assert_eq!(writes, [1, 5]);
 }
 
-/// What is handed over is carried out, whatever becomes of the thread whose turn it was.
+/// Orders that were handed over are carried out, whatever happens to the thread.
 #[test]
 fn a_turn_that_is_dropped_is_the_threads() {
     let mut rig = Rig::start();
@@ -336,7 +336,7 @@ fn an_overdue_store_is_tidied() {
     drop(rig.earn_turn());
 }
 
-/// Nobody has to say that it is over.
+/// It ends without a word.
 #[test]
 fn the_thread_ends_with_whoever_has_it() {
     let mut rig = Rig::start();
@@ -347,7 +347,7 @@ fn the_thread_ends_with_whoever_has_it() {
     assert_eq!(durable(&told).last(), Some(&rig.written), "and leaves nothing undone");
 }
 
-/// What was not written says nothing about the disk.
+/// A batch without writes says nothing about the disk.
 #[test]
 fn loads_earn_no_trust() {
     let mut rig = Rig::start();

@@ -261,7 +261,7 @@ impl Oracle {
         self.keyed.retain(|call| call.far != Far::Job(nonce));
     }
 
-    /// A job has ended: who asks again is answered with this. What was cancelled is forgotten.
+    /// A job has ended: who asks again is answered with this. A cancelled call is forgotten.
     pub(super) fn remember(&mut self, nonce: u64, answer: &str, cancelled: bool) {
         let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
             return;

@@ -21,7 +21,7 @@ pub(in crate::sim) enum Place {
     Offered(u64, u64, Ask),
 }
 
-/// Who asked.
+/// Maker of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sim) enum Asker {
     /// A job, by its number.
@@ -146,7 +146,7 @@ impl Oracle {
             return Err("NoTasks");
         }
         let remote_max = self.settings.limits.remote_tasks_max;
-        // What was asked for as a task may be one already, unless nobody wants it any more.
+        // A request for a task may have one already, unless it has no receiver any more.
         let asked = |out: &&Out| out.with_task && out.kind != Kind::Nobody;
         let tasks = entry.remote.len() + entry.calls.iter().filter(asked).count();
         let full = entry.calls.len() >= max || (ask.task.is_some() && tasks >= remote_max);
@@ -191,7 +191,7 @@ impl Oracle {
         Ok(number)
     }
 
-    /// Who wants what comes of a job and can be asked: who called, or waits for the result of its
+    /// Connections that want a job's result and can be asked: the one that called, or waits for its
     /// task.
     pub(super) fn listeners(&self, job: &Job) -> Vec<u64> {
         let task = self.tasks.iter().find(|task| task.nonce == job.nonce).filter(|_| job.of_task);
@@ -326,7 +326,7 @@ impl Oracle {
         (with_task && !entry.able.cancel).then_some("NotDeclared")
     }
 
-    /// Whoever asked does not want to know any more (CAN-02, CAN-03).
+    /// The asker withdraws its question (CAN-02, CAN-03).
     pub(super) fn unask(&mut self, caller: Caller) {
         let (asker, call, place) = match caller {
             Caller::Host(ask) => (Asker::Host, ask.get(), self.place_of(ask.get())),
@@ -401,8 +401,8 @@ impl Oracle {
         }
     }
 
-    /// A connection is gone: the answers that were to come on it will not. What was asked of whoever
-    /// wants the outcome goes to the next who does (TSK-30).
+    /// A connection is gone: the answers that were to come on it will not. A question to a receiver
+    /// of the outcome goes to the next receiver (TSK-30).
     pub(super) fn lose_calls(&mut self, calls: Vec<Out>) {
         for out in calls {
             let nonce = match out.kind {

@@ -41,18 +41,18 @@ pub(in crate::sim) enum Wanted {
     Overdue,
 }
 
-/// Whom the answer to a request of ours is for.
+/// Receiver of the answer to a request of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sim) enum Kind {
-    /// Whoever asked.
+    /// The asker.
     For(Asker),
-    /// Nobody any more: the task it creates is cancelled as soon as it has an id (CAN-05).
+    /// No receiver: the task that it creates is cancelled as soon as it has an id (CAN-05).
     Nobody,
     /// The engine, about the task this request created.
     Poll(u64),
     /// The engine, for the result of the task this request created.
     Fetch(u64),
-    /// Nobody: a cancel has done its work by being sent.
+    /// No receiver: a cancel has done its work by being sent.
     Cancel,
 }
 
@@ -143,7 +143,7 @@ impl Oracle {
         Some(calls.remove(at))
     }
 
-    /// Nobody wants the answer any more: the peer is told (CAN-01), or will be when there is a task
+    /// The answer has no receiver now: the peer is told (CAN-01), or will be when there is a task
     /// to cancel (CAN-05).
     pub(super) fn cancel_out(&mut self, conn: u64, number: u64) {
         if self.give_up_remote(conn, number) {

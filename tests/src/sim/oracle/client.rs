@@ -87,7 +87,7 @@ impl Oracle {
         self.end_ask(Asker::Host, call, &body.gist());
     }
 
-    /// Nobody answered `initialize`: it is not cancelled (CAN-04), and there is no session.
+    /// `initialize` got no answer: it is not cancelled (CAN-04), and there is no session.
     pub(super) fn no_session(&mut self, conn: u64) {
         self.mark(Mark::NoSession);
         self.close(conn, "NoSession", true);

@@ -90,7 +90,7 @@ impl Oracle {
         self.order(format!("start #{nonce}"));
     }
 
-    /// Nobody wants the outcome of a job any more (J3).
+    /// The outcome of a job has no receiver any more (J3).
     pub(super) fn disown(&mut self, nonce: u64, why: &'static str) {
         self.forget_key_of(nonce);
         if let Some(job) = self.job(nonce) {

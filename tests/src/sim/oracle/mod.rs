@@ -89,7 +89,7 @@ pub struct Oracle {
     drain: Option<Drain>,
     /// What the next frame takes back, by the request it was for (MOD-04).
     pub recalled: BTreeMap<Id, Vec<String>>,
-    /// What was written for the connection that is lost next, and never sent.
+    /// Lines for the connection that is lost next, never sent.
     pub unsent: Vec<String>,
     /// Whose job was started last.
     last_turn: Option<String>,

@@ -176,7 +176,7 @@ impl Oracle {
         self.answer(asked, "{}");
     }
 
-    /// What was asked of whoever looks, and is answered here, is told.
+    /// Takes the answers to questions that a `tasks/get` showed.
     pub(super) fn take_responses(&mut self, nonce: u64, said: &serde_json::Map<String, Value>) {
         let Some(job) = self.job(nonce) else { return };
         let open: Vec<u64> = job.questions().map(|(call, _)| call).collect();

@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A bucket of tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
-    /// What is missing in it, as the nanoseconds it takes to fill.
+    /// Nanoseconds until it is full again.
     missing: u64,
     /// When that was so.
     at: u64,

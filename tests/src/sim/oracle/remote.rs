@@ -206,7 +206,7 @@ impl Oracle {
         Some(remote)
     }
 
-    /// Nobody wants it any more: it is cancelled as tasks are (CAN-05); whether there was one.
+    /// Gives up a remote task: it is cancelled as tasks are (CAN-05); whether there was one.
     pub(super) fn give_up_remote(&mut self, conn: u64, number: u64) -> bool {
         let Some(remote) = self.take_remote(conn, number) else { return false };
         self.mark(Mark::RemoteCancelled);

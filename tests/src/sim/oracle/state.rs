@@ -24,7 +24,7 @@ pub enum Ended {
     Finished(AfterInput),
     /// The host was told to close it.
     Closing {
-        /// What is left may still be sent.
+        /// Unsent lines may still be sent.
         flushes: bool,
     },
 }
@@ -67,11 +67,11 @@ pub(in crate::sim) struct Batch {
 /// A peer.
 #[derive(Debug, Clone)]
 pub struct Conn {
-    /// Who it is.
+    /// Its identity.
     pub identity: String,
     /// Whether it counts towards the limits.
     pub is_admitted: bool,
-    /// What was agreed on; nothing before initialize.
+    /// The negotiated rules; none before initialize.
     pub rules: Option<&'static Rules>,
     /// Where it stands.
     pub ended: Ended,
@@ -115,14 +115,14 @@ impl Conn {
     }
 }
 
-/// Whom the outcome of a job is for.
+/// Receiver of the outcome of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::sim) enum For {
     Request(Id),
     Task,
-    /// Whoever comes back with what it asked for (MOD-07).
+    /// The request that comes back with the input (MOD-07).
     Retry,
-    /// Whoever asks for the same again in time.
+    /// A repeated call that comes in time.
     Orphan,
     Nobody,
 }
@@ -215,7 +215,7 @@ pub struct Task {
 pub(in crate::sim) struct Drain {
     pub(super) kill: Option<u64>,
     pub(super) end: Option<u64>,
-    /// Nobody is closed before everybody was told.
+    /// No connection closes before all were told.
     pub(super) tells: bool,
     pub(super) over: bool,
     pub(super) said: bool,

@@ -5,7 +5,7 @@ use ceased_core::event::AfterInput;
 use super::{Conn, Drain, Ended, Job, Keyed, Oracle, Out, nanos};
 use crate::sim::mark::Mark;
 
-/// What is due; of what is due at the same moment the first goes first.
+/// A deadline; of two at the same moment the first goes first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     /// A job, by when its timer was armed.
