@@ -114,7 +114,7 @@ impl Server {
         while let Some(past) = self.unended.past(&party, &self.guards) {
             let Past { limit, conn, party, bytes } = past;
             if self.is_news(now, party.clone(), Kind::Close(limit)) {
-                tracing::warn!(%conn, %party, bytes, limit, "closing: unended messages pass a limit");
+                tracing::warn!(%conn, %party, bytes, "closing: unended messages pass limits.{limit}");
             }
             self.drop_peer(now, conn);
         }
