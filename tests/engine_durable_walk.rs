@@ -9,7 +9,7 @@ use ceased_tests::durable_walk::walk;
 fn what_was_told_stays_true() {
     let (mut kills, mut held, mut ended) = (0, 0, 0);
     let seeds = std::env::var("CEASED_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(150) {
+    for seed in 0..seeds.unwrap_or(160) {
         let done = std::panic::catch_unwind(|| walk(seed, 400));
         let Ok(done) = done else {
             panic!(
