@@ -58,7 +58,10 @@ fn rooted() {
         Report::Ended { ending: Ending::Exited(exit), .. } if exit.code == Some(3) => {
             return eprintln!("SKIPPED, set-uid programs have no effect here");
         }
-        other => panic!("{other:?}"),
+        other @ (Report::Outlasting { .. }
+        | Report::Ended { .. }
+        | Report::Surveyed { .. }
+        | Report::Located { .. }) => panic!("{other:?}"),
     }
     rig.order(Order::Terminate(job));
     let exit = wait_outlasting(&rig, job);

@@ -112,7 +112,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     // A null member counts as absent, unless a response has nothing else.
     let given = |found: &[&Json<'_>]| found.iter().any(|raw| raw.text != "null");
     let is_call = given(methods) && !given(results) && !given(errors);
-    let is_response = !given(methods) && !(given(results) && given(errors));
+    let is_response = !(given(methods) || given(results) && given(errors));
     let is_result = is_response && !given(errors) && !results.is_empty();
     let is_error = is_response && !is_result && !errors.is_empty();
     match (is_call, is_result, is_error) {

@@ -4,6 +4,7 @@
 //! what fills it. Each has a few connections beside the limits; when these are taken, a new
 //! connection replaces the idle one that has made no request for longest.
 
+use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 
 use super::Engine;
@@ -108,8 +109,7 @@ impl Engine {
             idle.is_admitted = false;
         }
         self.peers.remove(identity);
-        let message =
-            alloc::format!("closed: idle for longest, and a new connection needs its place");
+        let message = "closed: idle for longest, and a new connection needs its place".to_owned();
         self.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
         self.close(idle, Closing::Displaced);
         None
@@ -137,9 +137,9 @@ impl Engine {
                 && peer.requests.is_empty()
                 && peer.aside.calls.is_empty()
         };
-        let idle = |conn: &ConnId, peer: &Box<Connection>| {
+        let longest = self.connections.least(|conn, peer| {
             is_idle(peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
-        };
-        self.connections.least(idle).map(|(.., conn)| conn)
+        });
+        longest.map(|(.., conn)| conn)
     }
 }

@@ -334,7 +334,7 @@ mod tests {
         let mut since = Instant::now();
         // Until everything between the two is full.
         while since.elapsed() < Duration::from_secs(1) {
-            match (&input).write(&[b'x'; 4096]) {
+            match rustix::io::write(&input, &[b'x'; 4096]) {
                 Ok(_) => since = Instant::now(),
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
