@@ -259,7 +259,8 @@ proptest! {
                 asked[user as usize] += 1;
                 call(&mut w, conns[user as usize], id);
             }
-            for job in w.started[seen..].to_vec() {
+            let begun = w.started[seen..].to_vec();
+            for job in begun {
                 let Some(Identity::User(user)) = w.owner(job).cloned() else {
                     panic!("{job} has an owner");
                 };

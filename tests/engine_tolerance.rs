@@ -211,9 +211,9 @@ fn a_task_cancel_holds_whatever_is_beside_its_id() {
             &request("7", "tasks/cancel", &format!(r#"{{"taskId":"{task}","_meta":{meta}}}"#)),
         );
         assert_eq!(answer(&mut w, c)["result"]["status"], "cancelled", "{reason}");
-        let cancelled = w.notes.iter().find_map(|note| match note {
-            Note::TaskCancelled { reason, .. } => Some(reason.as_deref()),
-            _ => None,
+        let cancelled = w.notes.iter().find_map(|note| {
+            let Note::TaskCancelled { reason, .. } = note else { return None };
+            Some(reason.as_deref())
         });
         assert_eq!(cancelled, Some(noted), "{reason}");
     }

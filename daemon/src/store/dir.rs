@@ -219,6 +219,10 @@ impl StateDir {
     ///
     /// # Errors
     /// What is wrong, in words.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "only a store on disk is repaired")
+    )]
     pub(crate) fn verify(&self) -> Result<(), String> {
         let held = self.held();
         let files = [(&held.lock, "lock"), (&held.processes, "processes")];
@@ -234,6 +238,10 @@ impl StateDir {
     ///
     /// # Errors
     /// [`StateDirError`]; with [`StateDirError::Held`] another daemon has taken the directory.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "only a store on disk is repaired")
+    )]
     pub(crate) fn retake(&self) -> Result<(), StateDirError> {
         make(&self.path)?;
         let mut held = self.held();
