@@ -17,17 +17,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use ceased_core::acp::{Cause, Form, Offer, Offers, Side, Speaker};
-use ceased_core::action::{Action, Why};
-use ceased_core::call::{Answer, Ask, Caller};
+use ceased_core::acp::{AcpForm, AcpRole, AcpServices, HostStopReason, Offer, Speaker};
+use ceased_core::action::{Action, StopReason};
+use ceased_core::call::{Answer, Caller, OutgoingRequest};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, Outcome};
-use ceased_core::id::{AskId, ConnId, JobId, Mint};
+use ceased_core::id::{AskId, ConnId, IdSource, JobId};
 use ceased_core::json::Json;
 use ceased_core::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, Ladder, Step, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ const PACE: Duration = Duration::from_millis(30);
 
 struct Random;
 
-impl Mint for Random {
+impl IdSource for Random {
     fn uuid(&mut self) -> uuid::Uuid {
         uuid::Uuid::new_v4()
     }
@@ -49,13 +49,13 @@ enum Report {
     Line(Vec<u8>),
     EndOfInput,
     Said(JobId, String),
-    Asks(JobId, Ask),
+    Asks(JobId, OutgoingRequest),
     Done(JobId, Outcome),
 }
 
 /// What the engine has for the thread of a turn.
 enum Word {
-    Stop(Why),
+    Stop(StopReason),
     Answer(Answer),
 }
 
@@ -83,7 +83,7 @@ fn main() -> io::Result<()> {
         output_schema: None,
         task_support: TaskSupport::Forbidden,
         timeout: None,
-        ladder: Ladder::Handler { patience: Duration::from_secs(2) },
+        ladder: StopPolicy::Handler { patience: Duration::from_secs(2) },
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))
         .map_err(io::Error::other)?;
     let agent = Offer { services, notifications: ["session/cancel".into()].into() };
-    let acp = Offers { agent, client: Offer::default() };
+    let acp = AcpServices { agent, client: Offer::default() };
     let settings = Settings { acp, ..Settings::default() };
     let (reports, inbound) = channel();
     let mut agent = Agent {
@@ -122,7 +122,7 @@ fn read_lines(reports: &Sender<Report>) {
 
 impl Agent {
     fn run(&mut self, inbound: &Receiver<Report>) -> io::Result<()> {
-        let (form, side) = (Form::Published, Side::Agent);
+        let (form, side) = (AcpForm::Published, AcpRole::Agent);
         let opened = Event::OpenedAcp { conn: CLIENT, identity: Identity::Anonymous, form, side };
         self.handle(opened)?;
         while !self.over {
@@ -187,7 +187,7 @@ impl Agent {
             Action::Start { job, tool, arguments, .. } => {
                 self.begin(job, &tool.name, &arguments)?;
             }
-            Action::Stop { job, step: Step::Abandon, .. } => drop(self.turns.remove(&job)),
+            Action::Stop { job, step: StopStep::Abandon, .. } => drop(self.turns.remove(&job)),
             Action::Stop { job, why, .. } => self.say(job, Word::Stop(why)),
             Action::Tell { caller: Caller::Job { job, .. }, answer } => {
                 self.say(job, Word::Answer(answer));
@@ -201,11 +201,11 @@ impl Agent {
             Action::Tell { caller: Caller::Host(_), .. }
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
-            | Action::Survey { .. }
+            | Action::CollectHostStatus { .. }
             // It has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }
-            | Action::Note(_) => {}
+            | Action::Audit(_) => {}
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Agent {
         let of_session = |turn: &Turn| params["sessionId"] == turn.session;
         let job = self.turns.iter().find(|(_, turn)| of_session(turn)).map(|(job, _)| *job);
         match job {
-            Some(job) => self.handle(Event::CancelJob { job, cause: Cause::Feature }),
+            Some(job) => self.handle(Event::CancelJob { job, cause: HostStopReason::Feature }),
             None => Ok(()),
         }
     }
@@ -295,24 +295,25 @@ fn turn(
 ) -> io::Result<Outcome> {
     let ended = |reason: &str| Ok(Outcome::Result(raw(&json!({"stopReason": reason}))?.into()));
     let stopped = |why| match why {
-        Why::Feature => ended("cancelled"),
-        Why::Requested
-        | Why::Disconnected
-        | Why::TimedOut
-        | Why::Unanswered
-        | Why::Unstored
-        | Why::Expired
-        | Why::LeftBehind
-        | Why::Limit
-        | Why::Host
-        | Why::Shutdown => Ok(Outcome::Stopped),
+        StopReason::Feature => ended("cancelled"),
+        StopReason::Requested
+        | StopReason::Disconnected
+        | StopReason::TimedOut
+        | StopReason::Unanswered
+        | StopReason::Unstored
+        | StopReason::Expired
+        | StopReason::LeftBehind
+        | StopReason::Limit
+        | StopReason::Host
+        | StopReason::Shutdown => Ok(Outcome::Stopped),
     };
     if let Some(what) = text.strip_prefix("ask ") {
         let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
         let call = json!({"toolCallId": "words", "title": what});
         let params = json!({"sessionId": session, "toolCall": call, "options": [option]});
         let method = "session/request_permission".into();
-        let request = Ask { method, params: Some(raw(&params)?), patience: None, task: None };
+        let request =
+            OutgoingRequest { method, params: Some(raw(&params)?), patience: None, task: None };
         let _ = reports.send(Report::Asks(job, request));
         let mut stop = None;
         // When it is stopped, the question is cancelled, and answered nevertheless.

@@ -17,12 +17,12 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
 use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::{ConnId, Mint};
+use ceased_core::id::{ConnId, IdSource};
 use ceased_core::message::ErrorObject;
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ const PEER: ConnId = ConnId::new(1);
 
 struct Random;
 
-impl Mint for Random {
+impl IdSource for Random {
     fn uuid(&mut self) -> uuid::Uuid {
         uuid::Uuid::new_v4()
     }
@@ -58,8 +58,8 @@ impl Host {
     fn take(&mut self, frame: &Frame<'_>) {
         self.handle(match *frame {
             Frame::Line(frame) => Event::Frame { conn: PEER, frame },
-            Frame::Overlong => Event::Overlong { conn: PEER },
-            Frame::Alien(bytes) => Event::Alien { conn: PEER, bytes },
+            Frame::TooLong => Event::TooLong { conn: PEER },
+            Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn: PEER, bytes },
         });
     }
 
@@ -83,9 +83,9 @@ impl Host {
                     }
                     Action::Flush { .. } => self.send()?,
                     Action::Close { .. } => return self.send().map(Break),
-                    Action::Survey { survey, .. } => {
+                    Action::CollectHostStatus { survey, .. } => {
                         let host = to_raw_value(&json!({}))?;
-                        self.handle(Event::Surveyed { survey, host: &host });
+                        self.handle(Event::HostStatusCollected { survey, host: &host });
                     }
                     // Each job has ended before the next line is read.
                     Action::Stop { .. }
@@ -98,7 +98,7 @@ impl Host {
                     | Action::Load { .. }
                     | Action::Exit
                     // For a log.
-                    | Action::Note(_) => {}
+                    | Action::Audit(_) => {}
                 }
             }
         }
@@ -135,7 +135,7 @@ fn main() -> io::Result<()> {
         output_schema: None,
         task_support: TaskSupport::Forbidden,
         timeout: None,
-        ladder: Ladder::Handler { patience: Duration::from_secs(1) },
+        ladder: StopPolicy::Handler { patience: Duration::from_secs(1) },
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ceased::process::guard::init();
     let marker = format!("8640{}", std::process::id());
     let config = Config::parse(TOOL, Path::new("tour.toml"))?;
-    let daemon = Daemon::from_config(&config).listen_nowhere().start()?;
+    let daemon = Daemon::from_config(&config).without_listeners().start()?;
     let mut client = Client::on(daemon.connect()?, Options::default())?;
 
     println!("1. call the tool \"stubborn\"");

@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ceased::{CancelToken, Daemon, HandlerTool, Job, Running, StartError, Tool, ToolResult};
+use ceased::{CancelToken, Daemon, DaemonHandle, HandlerTool, Job, StartError, Tool, ToolResult};
 use ceased_core::tool::ArgumentCheck;
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
 /// A tool that is quick, one that waits until the test lets it go on, and one that panics.
-fn daemon() -> (Running, Sender<()>) {
+fn daemon() -> (DaemonHandle, Sender<()>) {
     let (release, gate): (Sender<()>, Receiver<()>) = channel();
     let gate = Mutex::new(gate);
     let tools = [
@@ -150,7 +150,7 @@ fn checked(name: &str, text: &'static str, check: impl Fn(&str) + Send + Sync + 
 
 /// A loop that is held up until the test lets it go on, and what it sees with each call then.
 struct Held {
-    daemon: Running,
+    daemon: DaemonHandle,
     hold: Peer,
     release: Sender<()>,
     /// The token of the call that waits for its cancel.

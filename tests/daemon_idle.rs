@@ -32,7 +32,7 @@ builtin = "echo"
 fn most_held(connections: usize, calls: bool) -> u64 {
     let config =
         config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a good configuration");
-    let daemon = ceased::Daemon::from_config(&config).listen_nowhere();
+    let daemon = ceased::Daemon::from_config(&config).without_listeners();
     let held = measure(|| {
         let server = daemon.build().expect("it starts");
         let remote = server.remote();

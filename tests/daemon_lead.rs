@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use ceased::{Daemon, HandlerTool, Job, Running, ToolResult};
+use ceased::{Daemon, DaemonHandle, HandlerTool, Job, ToolResult};
 use ceased_tests::daemon::peer::call;
 use ceased_tests::daemon::{Config, Daemon as Served, Peer, wait_until};
 use serde_json::json;
@@ -19,7 +19,7 @@ const BATCH: u64 = 500;
 const SCHEMA: &str = r#"{"type":"object","properties":{"does":{"type":"string"}}}"#;
 
 /// A daemon with one tool that does what it is told, and what lets it go on when it waits.
-fn daemon() -> (Running, Sender<()>) {
+fn daemon() -> (DaemonHandle, Sender<()>) {
     let (release, gate) = channel();
     let gate = Mutex::new(gate);
     let tool = HandlerTool::new("fickle", move |job: &Job| {

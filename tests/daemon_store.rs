@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use ceased::store::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use ceased::store::{Due, Fault, Faults, Faulty, Memory, Store, StoreError};
-use ceased::{Daemon, HandlerTool, Job, RunError, Running, TaskPolicy, TaskSupport, ToolResult};
+use ceased::{
+    Daemon, DaemonHandle, HandlerTool, Job, RunError, TaskPolicy, TaskSupport, ToolResult,
+};
 use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
 
 /// A daemon in this process, with a tool that ends when it is let.
 struct Rig {
-    daemon: Running,
+    daemon: DaemonHandle,
     faults: Faults,
     gate: Sender<()>,
 }
@@ -279,7 +281,7 @@ enum Misfortune {
 
 /// A daemon whose disk is quick, until its leader meets with a misfortune.
 struct Quick {
-    daemon: Running,
+    daemon: DaemonHandle,
     next: Arc<Mutex<Option<Misfortune>>>,
     met: Receiver<()>,
     release: Sender<()>,

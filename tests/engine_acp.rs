@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::{Cause, Form, Side};
-use ceased_core::action::{Note, Why};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{AfterInput, Outcome};
 use ceased_core::id::JobId;
 use ceased_core::message::ErrorObject;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client, prompt,
 };
@@ -34,8 +34,12 @@ fn every_spelling_cancels() {
                 let c = open_to_client(&mut w, form, true, true);
                 let job = prompt(&mut w, c, id.clone());
                 w.tell(c, method, json!({member: id, "_meta": {}, "message": "enough"}));
-                assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{method} {member} {id}");
-                let Some(Note::CallCancelled { method: noted, .. }) = w.notes.last() else {
+                assert_eq!(
+                    w.steps(job),
+                    [(StopStep::Flag, StopReason::Requested)],
+                    "{method} {member} {id}"
+                );
+                let Some(AuditEvent::CallCancelled { method: noted, .. }) = w.notes.last() else {
                     panic!("CAN-12: {:?}", w.notes);
                 };
                 assert_eq!(*noted, method);
@@ -47,7 +51,7 @@ fn every_spelling_cancels() {
         }
     }
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(7));
     for other in [
         r#""params":{"requestId":"7"}"#,
@@ -111,28 +115,28 @@ fn a_cancelled_request_is_answered_once() {
 #[test]
 fn after_the_grace_the_answer_does_not_wait_for_the_job() {
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
     cancel(&mut w, c, &json!(1));
     w.advance(PATIENCE - Duration::from_millis(1));
     w.silent(c);
     w.advance(Duration::from_millis(1));
-    w.expect(c, cancelled(Form::Published, &json!(1), None));
-    assert_eq!(w.steps(job).last(), Some(&(Step::Abandon, Why::Requested)));
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
+    assert_eq!(w.steps(job).last(), Some(&(StopStep::Abandon, StopReason::Requested)));
     w.feed(Input::Done(job, result_of(&json!({"stopReason": "end_turn"}))));
     w.silent(c);
     nothing_is_left(&w);
 
-    let c = open_to_agent(&mut w, Form::Published, false, false);
+    let c = open_to_agent(&mut w, AcpForm::Published, false, false);
     let job = w.request(c, json!(1), "terminal/wait_for_exit", json!({}));
     cancel(&mut w, c, &json!(1));
     w.advance(KILL_GRACE);
-    w.expect(c, cancelled(Form::Published, &json!(1), None));
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
     assert_eq!(w.sizes().jobs, 1, "its processes are not gone");
     // The id is free again, and its new owner is not touched.
     let again = w.request(c, json!(1), "fs/read_text_file", json!({}));
     w.advance(SECOND);
-    assert_eq!(w.steps(job).last(), Some(&(Step::Kill, Why::Requested)));
+    assert_eq!(w.steps(job).last(), Some(&(StopStep::Kill, StopReason::Requested)));
     w.stopped(job);
     w.end(again, result_of(&json!({"content": ""})));
     w.expect(c, json!({"jsonrpc": "2.0", "id": 1, "result": {"content": ""}}));
@@ -143,14 +147,14 @@ fn after_the_grace_the_answer_does_not_wait_for_the_job() {
 #[test]
 fn what_has_not_begun_never_begins() {
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let before = w.started.len();
     w.frame(c, r#"{"jsonrpc":"2.0","id":1,"method":"session/new"}"#);
     cancel(&mut w, c, &json!(1));
-    w.expect(c, cancelled(Form::Published, &json!(1), None));
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
     w.frame(c, r#"{"jsonrpc":"2.0","id":1,"method":"session/new"}"#);
-    w.feed(Input::CancelJob(JobId::new(3), Cause::Host));
-    w.expect(c, cancelled(Form::Published, &json!(1), Some("host")));
+    w.feed(Input::CancelJob(JobId::new(3), HostStopReason::Host));
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), Some("host")));
     w.feed(Input::Turn);
     assert_eq!((w.started.len(), w.counters().jobs_never_started), (before, 2));
     nothing_is_left(&w);
@@ -167,13 +171,13 @@ fn what_we_cancel_ourselves_is_answered_alike() {
         let mut w = World::new();
         let (c, job) = open(&mut w);
         w.advance(TIMEOUT);
-        assert_eq!(w.steps(job), [(Step::Flag, Why::TimedOut)], "at once");
+        assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::TimedOut)], "at once");
         // It is being cancelled; the peer's cancel changes nothing.
         cancel(&mut w, c, &json!(1));
         w.stopped(job);
         w.expect(c, cancelled(form, &json!(1), Some("timeout")));
         nothing_is_left(&w);
-        for (cause, source) in [(Cause::Limit, "limit"), (Cause::Host, "host")] {
+        for (cause, source) in [(HostStopReason::Limit, "limit"), (HostStopReason::Host, "host")] {
             let (c, job) = open(&mut w);
             w.feed(Input::CancelJob(job, cause));
             w.fail(job, -32000, "aborted");
@@ -191,7 +195,7 @@ fn what_we_cancel_ourselves_is_answered_alike() {
     }
     // A peer that is asked whether it still reads is asked nothing it would have to answer.
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
     w.feed(Input::Finished(c, AfterInput::AnswerAndProbe(SECOND)));
     w.advance(SECOND);
@@ -200,19 +204,19 @@ fn what_we_cancel_ourselves_is_answered_alike() {
     assert_eq!(w.next(c)["id"], 1);
     // A peer that may only read is answered as well.
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
     w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + SECOND)));
     w.advance(SECOND);
-    w.expect(c, cancelled(Form::Published, &json!(1), Some("disconnect")));
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Disconnected)]);
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), Some("disconnect")));
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Disconnected)]);
 }
 
 /// ACP-08: what is answered is answered, also while the answer still waits to be read.
 #[test]
 fn a_cancel_that_comes_too_late_is_ignored() {
     let mut w = World::new();
-    let c = open_to_client(&mut w, Form::Published, false, false);
+    let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
     w.stop_reading(c);
     w.end(job, result_of(&json!({"stopReason": "end_turn"})));
@@ -231,13 +235,13 @@ fn session_cancel_stays_what_it_is() {
     for generic in [false, true] {
         for in_time in [false, true] {
             let mut w = World::new();
-            let c = open_to_client(&mut w, Form::Published, false, false);
+            let c = open_to_client(&mut w, AcpForm::Published, false, false);
             let job = prompt(&mut w, c, json!(1));
             w.tell(c, "session/cancel", json!({"sessionId": "s"}));
             let params = Some(r#"{"sessionId":"s"}"#.to_owned());
             assert_eq!(w.notified, [(c, "session/cancel".to_owned(), params)]);
-            w.feed(Input::CancelJob(job, Cause::Feature));
-            assert_eq!(w.steps(job), [(Step::Flag, Why::Feature)]);
+            w.feed(Input::CancelJob(job, HostStopReason::Feature));
+            assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Feature)]);
             w.notify(job, "session/update", json!({"sessionId": "s", "update": {}}));
             assert_eq!(w.next(c)["method"], "session/update", "before the answer");
             if generic {
@@ -250,7 +254,7 @@ fn session_cancel_stays_what_it_is() {
             } else {
                 w.advance(PATIENCE);
                 let source = if generic { None } else { Some("feature") };
-                w.expect(c, cancelled(Form::Published, &json!(1), source));
+                w.expect(c, cancelled(AcpForm::Published, &json!(1), source));
             }
             w.silent(c);
             nothing_is_left(&w);
@@ -258,16 +262,16 @@ fn session_cancel_stays_what_it_is() {
     }
     // An error of the job is its own answer, and processes have until they are gone.
     let mut w = World::new();
-    let c = open_to_agent(&mut w, Form::Published, false, false);
+    let c = open_to_agent(&mut w, AcpForm::Published, false, false);
     for (outcome, generic) in [(true, false), (false, true)] {
         let job = w.request(c, json!(1), "terminal/wait_for_exit", json!({}));
-        w.feed(Input::CancelJob(job, Cause::Feature));
+        w.feed(Input::CancelJob(job, HostStopReason::Feature));
         w.advance(KILL_GRACE + SECOND);
         w.silent(c);
         if generic {
             cancel(&mut w, c, &json!(1));
             w.advance(SECOND);
-            w.expect(c, cancelled(Form::Published, &json!(1), None));
+            w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
         }
         w.fail(job, -32000, "its own words");
         if outcome {
@@ -282,7 +286,7 @@ fn session_cancel_stays_what_it_is() {
 #[test]
 fn envelopes() {
     let mut w = World::new();
-    let c = w.open_acp(Form::Published, Side::Agent);
+    let c = w.open_acp(AcpForm::Published, AcpRole::Agent);
     let refused = |w: &mut World, line: &str, id: Value, code: i64| {
         w.send(c, line);
         let said = w.expect_error(c, id, code);
@@ -330,7 +334,7 @@ fn envelopes() {
 #[test]
 fn notifications_both_ways() {
     let mut w = World::new();
-    let c = w.open_acp(Form::Published, Side::Client);
+    let c = w.open_acp(AcpForm::Published, AcpRole::Client);
     w.tell(c, "session/update", json!({"a": [1, 2]}));
     w.send(c, r#"{"jsonrpc":"2.0","method":"session/update"}"#);
     w.tell(c, "session/cancel", json!({}));
@@ -344,7 +348,7 @@ fn notifications_both_ways() {
     w.notify(job, "_x", json!({"n": 2}));
     w.expect(c, json!({"jsonrpc": "2.0", "method": "_x", "params": {"n": 2}}));
     w.advance(PATIENCE);
-    w.expect(c, cancelled(Form::Published, &json!(1), None));
+    w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
     w.notify(job, "_x", json!({"n": 3}));
     w.silent(c);
     // Nothing of MCP is told here, and the other way round.
@@ -365,18 +369,18 @@ fn the_host_cancels_jobs_of_mcp() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");
-    w.feed(Input::CancelJob(job, Cause::Limit));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Limit)]);
+    w.feed(Input::CancelJob(job, HostStopReason::Limit));
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Limit)]);
     w.stopped(job);
     w.expect_error(c, json!(1), -32603);
     w.frame(c, r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo"}}"#);
-    w.feed(Input::CancelJob(JobId::new(2), Cause::Host));
+    w.feed(Input::CancelJob(JobId::new(2), HostStopReason::Host));
     w.expect_error(c, json!(2), -32603);
     let params = json!({"name": "build", "task": {}});
     let task = w.ask_in_passing(c, "tools/call", params)["result"]["task"]["taskId"].clone();
-    w.feed(Input::CancelJob(JobId::new(3), Cause::Host));
+    w.feed(Input::CancelJob(JobId::new(3), HostStopReason::Host));
     assert_eq!(w.next(c)["params"]["status"], "failed");
     assert_eq!(w.status(c, task.as_str().unwrap()).as_deref(), Some("failed"));
-    w.feed(Input::CancelJob(JobId::new(99), Cause::Host));
+    w.feed(Input::CancelJob(JobId::new(99), HostStopReason::Host));
     assert_eq!((w.sizes().jobs, w.counters().late_reports), (0, 1));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::{Form, Side};
-use ceased_core::action::Why;
-use ceased_core::call::{Ask, Caller, Patience, Refusal};
+use ceased_core::acp::{AcpForm, AcpRole};
+use ceased_core::action::StopReason;
+use ceased_core::call::{AnswerTimeout, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::Identity;
 use ceased_core::id::AskId;
 use ceased_core::limits::Limits;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, answer, asking, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client,
     permission, prompt, refuse, supports, told,
@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn initialize_is_not_cancelled() {
     for form in FORMS {
         let mut w = World::new();
-        let c = w.open_acp(form, Side::Agent);
+        let c = w.open_acp(form, AcpRole::Agent);
         let params = json!({"protocolVersion": 1, "clientCapabilities": supports(true)});
         let job = w.request(c, json!(0), "initialize", params);
         cancel(&mut w, c, &json!(0));
@@ -32,11 +32,11 @@ fn initialize_is_not_cancelled() {
         w.end(job, result_of(&json!({"protocolVersion": 1, "agentCapabilities": supports(true)})));
         assert_eq!(w.next(c)["result"]["protocolVersion"], 1);
 
-        let c = w.open_acp(form, Side::Client);
+        let c = w.open_acp(form, AcpRole::Client);
         let caller = Caller::Host(AskId::new(1));
-        let patience = Patience { timeout: SECOND, extend_on_progress: true, cap: SECOND };
+        let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: true, cap: SECOND };
         let params = json!({"protocolVersion": 1});
-        let ask = Ask { patience: Some(patience), ..asking("initialize", &params) };
+        let ask = OutgoingRequest { patience: Some(patience), ..asking("initialize", &params) };
         w.feed(Input::Call(c, AskId::new(1), ask));
         let request = w.next(c);
         assert_eq!(request["params"], params, "nothing of MCP is added");
@@ -56,10 +56,10 @@ fn a_cancelled_call_waits_for_its_answer() {
         let mut w = World::new();
         let c = open_to_agent(&mut w, form, false, true);
         let spelled = |id: &Value| match form {
-            Form::Published => {
+            AcpForm::Published => {
                 json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}})
             }
-            Form::Proposed => {
+            AcpForm::Proposed => {
                 json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}})
             }
         };
@@ -101,10 +101,11 @@ fn a_cancelled_call_waits_for_its_answer() {
 /// it cannot be cancelled, nothing is sent and nobody waits.
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
-    let patience = Patience { timeout: SECOND, extend_on_progress: false, cap: SECOND };
-    let ask = || Ask { patience: Some(patience), ..asking("session/prompt", &json!({})) };
+    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let ask =
+        || OutgoingRequest { patience: Some(patience), ..asking("session/prompt", &json!({})) };
     let mut w = World::new();
-    let c = open_to_agent(&mut w, Form::Published, false, false);
+    let c = open_to_agent(&mut w, AcpForm::Published, false, false);
     for (number, answers) in [(1, true), (2, false)] {
         w.feed(Input::Call(c, AskId::new(number), ask()));
         let id = w.next(c)["id"].clone();
@@ -119,7 +120,7 @@ fn a_call_that_takes_too_long_is_cancelled() {
     }
     assert_eq!(told(&w), [r#"result {"stopReason":"cancelled"}"#, "timed out"]);
     w.told.clear();
-    let c = open_to_agent(&mut w, Form::Proposed, true, false);
+    let c = open_to_agent(&mut w, AcpForm::Proposed, true, false);
     w.feed(Input::Call(c, AskId::new(3), ask()));
     w.next(c);
     w.advance(SECOND);
@@ -133,21 +134,21 @@ fn a_call_that_takes_too_long_is_cancelled() {
 fn the_four_pairings() {
     for form in FORMS {
         for (we, it) in [(false, false), (true, false), (false, true), (true, true)] {
-            for side in [Side::Agent, Side::Client] {
+            for side in [AcpRole::Agent, AcpRole::Client] {
                 let mut w = World::new();
                 let c = match side {
-                    Side::Agent => open_to_client(&mut w, form, we, it),
-                    Side::Client => open_to_agent(&mut w, form, we, it),
+                    AcpRole::Agent => open_to_client(&mut w, form, we, it),
+                    AcpRole::Client => open_to_agent(&mut w, form, we, it),
                 };
                 let (offered, asked) = match side {
-                    Side::Agent => ("session/new", "fs/read_text_file"),
-                    Side::Client => ("fs/read_text_file", "session/new"),
+                    AcpRole::Agent => ("session/new", "fs/read_text_file"),
+                    AcpRole::Client => ("fs/read_text_file", "session/new"),
                 };
                 let what = format!("{form:?} {side:?} we {we} it {it}");
                 // It cancels its request.
                 let job = w.request(c, json!("x"), offered, json!({}));
                 cancel(&mut w, c, &json!("x"));
-                let heeded = form == Form::Published || we;
+                let heeded = form == AcpForm::Published || we;
                 assert_eq!(w.steps(job).len(), usize::from(heeded), "{what}");
                 w.end(job, result_of(&json!({})));
                 w.expect(c, json!({"jsonrpc": "2.0", "id": "x", "result": {}}));
@@ -156,7 +157,7 @@ fn the_four_pairings() {
                 w.feed(Input::Call(c, AskId::new(1), asking(asked, &json!({}))));
                 let id = w.next(c)["id"].clone();
                 w.feed(Input::CancelCall(caller, None));
-                if form == Form::Published || it {
+                if form == AcpForm::Published || it {
                     assert!(w.refused_cancels.is_empty(), "{what}");
                     assert!(
                         w.next(c)["method"].as_str().is_some_and(|m| m.starts_with("$/cancel"))
@@ -178,7 +179,7 @@ fn the_four_pairings() {
 #[test]
 fn nothing_is_cancelled_before_initialize() {
     let mut w = World::new();
-    let c = w.open_acp(Form::Proposed, Side::Agent);
+    let c = w.open_acp(AcpForm::Proposed, AcpRole::Agent);
     let early = w.request(c, json!(1), "session/new", json!({}));
     let params = json!({"protocolVersion": 1, "clientCapabilities": supports(true)});
     let init = w.request(c, json!(2), "initialize", params.clone());
@@ -211,7 +212,7 @@ fn nothing_is_cancelled_before_initialize() {
 fn a_refused_initialize_changes_nothing() {
     let silent = json!({"protocolVersion": 1, "clientCapabilities": {}});
     let mut w = World::new();
-    let c = w.open_acp(Form::Proposed, Side::Agent);
+    let c = w.open_acp(AcpForm::Proposed, AcpRole::Agent);
     let params = json!({"protocolVersion": 1, "clientCapabilities": supports(true)});
     let first = w.request(c, json!(1), "initialize", params);
     let second = w.request(c, json!(2), "initialize", silent.clone());
@@ -237,7 +238,7 @@ fn a_refused_initialize_changes_nothing() {
         w.feed(Input::CancelCall(caller, None));
         assert_eq!(w.next(c)["method"], "$/cancelRequest", "it said that it answers that");
     }
-    let c = open_to_agent(&mut w, Form::Proposed, true, true);
+    let c = open_to_agent(&mut w, AcpForm::Proposed, true, true);
     w.feed(Input::Call(c, AskId::new(10), asking("initialize", &silent)));
     let id = w.next(c)["id"].clone();
     for refused in [false, true] {
@@ -257,8 +258,8 @@ fn a_refused_initialize_changes_nothing() {
 #[test]
 fn cancelling_the_root_cancels_the_tree() {
     let mut w = World::new();
-    let client = open_to_client(&mut w, Form::Published, false, false);
-    let agent = open_to_agent(&mut w, Form::Proposed, true, true);
+    let client = open_to_client(&mut w, AcpForm::Published, false, false);
+    let agent = open_to_agent(&mut w, AcpForm::Proposed, true, true);
     // 1: the client prompts us. 2: we prompt the agent. 3: the agent asks us for permission, for
     // which we ask the client; and the root reads a file of the client as well.
     let root = prompt(&mut w, client, json!("root"));
@@ -273,7 +274,7 @@ fn cancelling_the_root_cancels_the_tree() {
     assert_eq!((w.sizes().requests, w.sizes().jobs), (2, 2));
 
     cancel(&mut w, client, &json!("root"));
-    assert_eq!(w.steps(root), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(root), [(StopStep::Flag, StopReason::Requested)]);
     w.expect(
         client,
         json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": read}}),
@@ -285,14 +286,14 @@ fn cancelling_the_root_cancels_the_tree() {
     refuse(&mut w, client, &read);
     // The agent does the same one level below.
     w.tell(agent, "$/cancelRequest", json!({"id": "leaf"}));
-    assert_eq!(w.steps(leaf), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(leaf), [(StopStep::Flag, StopReason::Requested)]);
     assert_eq!(w.next(client)["params"], json!({"requestId": question}));
     answer(&mut w, client, &question, &json!({"outcome": {"outcome": "cancelled"}}));
     w.stopped(leaf);
-    w.expect(agent, cancelled(Form::Proposed, &json!("leaf"), None));
+    w.expect(agent, cancelled(AcpForm::Proposed, &json!("leaf"), None));
     refuse(&mut w, agent, &nested);
     w.stopped(root);
-    w.expect(client, cancelled(Form::Published, &json!("root"), None));
+    w.expect(client, cancelled(AcpForm::Published, &json!("root"), None));
     let error = r#"error {"code":-32800,"message":"Request cancelled"}"#;
     let outcome = r#"result {"outcome":{"outcome":"cancelled"}}"#;
     assert_eq!(told(&w), [error, outcome, error]);
@@ -313,7 +314,7 @@ fn cancelling_the_root_cancels_the_tree() {
 fn a_cascade_crosses_protocols() {
     let mut w = World::new();
     let mcp = w.open_with(Identity::User(1), "2025-11-25", json!({"elicitation": {}}));
-    let agent = open_to_agent(&mut w, Form::Published, false, false);
+    let agent = open_to_agent(&mut w, AcpForm::Published, false, false);
     // MCP above, ACP below.
     let job = w.call(mcp, json!(1), "build");
     w.feed(Input::AskedOf(job, AskId::new(1), agent, asking("session/prompt", &json!({}))));
@@ -325,7 +326,7 @@ fn a_cascade_crosses_protocols() {
     w.stopped(job);
     w.silent(mcp);
     // ACP above, MCP below.
-    let client = open_to_client(&mut w, Form::Published, false, false);
+    let client = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, client, json!(1));
     let elicitation =
         json!({"message": "m", "requestedSchema": {"type": "object", "properties": {}}});

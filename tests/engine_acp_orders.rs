@@ -1,6 +1,6 @@
 //! ACP, every order of what can happen to a request: one answer, and the right one.
 
-use ceased_core::acp::{Cause, Form, Side};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::event::Outcome;
 use ceased_core::message::ErrorObject;
 use ceased_tests::acp::{cancel, cancelled, nothing_is_left};
@@ -54,7 +54,7 @@ fn refusal(by: Canceller) -> Option<Value> {
         Canceller::Peer => None,
         Canceller::Host => Some("host"),
     };
-    Some(cancelled(Form::Published, &json!(1), source))
+    Some(cancelled(AcpForm::Published, &json!(1), source))
 }
 
 /// What a request is answered with when its job ends like this.
@@ -127,15 +127,17 @@ fn one_answer_in_every_order() {
                 [(false, "fs/read_text_file"), (true, "terminal/wait_for_exit")]
             {
                 let mut w = World::new();
-                let c = w.open_acp(Form::Published, Side::Client);
+                let c = w.open_acp(AcpForm::Published, AcpRole::Client);
                 let job = w.request(c, json!(1), method, json!({}));
                 for happens in &order {
                     match happens {
                         Happens::PeerCancels | Happens::PeerCancelsAgain => {
                             cancel(&mut w, c, &json!(1));
                         }
-                        Happens::HostCancels => w.feed(Input::CancelJob(job, Cause::Host)),
-                        Happens::SessionCancel => w.feed(Input::CancelJob(job, Cause::Feature)),
+                        Happens::HostCancels => w.feed(Input::CancelJob(job, HostStopReason::Host)),
+                        Happens::SessionCancel => {
+                            w.feed(Input::CancelJob(job, HostStopReason::Feature))
+                        }
                         Happens::GraceEnds => w.advance(PATIENCE),
                         Happens::JobEnds => w.end(job, outcome.clone()),
                     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
+use ceased_core::action::StopReason;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -163,7 +163,7 @@ fn request_that_took_over_is_the_one_that_waits() {
         assert_eq!(refused(&mut w, third, &line("c", "patient", "k", "{}", ""))["code"], -31008);
         if cancels {
             cancel(&mut w, other, "b");
-            assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+            assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
             w.stopped(job);
             w.silent(other);
         } else {
@@ -290,7 +290,7 @@ fn a_grace_after_the_connection() {
         w.advance(Duration::from_millis(4999));
         assert_eq!(w.steps(job), []);
         w.advance(Duration::from_millis(1));
-        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Disconnected));
         w.stopped(job);
     }
     assert_eq!(w.sizes().jobs, 0);
@@ -323,7 +323,7 @@ fn a_call_is_cancelled_with_its_connection() {
     call(&mut w, one, "a", "work", "k");
     let job = w.last_started();
     w.lose(one);
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Disconnected));
     let other = w.open_as(ANN, NEWEST);
     call(&mut w, other, "b", "work", "k");
     assert_ne!(w.last_started(), job, "what was cancelled is not waited for");

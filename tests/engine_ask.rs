@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ceased_core::call::{Ask, Caller, Patience, Refusal};
+use ceased_core::call::{AnswerTimeout, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
@@ -22,11 +22,11 @@ fn open(world: &mut World) -> ConnId {
     world.open_with(Identity::User(1000), "2025-11-25", capabilities)
 }
 
-fn elicitation(message: &str) -> Ask {
+fn elicitation(message: &str) -> OutgoingRequest {
     let params = json!({
         "message": message, "requestedSchema": {"type": "object", "properties": {}},
     });
-    Ask {
+    OutgoingRequest {
         method: "elicitation/create".into(),
         params: Some(to_raw_value(&params).expect("params are JSON")),
         patience: None,
@@ -34,7 +34,7 @@ fn elicitation(message: &str) -> Ask {
     }
 }
 
-fn asks(world: &mut World, job: JobId, number: u64, request: Ask) -> Caller {
+fn asks(world: &mut World, job: JobId, number: u64, request: OutgoingRequest) -> Caller {
     let ask = AskId::new(number);
     world.feed(Input::Asked(job, ask, request));
     Caller::Job { job, ask }
@@ -95,7 +95,12 @@ fn elicitation_where_there_is_any() {
             assert_eq!(w.next(c)["method"], "elicitation/create");
         } else {
             assert_eq!(w.told_words(), [(caller, "refused NotDeclared".to_owned())]);
-            asks(&mut w, job, 2, Ask { method: "roots/list".into(), ..elicitation("") });
+            asks(
+                &mut w,
+                job,
+                2,
+                OutgoingRequest { method: "roots/list".into(), ..elicitation("") },
+            );
             assert_eq!(w.next(c)["method"], "roots/list");
         }
         w.silent(c);
@@ -248,9 +253,9 @@ fn cancelling_a_task_cancels_its_questions() {
 fn an_answer_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let c = open(&mut w);
-    let patience = Patience { timeout: 2 * SECOND, extend_on_progress: true, cap: 5 * SECOND };
+    let patience = AnswerTimeout { timeout: 2 * SECOND, extend_on_progress: true, cap: 5 * SECOND };
     let ask = AskId::new(9);
-    let request = Ask { patience: Some(patience), ..elicitation("slow?") };
+    let request = OutgoingRequest { patience: Some(patience), ..elicitation("slow?") };
     w.feed(Input::Call(c, ask, request));
     let question = w.next(c);
     assert_eq!(question["params"]["_meta"]["progressToken"], question["id"]);
@@ -324,8 +329,8 @@ fn calls_end_with_the_side_that_answers_them() {
     let job = w.call(c, json!("x"), "build");
     let of_job = asks(&mut w, job, 1, elicitation("job?"));
     let timers = w.sizes().timers;
-    let patience = Patience { timeout: SECOND, extend_on_progress: false, cap: SECOND };
-    let host = Ask { patience: Some(patience), ..elicitation("host?") };
+    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let host = OutgoingRequest { patience: Some(patience), ..elicitation("host?") };
     w.feed(Input::Call(c, AskId::new(7), host));
     assert_eq!((w.rest(c).len(), w.sizes().timers), (2, timers + 1));
     w.feed(Input::Finished(c, AfterInput::Answer));

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Closing, Why};
+use ceased_core::action::{CloseReason, StopReason};
 use ceased_core::event::Outcome;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ fn a_peer_that_reads_may_be_answered_a_lot_at_once() {
     for job in &jobs[7..] {
         w.done(*job, &"x".repeat(900));
     }
-    assert_eq!(w.closed, [(c, Closing::Flooded)], "eight times the limit");
+    assert_eq!(w.closed, [(c, CloseReason::Flooded)], "eight times the limit");
 }
 
 /// A peer that lets twice the limit pile up and takes nothing is dropped, its work is stopped, its
@@ -74,8 +74,8 @@ fn a_peer_that_floods_itself_is_dropped() {
         w.advance(SECOND / 5);
         assert!(w.waiting(c) <= 2000 + 400, "{} bytes wait", w.waiting(c));
     }
-    assert_eq!(w.closed, [(c, Closing::Flooded)]);
-    assert_eq!(w.steps(running), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.closed, [(c, CloseReason::Flooded)]);
+    assert_eq!(w.steps(running), [(StopStep::Flag, StopReason::Disconnected)]);
     assert_eq!(w.steps(task_job), []);
     assert_eq!(w.status(fast, &task).as_deref(), Some("working"));
     assert!(!w.is_open(c));
@@ -106,7 +106,7 @@ fn each_that_stalls_is_given_its_last_chance() {
     w.feed(Input::Tick);
     assert_eq!((w.sizes().tasks, w.closed.len()), (0, 0), "what else is due comes before");
     w.feed(Input::Tick);
-    assert_eq!(w.closed, [(conns[0], Closing::Stalled)]);
+    assert_eq!(w.closed, [(conns[0], CloseReason::Stalled)]);
     w.feed(Input::Drained(conns[1]));
     w.feed(Input::Tick);
     assert_eq!(w.closed.len(), 2);
@@ -131,7 +131,11 @@ fn a_peer_that_does_not_read_gets_no_new_work() {
     w.send(c, &call(5));
     assert_eq!(w.started.len(), before);
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#);
-    assert_eq!(w.steps(jobs[2]), [(Step::Flag, Why::Requested)], "it is still read from");
+    assert_eq!(
+        w.steps(jobs[2]),
+        [(StopStep::Flag, StopReason::Requested)],
+        "it is still read from"
+    );
     w.result(fast, "ping", json!({}));
     w.read_again(c);
     let told = w.rest(c);
@@ -233,8 +237,8 @@ fn a_peer_that_stalls_is_dropped() {
     // It took some of it, and there is more.
     w.feed(Input::Blocked(other));
     w.advance(TICK);
-    assert_eq!(w.closed, [(c, Closing::Stalled)]);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.closed, [(c, CloseReason::Stalled)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Disconnected)]);
     w.read_again(other);
     w.advance(10 * limits.write_stall);
     assert_eq!(w.closed.len(), 1);

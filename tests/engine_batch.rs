@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Closing;
+use ceased_core::action::CloseReason;
 use ceased_core::event::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::world::{REVISIONS, World, unreadable};
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fn a_batch_without_its_cancelled_requests() {
     assert_eq!(w.sizes().requests, 0);
     let left: Vec<_> = w.running.keys().copied().collect();
     for job in left {
-        assert_eq!(w.steps(job)[0].0, Step::Flag);
+        assert_eq!(w.steps(job)[0].0, StopStep::Flag);
         w.stopped(job);
     }
     w.silent(c);
@@ -169,7 +169,7 @@ fn a_batch_collects_no_more_than_may_wait() {
     assert_eq!(w.closed, []);
     w.advance(Duration::from_secs(1));
     w.done(jobs[3], &"x".repeat(1000));
-    assert_eq!(w.closed, [(c, Closing::Flooded)]);
+    assert_eq!(w.closed, [(c, CloseReason::Flooded)]);
 }
 
 /// A peer that is dropped in the middle of its own batch gets nothing of the rest of it done.
@@ -190,7 +190,7 @@ fn a_batch_stops_where_its_peer_is_dropped() {
     batch.push(call);
     let requests = w.counters().requests;
     w.send(c, &json!(batch).to_string());
-    assert_eq!(w.closed, [(c, Closing::Flooded)]);
+    assert_eq!(w.closed, [(c, CloseReason::Flooded)]);
     assert_eq!(w.started, [], "the call behind the flood is not made");
     assert!(w.counters().requests < requests + 31, "{} requests", w.counters().requests);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{Identity, LogLevel};
 use ceased_core::id::RequestId;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, raw_json, result_of};
@@ -45,7 +45,7 @@ fn a_cancel_stops_the_request_it_names_and_no_other() {
                         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{cancelled}{reason}}}}}"#
                     ),
                 );
-                assert_eq!(w.steps(stopped), [(Step::Flag, Why::Requested)]);
+                assert_eq!(w.steps(stopped), [(StopStep::Flag, StopReason::Requested)]);
                 assert_eq!(w.steps(goes_on), []);
                 w.done(stopped, "too late");
                 w.silent(c);
@@ -66,7 +66,7 @@ fn a_cancel_may_spell_the_id_another_way() {
     w.send(c, &call(r#""\u0041/b""#, "echo"));
     let job = w.last_started();
     w.send(c, &cancel(r#""A\/b""#));
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
 }
 
 /// CAN-02, CAN-09: a cancel reaches requests of its own connection alone.
@@ -151,7 +151,7 @@ fn without_tasks_a_call_with_a_task_member_is_cancelled_like_any_other() {
         );
         let job = w.last_started();
         w.send(c, &cancel("5"));
-        assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+        assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
         w.stopped(job);
         w.silent(c);
     }
@@ -160,12 +160,12 @@ fn without_tasks_a_call_with_a_task_member_is_cancelled_like_any_other() {
 /// CAN-06: the flag is raised, or SIGTERM sent, before the next event is handled.
 #[test]
 fn the_work_is_told_to_stop_at_once() {
-    for (tool, step) in [("echo", Step::Flag), ("build", Step::Terminate)] {
+    for (tool, step) in [("echo", StopStep::Flag), ("build", StopStep::Terminate)] {
         let mut w = World::new();
         let c = w.open();
         let job = w.call(c, json!(1), tool);
         w.frame(c, &cancel("1"));
-        assert_eq!(w.steps(job), [(step, Why::Requested)]);
+        assert_eq!(w.steps(job), [(step, StopReason::Requested)]);
     }
 }
 
@@ -242,8 +242,8 @@ fn a_cancel_that_names_nothing_changes_nothing() {
     w.silent(c);
     assert_eq!(w.sizes(), before);
     assert_eq!((w.counters().cancels_ignored, w.counters().cancelled), (5, 0));
-    w.notes.retain(|note| !matches!(note, Note::TaskCreated { .. }));
-    assert_eq!(w.notes, vec![Note::CancelIgnored { conn: c }; 5]);
+    w.notes.retain(|note| !matches!(note, AuditEvent::TaskCreated { .. }));
+    assert_eq!(w.notes, vec![AuditEvent::CancelIgnored { conn: c }; 5]);
     assert_eq!(w.result(c, "ping", json!({})), json!({}));
 }
 
@@ -336,8 +336,9 @@ fn reasons_are_noted_clean_and_capped() {
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":{reason}}}}}"#
             ),
         );
-        let [Note::CallCancelled { conn, identity, request, tool, job: named, method, reason }] =
-            &w.notes[..]
+        let [
+            AuditEvent::CallCancelled { conn, identity, request, tool, job: named, method, reason },
+        ] = &w.notes[..]
         else {
             panic!("one note, not {:?}", w.notes);
         };
@@ -358,7 +359,7 @@ fn reasons_are_noted_clean_and_capped() {
             "ä€🦀".repeat(1000)
         ),
     );
-    let Some(Note::CallCancelled { reason: Some(reason), .. }) = w.notes.last() else {
+    let Some(AuditEvent::CallCancelled { reason: Some(reason), .. }) = w.notes.last() else {
         panic!("no note of {job}");
     };
     assert!(reason.len() <= 20 && reason.ends_with('…'), "{reason}");
@@ -373,9 +374,16 @@ fn the_reason_of_a_task_cancel_is_noted() {
     let params = json!({"taskId": task, "_meta": {"ceased/reason": "no\nneed"}});
     let cancelled = w.result(c, "tasks/cancel", params);
     assert!(cancelled["statusMessage"].as_str().unwrap().contains("no need"), "{cancelled}");
-    let cancelled = w.notes.iter().find(|note| matches!(note, Note::TaskCancelled { .. }));
-    let Some(Note::TaskCancelled { conn, identity, task: noted, job: of, tool, method, reason }) =
-        cancelled
+    let cancelled = w.notes.iter().find(|note| matches!(note, AuditEvent::TaskCancelled { .. }));
+    let Some(AuditEvent::TaskCancelled {
+        conn,
+        identity,
+        task: noted,
+        job: of,
+        tool,
+        method,
+        reason,
+    }) = cancelled
     else {
         panic!("no note");
     };
@@ -464,7 +472,9 @@ fn cancelling_a_wait_leaves_the_task_alone() {
     w.silent(c);
     assert_eq!(w.steps(job), []);
     assert_eq!(w.status(c, &task).as_deref(), Some("working"));
-    let Some(Note::CallCancelled { job: None, .. }) = w.notes.last() else { panic!("no note") };
+    let Some(AuditEvent::CallCancelled { job: None, .. }) = w.notes.last() else {
+        panic!("no note")
+    };
     w.done(job, "slept");
     let ids: Vec<Value> = w.rest(c).iter().filter_map(|m| m.get("id").cloned()).collect();
     assert_eq!(ids, [json!(2)], "the other waiters are answered, the cancelled one never");
@@ -481,14 +491,14 @@ fn what_stops_already_is_not_stopped_again() {
     let c = w.open();
     let job = w.call(c, json!(1), "build");
     w.advance(tools::TIMEOUT);
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::TimedOut)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::TimedOut)]);
     w.send(c, &cancel("1"));
     w.send(c, &cancel("1"));
     assert_eq!(w.steps(job).len(), 1);
     w.advance(tools::KILL_GRACE - Duration::from_nanos(1));
     assert_eq!(w.steps(job).len(), 1, "the ladder goes on as it was");
     w.advance(Duration::from_nanos(1));
-    assert_eq!(w.steps(job)[1].0, Step::Kill);
+    assert_eq!(w.steps(job)[1].0, StopStep::Kill);
     w.stopped(job);
     w.silent(c);
     let data = raw_json("1");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::durable::Unstored;
 use ceased_core::event::Identity;
 use ceased_core::id::ConnId;
@@ -64,7 +64,7 @@ fn a_call_becomes_a_task_when_its_peer_goes() {
     let nobody = w.open_as(Identity::Anonymous, NEWEST);
     let job = w.call(nobody, json!(1), "detached");
     w.lose(nobody);
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Disconnected));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Disconnected));
     let mut w = world_of(Limits { live_tasks_max: 1, ..Limits::default() }, TaskPolicy::default());
     let one = w.open_as(ANN, NEWEST);
     w.task(one, "work");
@@ -163,7 +163,7 @@ fn key_of_a_cancelled_task_starts_a_new_call() {
     let id = listed(&mut w, other)[0]["taskId"].clone();
     let third = w.open_as(ANN, NEWEST);
     w.send(third, &cancel_task(&id));
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
     w.silent(third);
     call(&mut w, other, "d", "detached", "k");
     assert_ne!(w.last_started(), job, "it was cancelled, so this is another");
@@ -181,8 +181,8 @@ fn trail_names_no_task_of_a_call_that_is_stopped_while_it_becomes_one() {
         let job = w.last_started();
         let third = w.open_as(ANN, NEWEST);
         w.result(third, "ceased/cancel", json!({"job": job.get()}));
-        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
-        let names_task = |note: &Note| matches!(note, Note::TaskCancelled { .. });
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
+        let names_task = |note: &AuditEvent| matches!(note, AuditEvent::TaskCancelled { .. });
         assert!(!w.notes.iter().any(names_task));
         if taken {
             store.commit_all(&mut w);
@@ -202,10 +202,10 @@ fn trail_names_no_task_of_a_call_that_is_stopped_while_it_becomes_one() {
 fn the_trail_tells_of_a_task_that_ended_before_it_came_to_be() {
     let trail = |w: &World| -> Vec<String> {
         let of_task = w.notes.iter().filter_map(|note| {
-            if let Note::TaskCreated { job, tool, .. } = note {
+            if let AuditEvent::TaskCreated { job, tool, .. } = note {
                 return Some(format!("{job} became a task of {tool}"));
             }
-            let Note::TaskEnded { status, .. } = note else { return None };
+            let AuditEvent::TaskEnded { status, .. } = note else { return None };
             Some(status.as_str().to_owned())
         });
         of_task.collect()
@@ -259,7 +259,7 @@ fn a_call_that_the_store_does_not_take_is_no_task() {
     let (mut w, mut store, other) = detaching(Limits::default(), "k");
     let job = w.last_started();
     store.refuse(&mut w, Unstored::Full, false);
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Unstored));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Unstored));
     w.stopped(job);
     assert_eq!(listed(&mut w, other), Vec::<Value>::new());
     assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
@@ -280,7 +280,7 @@ fn what_becomes_a_task_can_be_stopped() {
         let (mut w, mut store, other) = detaching(Limits::default(), "k");
         let job = w.last_started();
         assert_eq!(w.result(other, "ceased/cancel", json!({"job": job.get()})), json!({}));
-        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Requested));
+        assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
         if taken {
             store.commit_all(&mut w);
         } else {
@@ -302,7 +302,7 @@ fn a_shutdown_while_a_call_becomes_a_task() {
     let job = w.last_started();
     let by = w.now().at + Duration::from_secs(5);
     w.feed(Input::Drain(by));
-    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(Why::Shutdown));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Shutdown));
     w.stopped(job);
     store.commit_all(&mut w);
     assert_eq!(w.exits, 1);

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::durable::{StoreWrite, Unstored};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::Settings;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;
 use ceased_tests::tools;
@@ -189,7 +189,7 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
             unavailable(&w.next(c), "a", why);
             assert_eq!(w.sizes().tasks + w.sizes().jobs + w.sizes().held, 0, "nothing is left");
             assert!(w.started.is_empty());
-            assert_eq!(w.notes, [Note::StoreFailed { why }]);
+            assert_eq!(w.notes, [AuditEvent::StoreFailed { why }]);
             w.send(c, &speech.create(json!("b")));
             unavailable(&w.next(c), "b", why);
             let echo = json!({"name": "echo"});
@@ -210,14 +210,14 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
             assert!(store.records.is_empty(), "the write whose fate was unknown was deleted");
             for _ in 0..3 {
                 store.refuse(&mut w, why, false);
-                assert_eq!((w.sizes().owed, w.due_in()), (0, Some(RETRY)));
+                assert_eq!((w.sizes().unpersisted, w.due_in()), (0, Some(RETRY)));
                 w.send(c, &speech.create(json!("c")));
                 unavailable(&w.next(c), "c", why);
                 w.advance(RETRY);
             }
-            assert_eq!(w.notes, [Note::StoreFailed { why }]);
+            assert_eq!(w.notes, [AuditEvent::StoreFailed { why }]);
             store.commit_all(&mut w);
-            assert_eq!(w.notes.last(), Some(&Note::StoreRecovered));
+            assert_eq!(w.notes.last(), Some(&AuditEvent::StoreRecovered));
             w.notes.clear();
             let (task, _) = working(&mut w, &mut store, speech, c);
             assert_eq!(store.records.len(), 1);
@@ -237,7 +237,7 @@ fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
         // Said twice: what was found does not have to be remembered by the host.
         w.feed(Input::StoreFailed(why));
         w.feed(Input::StoreFailed(why));
-        assert_eq!(w.notes, [Note::StoreFailed { why }]);
+        assert_eq!(w.notes, [AuditEvent::StoreFailed { why }]);
         w.send(c, &speech.create(json!("a")));
         unavailable(&w.next(c), "a", why);
         assert!(w.started.is_empty() && store.waiting.is_empty());
@@ -247,7 +247,7 @@ fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
         store.commit_all(&mut w);
         w.advance(RETRY);
         store.commit_all(&mut w);
-        assert_eq!(w.notes.last(), Some(&Note::StoreRecovered));
+        assert_eq!(w.notes.last(), Some(&AuditEvent::StoreRecovered));
         working(&mut w, &mut store, speech, c);
     }
 }
@@ -318,7 +318,7 @@ fn after_a_failure(speech: Speech, how: End, method: &str, why: Unstored) -> Val
     unavailable(&w.next(c), "first", why);
     w.send(c, &speech.about(json!("second"), method, &task));
     unavailable(&w.next(c), "second", why);
-    assert_eq!((w.sizes().owed, w.sizes().held), (1, 0));
+    assert_eq!((w.sizes().unpersisted, w.sizes().held), (1, 0));
     if speech == Speech::Core {
         let list = w.result(c, "tasks/list", json!({}));
         assert_eq!(list["tasks"][0]["status"], "working", "lists show what is promised");
@@ -328,7 +328,7 @@ fn after_a_failure(speech: Speech, how: End, method: &str, why: Unstored) -> Val
     w.send(c, &speech.about(json!("reveal"), method, &task));
     w.silent(c);
     store.commit_all(&mut w);
-    assert_eq!(w.sizes().owed, 0);
+    assert_eq!(w.sizes().unpersisted, 0);
     answer_of(&mut w, c)
 }
 
@@ -378,7 +378,11 @@ fn cancel_races() {
         let c = speech.open(&mut w);
         let (task, job) = working(&mut w, &mut store, speech, c);
         w.send(c, &speech.about(json!("first"), "tasks/cancel", &task));
-        assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "only the answer waits");
+        assert_eq!(
+            w.steps(job),
+            [(StopStep::Flag, StopReason::Requested)],
+            "only the answer waits"
+        );
         w.send(c, &speech.about(json!("second"), "tasks/cancel", &task));
         w.done(job, "too late");
         w.silent(c);
@@ -556,7 +560,7 @@ fn a_store_is_not_flooded_when_it_recovers() {
     let rest = w.rest(c);
     unavailable(rest.last().expect("an answer"), "early", Unstored::Full);
     store.refuse(&mut w, Unstored::Broken, false);
-    assert_eq!((w.sizes().owed, w.due_in()), (1, Some(RETRY)));
+    assert_eq!((w.sizes().unpersisted, w.due_in()), (1, Some(RETRY)));
     w.advance(RETRY);
     store.commit_all(&mut w);
     working_after(&mut w, &mut store, c);
@@ -598,7 +602,7 @@ fn expiry() {
         w.advance(RETRY / 2);
         store.commit_all(&mut w);
         assert!(store.records.is_empty(), "it is gone from disk as well");
-        assert_eq!((w.sizes().owed, w.sizes().timers), (0, 0));
+        assert_eq!((w.sizes().unpersisted, w.sizes().timers), (0, 0));
         w.silent(c);
     }
 }
@@ -660,6 +664,8 @@ fn off_means_off() {
     w.feed(Input::Durable(ceased_core::durable::Seq::new(9)));
     w.feed(Input::Unstored(ceased_core::durable::Seq::new(9), Unstored::Full));
     w.task(c, "sleep");
-    let trouble = |note: &&Note| matches!(note, Note::StoreFailed { .. } | Note::StoreRecovered);
+    let trouble = |note: &&AuditEvent| {
+        matches!(note, AuditEvent::StoreFailed { .. } | AuditEvent::StoreRecovered)
+    };
     assert!(TaskId::parse(&task).is_some() && !w.notes.iter().any(|note| trouble(&note)));
 }

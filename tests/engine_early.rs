@@ -9,7 +9,7 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::durable::{StoreWrite, Unstored};
 use ceased_core::event::{Identity, LogLevel};
 use ceased_core::id::ConnId;
@@ -99,9 +99,9 @@ fn a_short_task_is_written_once() {
     assert_eq!(listed(&mut w, other), 1);
     let result = w.result(other, "tasks/result", json!({"taskId": task}));
     assert_eq!(result["content"][0]["text"], "seen");
-    let word = |note: &Note| {
-        let began = matches!(note, Note::TaskCreated { job: of, .. } if *of == job);
-        let ended = matches!(note, Note::TaskEnded { .. });
+    let word = |note: &AuditEvent| {
+        let began = matches!(note, AuditEvent::TaskCreated { job: of, .. } if *of == job);
+        let ended = matches!(note, AuditEvent::TaskEnded { .. });
         began.then_some("created").or(ended.then_some("ended"))
     };
     let words: Vec<&str> = w.notes.iter().filter_map(word).collect();
@@ -217,7 +217,7 @@ fn what_the_store_does_not_take_was_in_vain() {
             assert_eq!(refused["error"]["data"], json!({"store": why.as_str()}));
             w.silent(c);
             if !ends {
-                assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(Why::Unstored));
+                assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(StopReason::Unstored));
                 w.stopped(job);
             }
             assert_eq!(listed(&mut w, c), 0);
@@ -243,7 +243,7 @@ fn a_store_that_has_failed_meanwhile_is_asked_for_nothing() {
     let refused: Vec<Value> =
         w.rest(c).iter().map(|message| message["error"]["code"].clone()).collect();
     assert_eq!(refused, [json!(-31006), json!(-31006)]);
-    assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(Why::Unstored));
+    assert_eq!(w.steps(job).last().map(|(_, why)| *why), Some(StopReason::Unstored));
     w.send(c, &create("three"));
     assert_eq!(w.next(c)["error"]["code"], -31006);
     assert_eq!(w.last_started(), job, "nothing begins for what is refused at once");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
+use ceased_core::action::StopReason;
 use ceased_core::call::{Answer, Refusal};
 use ceased_core::event::{Identity, LogLevel};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -174,7 +174,7 @@ fn cancelling_a_task() {
     for _ in 0..2 {
         assert_eq!(w.result(c, "tasks/cancel", tasks(json!({"taskId": id}))), ack);
     }
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)], "stopped once");
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)], "stopped once");
     let noted = |w: &World| {
         w.notes.iter().filter(|n| format!("{n:?}").starts_with("TaskCancelled")).count()
     };

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Closing, Note, Why};
+use ceased_core::action::{AuditEvent, CloseReason, StopReason};
 use ceased_core::event::{AfterInput, Identity, Outcome};
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World, result_of};
@@ -43,20 +43,20 @@ fn the_ladder_of_a_command() {
     let job = w.call(c, json!(1), "build");
     w.advance(5 * SECOND);
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
-    let why = Why::Requested;
-    assert_eq!(w.steps(job), [(Step::Terminate, why)]);
+    let why = StopReason::Requested;
+    assert_eq!(w.steps(job), [(StopStep::Terminate, why)]);
     w.advance(tools::KILL_GRACE - TICK);
     assert_eq!(w.steps(job).len(), 1);
     w.advance(TICK);
-    assert_eq!(w.steps(job), [(Step::Terminate, why), (Step::Kill, why)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, why), (StopStep::Kill, why)]);
     w.advance(100 * SECOND);
     assert_eq!(w.steps(job).len(), 102);
     assert_eq!(w.sizes().jobs, 1);
     let since = w.now().at;
     w.stopped(job);
-    let Some(Note::Ceased(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
-    assert_eq!((receipt.job, receipt.why), (job, Why::Requested));
-    assert_eq!(receipt.stage, Some(Step::Kill));
+    let Some(AuditEvent::Ceased(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
+    assert_eq!((receipt.job, receipt.why), (job, StopReason::Requested));
+    assert_eq!(receipt.stage, Some(StopStep::Kill));
     assert_eq!(since.since(receipt.since), tools::KILL_GRACE + 100 * SECOND);
     assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
 }
@@ -72,11 +72,11 @@ fn a_handler_that_does_not_look_is_abandoned() {
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     w.notes.clear();
     w.advance(tools::PATIENCE - TICK);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
     w.advance(TICK);
     w.feed(Input::Turn);
-    assert_eq!(w.steps(job)[1], (Step::Abandon, Why::Requested));
-    assert_eq!(w.notes, [Note::Abandoned { job, tool: "echo".into() }]);
+    assert_eq!(w.steps(job)[1], (StopStep::Abandon, StopReason::Requested));
+    assert_eq!(w.notes, [AuditEvent::Abandoned { job, tool: "echo".into() }]);
     assert_eq!((w.counters().jobs_abandoned, w.started.len()), (1, 2));
     let late = w.counters().late_reports;
     w.feed(Input::Progress(job, 1.0, None, None));
@@ -99,7 +99,7 @@ fn timeouts() {
         w.advance(tools::TIMEOUT - TICK);
         assert_eq!(w.steps(job), []);
         w.advance(TICK);
-        assert_eq!(w.steps(job)[0].1, Why::TimedOut);
+        assert_eq!(w.steps(job)[0].1, StopReason::TimedOut);
         w.silent(c);
         match ending {
             0 => w.stopped(job),
@@ -131,7 +131,7 @@ fn waiting_is_not_running() {
     w.advance(tools::TIMEOUT - TICK);
     assert_eq!(w.steps(second), []);
     w.advance(TICK);
-    assert_eq!(w.steps(second), [(Step::Flag, Why::TimedOut)]);
+    assert_eq!(w.steps(second), [(StopStep::Flag, StopReason::TimedOut)]);
 }
 
 /// CAN-06: what the first process of a job leaves behind is stopped by the same ladder, and the
@@ -145,9 +145,9 @@ fn what_is_left_behind_is_stopped() {
     w.feed(Input::Lingering(job));
     assert_eq!(w.steps(job), [], "they may be about to go by themselves");
     w.advance(Duration::from_millis(100));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::LeftBehind)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::LeftBehind)]);
     w.advance(tools::KILL_GRACE);
-    assert_eq!(w.steps(job)[1], (Step::Kill, Why::LeftBehind));
+    assert_eq!(w.steps(job)[1], (StopStep::Kill, StopReason::LeftBehind));
     w.done(job, "built");
     assert_eq!(w.next(c)["result"]["content"][0]["text"], "built");
     w.feed(Input::Lingering(job));
@@ -217,7 +217,7 @@ fn connections_are_limited() {
     let c = w.connect(Identity::User(1));
     let told = w.next(c);
     assert_eq!(told["error"]["data"], json!({"limit": "connections", "max": 2}));
-    assert_eq!(w.closed, [(c, Closing::TooMany)]);
+    assert_eq!(w.closed, [(c, CloseReason::TooMany)]);
     w.lose(a);
     let d = w.open();
     for conn in [b, d] {
@@ -238,7 +238,7 @@ fn strangers_are_closed() {
         let c = w.connect(Identity::Anonymous);
         w.feed(Input::Alien(c, bytes.to_vec()));
         assert_eq!(w.rest(c).len(), usize::from(told), "{bytes:?}");
-        assert_eq!(w.closed, [(c, Closing::Alien)]);
+        assert_eq!(w.closed, [(c, CloseReason::Alien)]);
         assert!(!w.is_open(c));
     }
 }
@@ -257,7 +257,7 @@ fn a_peer_that_is_gone() {
     w.send(c, &call(2));
     w.send(c, &request(json!(3), "tasks/result", json!({"taskId": task})));
     w.lose(c);
-    assert_eq!(w.steps(plain), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.steps(plain), [(StopStep::Flag, StopReason::Disconnected)]);
     assert_eq!(w.steps(task_job), []);
     assert_eq!((w.sizes().requests, w.sizes().jobs), (1, 3), "what was queued is forgotten");
     w.stopped(plain);
@@ -279,12 +279,12 @@ fn a_half_closed_peer_is_answered() {
     w.feed(Input::Finished(c, AfterInput::Answer));
     w.feed(Input::Finished(c, AfterInput::Answer));
     w.feed(Input::Finished(idle, AfterInput::Answer));
-    assert_eq!(w.closed, [(idle, Closing::Finished)]);
+    assert_eq!(w.closed, [(idle, CloseReason::Finished)]);
     w.done(first, "one");
     w.fail(second, 1, "two");
     assert_eq!(w.closed.len(), 1);
     w.done(task_job, "three");
-    assert_eq!(w.closed[1], (c, Closing::Finished));
+    assert_eq!(w.closed[1], (c, CloseReason::Finished));
     let ids: Vec<u64> = w.rest(c).iter().map(|m| m["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [1, 2, 3]);
     assert!(!w.is_open(c));
@@ -305,8 +305,8 @@ fn a_half_closed_peer_does_not_linger() {
     w.advance(3 * SECOND - TICK);
     assert_eq!((w.steps(job).len(), w.closed.len()), (0, 0));
     w.advance(TICK);
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Disconnected)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
     assert_eq!((w.sizes().requests, w.sizes().connections), (0, 1));
     w.read_again(c);
     w.lose(c);
@@ -331,7 +331,7 @@ fn a_half_closed_peer_is_probed() {
     }
     w.done(job, "made it");
     assert_eq!(w.rest(c).len(), 1);
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
     assert_eq!(w.sizes().timers, 0, "nobody is probed after the last answer");
 }
 
@@ -345,7 +345,7 @@ fn a_half_closed_peer_is_let_go_when_its_task_expires() {
     w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
     w.feed(Input::Finished(c, AfterInput::Answer));
     w.advance(SECOND);
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
     w.expect_error(c, json!(2), -31002);
 }
 
@@ -378,7 +378,11 @@ fn a_reload_touches_nothing_that_runs() {
         assert_eq!(w.started.len(), 4, "only one runs at once now");
     }
     w.advance(tools::TIMEOUT);
-    assert_eq!(w.steps(jobs[3]), [(Step::Flag, Why::TimedOut)], "by the tool it was called with");
+    assert_eq!(
+        w.steps(jobs[3]),
+        [(StopStep::Flag, StopReason::TimedOut)],
+        "by the tool it was called with"
+    );
     w.stopped(jobs[3]);
     assert_eq!(w.started.len(), 5);
     let last = w.last_started();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::Side;
+use ceased_core::acp::AcpRole;
 use ceased_core::durable::Unstored;
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId, TaskId};
@@ -85,11 +85,12 @@ fn world(doing: Doing) -> (World, Store, String) {
             let params = json!({
                 "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
             });
-            let ask = ceased_core::call::Ask {
+            let ask = ceased_core::call::OutgoingRequest {
                 params: Some(raw_json(&params.to_string())),
                 ..permission()
             };
-            let ask = ceased_core::call::Ask { method: "elicitation/create".into(), ..ask };
+            let ask =
+                ceased_core::call::OutgoingRequest { method: "elicitation/create".into(), ..ask };
             w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
             w.feed(Input::Turn);
         }
@@ -203,7 +204,7 @@ fn anothers_state_is_as_one_that_never_was() {
     let (ann, bob) = (w.connect(ANN), w.connect(BOB));
     let roots = json!({"roots": {}});
     w.send(ann, &request(json!(1), "tools/call", able(&roots, json!({"name": "build"}))));
-    let ask = ceased_core::call::Ask { method: "roots/list".into(), ..permission() };
+    let ask = ceased_core::call::OutgoingRequest { method: "roots/list".into(), ..permission() };
     w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
     w.feed(Input::Turn);
     let asked = w.next(ann);
@@ -297,7 +298,7 @@ fn anothers_job_is_as_one_that_never_was() {
 fn acp_peers_are_apart() {
     for form in FORMS {
         let mut w = World::new();
-        let [ann, bob] = [ANN, BOB].map(|who| w.open_acp_as(who, form, Side::Agent));
+        let [ann, bob] = [ANN, BOB].map(|who| w.open_acp_as(who, form, AcpRole::Agent));
         for conn in [ann, bob] {
             let capabilities = ceased_tests::acp::supports(true);
             let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ceased_core::call::Ask;
+use ceased_core::call::OutgoingRequest;
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -120,7 +120,7 @@ impl Walk {
                 let Some(job) = self.job() else { return };
                 self.asks += 1;
                 let (method, params) = ("roots/list".into(), Some(raw_json("{}")));
-                let ask = Ask { method, params, patience: None, task: None };
+                let ask = OutgoingRequest { method, params, patience: None, task: None };
                 self.world.feed(Input::Asked(job, AskId::new(self.asks), ask));
             }
             12 => {

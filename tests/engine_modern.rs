@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::Cause;
-use ceased_core::action::{Closing, Why};
-use ceased_core::call::{Answer, Ask, Caller, Refusal};
+use ceased_core::acp::HostStopReason;
+use ceased_core::action::{CloseReason, StopReason};
+use ceased_core::call::{Answer, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::{AfterInput, Identity, LogLevel};
 use ceased_core::id::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::modern::{self, TASKS, cancel, plain, request};
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
@@ -231,7 +231,7 @@ fn a_cancel_stops_and_is_silent() {
     w.send(c, &cancel(json!("7")));
     assert!(w.stops.is_empty(), "a string is another id");
     w.send(c, &cancel(json!(7)));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)]);
     w.done(job, "too late");
     w.silent(c);
     assert_eq!((w.counters().cancelled, w.sizes().jobs), (1, 0));
@@ -244,7 +244,8 @@ fn a_server_makes_no_requests() {
     let c = connect(&mut w);
     let everything = json!({"elicitation": {}, "sampling": {}, "roots": {}});
     w.result(c, "server/discover", modern::able(&everything, json!({})));
-    let ask = Ask { method: "roots/list".into(), params: None, patience: None, task: None };
+    let ask =
+        OutgoingRequest { method: "roots/list".into(), params: None, patience: None, task: None };
     w.feed(Input::Call(c, AskId::new(1), ask));
     let caller = Caller::Host(AskId::new(1));
     let [(told, Answer::Refused(Refusal::NotInitialized))] = &w.told[..] else {
@@ -266,7 +267,12 @@ fn a_server_sends_no_cancels() {
     let asks = |w: &mut World, id: u32, number: u64| {
         w.send(c, &request(json!(id), "tools/call", able(json!({"name": "build"}))));
         let (job, ask) = (w.last_started(), AskId::new(number));
-        let roots = Ask { method: "roots/list".into(), params: None, patience: None, task: None };
+        let roots = OutgoingRequest {
+            method: "roots/list".into(),
+            params: None,
+            patience: None,
+            task: None,
+        };
         w.feed(Input::Asked(job, ask, roots));
         (job, Caller::Job { job, ask })
     };
@@ -285,7 +291,7 @@ fn a_server_sends_no_cancels() {
     w.feed(Input::Turn);
     assert_eq!(w.next(c)["result"]["resultType"], "input_required");
     w.feed(Input::CancelCall(parked, None));
-    w.feed(Input::CancelJob(job, Cause::Host));
+    w.feed(Input::CancelJob(job, HostStopReason::Host));
     w.stopped(job);
     w.silent(c);
     let wanted = able(json!({"notifications": {"toolsListChanged": true}}));
@@ -430,7 +436,7 @@ fn who_closed_its_side_is_answered_and_not_pinged() {
     w.silent(c);
     w.done(job, "done");
     assert_eq!(w.next(c)["result"]["content"][0]["text"], "done");
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
 }
 
 /// MOD-04: a refusal is taken back as well if it is not sent, whichever limit it was for.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::Outcome;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};
@@ -35,11 +35,13 @@ fn a_job_that_outlasts_sigkill_keeps_nobody_waiting() {
     w.feed(Input::Outlasted(job, Outcome::Stopped));
     assert_eq!(w.counters().late_reports, late + 1);
     w.advance(tools::TIMEOUT + tools::KILL_GRACE + SECOND);
-    assert_eq!(w.steps(job)[2], (Step::Kill, Why::TimedOut));
+    assert_eq!(w.steps(job)[2], (StopStep::Kill, StopReason::TimedOut));
     w.silent(c);
     w.feed(Input::Outlasted(job, some("some")));
-    let Some(Note::Outlasted(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
-    assert_eq!((receipt.job, receipt.why), (job, Why::TimedOut));
+    let Some(AuditEvent::Outlasted(receipt)) = w.notes.last() else {
+        panic!("{:?}", w.notes.last())
+    };
+    assert_eq!((receipt.job, receipt.why), (job, StopReason::TimedOut));
     let answer = w.next(c);
     assert_eq!(
         (&answer["id"], &answer["result"]["content"][0]["text"]),
@@ -54,7 +56,7 @@ fn a_job_that_outlasts_sigkill_keeps_nobody_waiting() {
     assert_eq!(w.steps(job).len(), 6, "it is killed on");
     w.done(job, "too late");
     w.silent(c);
-    let Some(Note::Ceased(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
+    let Some(AuditEvent::Ceased(receipt)) = w.notes.last() else { panic!("{:?}", w.notes.last()) };
     assert_eq!(receipt.job, job);
     assert_eq!(w.started.len(), 2);
     let second = w.last_started();
@@ -101,7 +103,7 @@ fn a_shutdown_does_not_wait_for_a_job_that_outlasts_sigkill() {
     let job = w.call(c, json!(1), "build");
     w.feed(Input::Drain(w.now().at + SECOND));
     w.advance(SECOND / 4 * 3);
-    assert_eq!(w.steps(job).last(), Some(&(Step::Kill, Why::Shutdown)));
+    assert_eq!(w.steps(job).last(), Some(&(StopStep::Kill, StopReason::Shutdown)));
     let killed = w.steps(job).len();
     w.advance(SECOND / 8);
     assert_eq!(w.steps(job).len(), killed + 1, "again before the end");

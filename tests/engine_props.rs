@@ -27,8 +27,8 @@ fn cut(pieces: &[&[u8]], max: usize) -> Vec<String> {
         inbox.feed(piece, &mut |frame| {
             frames.push(match frame {
                 Frame::Line(line) => format!("line {line:?}"),
-                Frame::Overlong => "overlong".to_owned(),
-                Frame::Alien(_) => "alien".to_owned(),
+                Frame::TooLong => "overlong".to_owned(),
+                Frame::NotJsonRpc(_) => "alien".to_owned(),
             });
         });
     }
@@ -447,8 +447,8 @@ proptest! {
             let mut inputs = Vec::new();
             inbox.feed(chunk, &mut |frame| inputs.push(match frame {
                 Frame::Line(line) => Input::Frame(c, line.to_vec()),
-                Frame::Overlong => Input::Overlong(c),
-                Frame::Alien(bytes) => Input::Alien(c, bytes.to_vec()),
+                Frame::TooLong => Input::Overlong(c),
+                Frame::NotJsonRpc(bytes) => Input::Alien(c, bytes.to_vec()),
             }));
             for input in inputs {
                 w.feed(input);

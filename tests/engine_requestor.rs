@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Closing, Note};
-use ceased_core::call::{Answer, Ask, AskTask, Caller, Patience, Refusal};
+use ceased_core::action::{AuditEvent, CloseReason};
+use ceased_core::call::{Answer, AnswerTimeout, AskTask, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn ask_of(method: &str, params: &Value, task: Option<AskTask>) -> Ask {
+fn ask_of(method: &str, params: &Value, task: Option<AskTask>) -> OutgoingRequest {
     let params = (!params.is_null()).then(|| to_raw_value(params).expect("it is there"));
-    Ask { method: method.into(), params, patience: None, task }
+    OutgoingRequest { method: method.into(), params, patience: None, task }
 }
 
-fn tool_call(tool: &str, task: Option<AskTask>) -> Ask {
+fn tool_call(tool: &str, task: Option<AskTask>) -> OutgoingRequest {
     ask_of("tools/call", &json!({"name": tool, "arguments": {}}), task)
 }
 
-fn calls(w: &mut World, conn: ConnId, number: u64, request: Ask) -> Caller {
+fn calls(w: &mut World, conn: ConnId, number: u64, request: OutgoingRequest) -> Caller {
     w.feed(Input::Call(conn, AskId::new(number), request));
     Caller::Host(AskId::new(number))
 }
@@ -171,14 +171,14 @@ fn sessions_that_fail() {
         let request = w.next(conn);
         w.answer(conn, &request["id"], result);
         assert_eq!(last_told(&w).1, told);
-        assert_eq!(w.closed.last(), Some(&(conn, Closing::NoSession)));
+        assert_eq!(w.closed.last(), Some(&(conn, CloseReason::NoSession)));
         w.silent(conn);
     }
     let conn = w.dial_with(Identity::User(1), Offers::ALL);
     let request = w.next(conn);
     w.refuse(conn, &request["id"], -32602, "no");
     assert!(last_told(&w).1.starts_with("error"));
-    assert_eq!(w.closed.last(), Some(&(conn, Closing::NoSession)));
+    assert_eq!(w.closed.last(), Some(&(conn, CloseReason::NoSession)));
     assert_eq!(w.sizes().connections, 0);
 }
 
@@ -186,7 +186,7 @@ fn sessions_that_fail() {
 #[test]
 fn initialize_is_not_cancelled() {
     let mut w = World::new();
-    let patience = Patience { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
     let ask = AskId::new(5);
     let role = Role::Client(AsClient { ask, offers: Offers::ALL, patience: Some(patience) });
     let conn = w.connect_as(Identity::User(1), role);
@@ -196,7 +196,7 @@ fn initialize_is_not_cancelled() {
     w.advance(SECOND);
     assert_eq!(last_told(&w), (Caller::Host(ask), "timed out".into()));
     w.silent(conn);
-    assert_eq!(w.closed, [(conn, Closing::NoSession)]);
+    assert_eq!(w.closed, [(conn, CloseReason::NoSession)]);
 }
 
 /// CAN-02, CAN-03, CAN-10: as client a plain call is cancelled by its id, once, in progress only.
@@ -383,7 +383,7 @@ fn a_poll_that_is_refused_is_put_off() {
     // However long it is put off, it is waited for as long as its call is.
     let mut request = tool_call("maybe", Some(AskTask::default()));
     let timeout = 5 * SECOND;
-    request.patience = Some(Patience { timeout, extend_on_progress: false, cap: timeout });
+    request.patience = Some(AnswerTimeout { timeout, extend_on_progress: false, cap: timeout });
     let caller = calls(&mut w, conn, 3, request);
     let request = w.next(conn);
     w.answer(conn, &request["id"], json!({"task": task_object("u", "working", Some(2000))}));
@@ -528,7 +528,8 @@ fn a_task_of_a_server_without_cancel_goes_on() {
 fn a_task_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let conn = server(&mut w);
-    let patience = Patience { timeout: 4 * SECOND, extend_on_progress: true, cap: 60 * SECOND };
+    let patience =
+        AnswerTimeout { timeout: 4 * SECOND, extend_on_progress: true, cap: 60 * SECOND };
     let mut request = tool_call("maybe", Some(AskTask { ttl: Some(60 * SECOND) }));
     request.patience = Some(patience);
     let caller = calls(&mut w, conn, 2, request);
@@ -625,7 +626,7 @@ fn remote_tasks_are_remembered() {
     w.answer(conn, &fetch["id"], json!({"content": []}));
     let mut states = Vec::new();
     for note in &w.notes {
-        if let Note::RemoteTask { task, method, label, state, .. } = note {
+        if let AuditEvent::RemoteTask { task, method, label, state, .. } = note {
             assert_eq!((&**task, &**method, label.as_deref()), ("t ", "tools/call", Some("maybe")));
             states.push(*state);
         }
@@ -676,5 +677,5 @@ fn what_is_followed_is_bounded() {
     let full = w.dial_with(Identity::User(1), Offers::ALL);
     assert_eq!(last_told(&w).1, "refused TooMany");
     w.silent(full);
-    assert_eq!(w.closed, [(full, Closing::TooMany)]);
+    assert_eq!(w.closed, [(full, CloseReason::TooMany)]);
 }

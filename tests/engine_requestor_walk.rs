@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ceased_core::call::{Ask, AskTask, Caller, Patience};
+use ceased_core::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
 use ceased_core::id::{AskId, ConnId};
 use ceased_tests::rng::Rng;
 use ceased_tests::trace::Input;
@@ -35,7 +35,12 @@ impl Walk {
         }
         let conn = world.dial(NEWEST, json!({"tools": {}, "tasks": tasks}));
         let mut walk = Self { world, rng, conn, open: Vec::new(), made: Vec::new() };
-        walk.call(Ask { method: "tools/list".into(), params: None, patience: None, task: None });
+        walk.call(OutgoingRequest {
+            method: "tools/list".into(),
+            params: None,
+            patience: None,
+            task: None,
+        });
         let id = walk.open.remove(0)["id"].clone();
         let tool = json!({"name": "t", "inputSchema": {"type": "object"},
             "execution": {"taskSupport": "optional"}});
@@ -43,7 +48,7 @@ impl Walk {
         walk
     }
 
-    fn call(&mut self, request: Ask) {
+    fn call(&mut self, request: OutgoingRequest) {
         let ask = AskId::new(self.made.len() as u64);
         self.made.push(Caller::Host(ask));
         self.world.feed(Input::Call(self.conn, ask, request));
@@ -51,13 +56,13 @@ impl Walk {
     }
 
     fn call_tool(&mut self) {
-        let patience = Patience {
+        let patience = AnswerTimeout {
             timeout: Duration::from_secs(3),
             extend_on_progress: self.rng.below(2) == 0,
             cap: Duration::from_secs(9),
         };
         let params = to_raw_value(&json!({"name": "t", "arguments": {}})).expect("it is JSON");
-        let request = Ask {
+        let request = OutgoingRequest {
             method: "tools/call".into(),
             params: Some(params),
             patience: (self.rng.below(3) == 0).then_some(patience),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
-use ceased_core::call::{Answer, Ask, AskTask, Caller, Refusal};
+use ceased_core::action::StopReason;
+use ceased_core::call::{Answer, AskTask, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -182,7 +182,7 @@ fn a_parked_job_is_stopped_in_the_end() {
     w.advance(Duration::from_millis(29_999));
     assert!(w.stops.is_empty());
     w.advance(Duration::from_millis(1));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Unanswered)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Unanswered)]);
     assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
     assert_eq!(w.refusal(c, "tools/call", retry(&state, &json!({}))).0, -32602);
     w.stopped(job);
@@ -224,7 +224,7 @@ fn a_parked_job_runs_into_its_timeout() {
     asks(&mut w, job, 1, "roots/list");
     let (_, state) = asked(&mut w, c, &json!(1));
     w.advance(tools::TIMEOUT);
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::TimedOut)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::TimedOut)]);
     w.send(c, &request(json!(2), "tools/call", retry(&state, &json!({"1": {}}))));
     w.silent(c);
     w.stopped(job);
@@ -256,7 +256,7 @@ fn a_retry_is_cancelled() {
     w.progress(job, 7.0);
     assert_eq!(w.next(c)["params"]["progressToken"], "second");
     w.send(c, &cancel(json!(2)));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)]);
     w.done(job, "late");
     w.silent(c);
 }
@@ -310,7 +310,7 @@ fn a_question_is_taken_back_with_its_job() {
         }
         w.send(c, &cancel(json!(1)));
         assert_eq!(w.waiting(c), 0);
-        assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+        assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)]);
         assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
         assert_eq!(w.counters().cancels_ignored, 0);
         w.stopped(job);
@@ -340,7 +340,7 @@ fn a_question_that_was_never_sent() {
     let c = connect(&mut w);
     let (job, caller) = asks_who_does_not_read(&mut w, c);
     w.lose(c);
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Disconnected)]);
     assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
     w.stopped(job);
     assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
@@ -364,7 +364,7 @@ fn a_question_that_floods() {
         }
         w.feed(Input::Turn);
         assert!(!w.is_open(c));
-        assert_eq!(w.steps(job), [(Step::Terminate, Why::Disconnected)]);
+        assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Disconnected)]);
         w.stopped(job);
         assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
     }
@@ -403,7 +403,7 @@ fn a_shutdown_stops_parked_jobs() {
     asks(&mut w, job, 1, "roots/list");
     asked(&mut w, c, &json!(2));
     w.feed(Input::Drain(w.now().at + Duration::from_secs(5)));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Shutdown)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Shutdown)]);
     w.stopped(job);
     w.silent(c);
     assert_eq!((w.exits, w.sizes().timers), (1, 0));
@@ -464,7 +464,8 @@ fn a_question_by_answer_is_no_task() {
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
     let (plain, task) = (AskId::new(2), AskId::new(1));
-    let question = |task| Ask { method: "roots/list".into(), params: None, patience: None, task };
+    let question =
+        |task| OutgoingRequest { method: "roots/list".into(), params: None, patience: None, task };
     w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
     w.feed(Input::Turn);
     assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
+use ceased_core::action::StopReason;
 use ceased_core::event::{Identity, Outcome};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::role::Offers;
 use ceased_core::settings::Settings;
-use ceased_core::tool::{Catalog, Step, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopStep, TaskSupport, Tool};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
@@ -122,7 +122,7 @@ fn a_server_cancels_a_service() {
     assert_eq!((counters.cancels_ignored, counters.cancels_malformed), (2, 2));
     assert_eq!(w.steps(job), []);
     cancels(&mut w, conn, &json!({"requestId": "x", "reason": "never mind"}));
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
     ends(&mut w, job, &sampled());
     cancels(&mut w, conn, &json!({"requestId": "x"}));
     w.silent(conn);
@@ -137,7 +137,7 @@ fn a_server_cancels_a_service() {
     // A server that is gone waits for nothing.
     let job = samples(&mut w, conn, &json!(6));
     w.lose(conn);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Disconnected)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Disconnected)]);
 }
 
 /// TSK-03, TSK-05, TSK-06 with the client as receiver: the wish for a task is ignored where none
@@ -234,7 +234,7 @@ fn a_task_of_a_service_is_cancelled() {
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(w.next(conn)["params"]["status"], "cancelled");
     w.expect_error(conn, json!("wait"), -31001);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
     ends(&mut w, job, &sampled());
     assert_eq!(
         w.status(conn, &task).expect("it is there"),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Closing, Note};
+use ceased_core::action::{AuditEvent, CloseReason};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -39,8 +39,9 @@ fn refusal(w: &mut World, identity: Identity) -> Value {
     let conn = w.connect(identity);
     let told = w.next(conn)["error"].take();
     assert_eq!(told["code"], -31003);
-    assert_eq!(w.closed.last(), Some(&(conn, Closing::TooMany)));
-    let noted = |note: &Note| matches!(note, Note::Refused { conn: of, .. } if *of == conn);
+    assert_eq!(w.closed.last(), Some(&(conn, CloseReason::TooMany)));
+    let noted =
+        |note: &AuditEvent| matches!(note, AuditEvent::Refused { conn: of, .. } if *of == conn);
     assert!(w.notes.iter().any(noted), "a refused connection is recorded");
     told["data"].clone()
 }
@@ -105,7 +106,7 @@ fn operators_connect_and_cancel_when_all_is_full() {
         w.result(conn, "ceased/cancel", json!({"job": job}));
     }
     assert_eq!(w.stops[0].0, w.started[0]);
-    let displaced = w.closed.iter().filter(|(_, why)| *why == Closing::Displaced);
+    let displaced = w.closed.iter().filter(|(_, why)| *why == CloseReason::Displaced);
     assert_eq!(displaced.count(), 2);
     assert_eq!(refusal(&mut w, Identity::User(1))["limit"], "connections");
 }
@@ -131,7 +132,7 @@ fn operators_replace_the_connection_idle_for_longest() {
     w.advance(Duration::from_secs(1));
     w.result(own[1], "ping", json!({}));
     let new = w.open_as(OWNER, NEWEST);
-    assert_eq!(w.closed, [(own[2], Closing::Displaced)]);
+    assert_eq!(w.closed, [(own[2], CloseReason::Displaced)]);
     let told = w.next(own[2]);
     assert_eq!(told["error"]["code"], -31003);
     assert!(told["error"]["message"].as_str().unwrap().contains("idle for longest"), "{told}");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Closing, Why};
+use ceased_core::action::{CloseReason, StopReason};
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
@@ -34,9 +34,9 @@ fn a_shutdown_answers_everybody() {
     w.send(c, &call(2));
     w.send(other, &request(json!(2), "tasks/result", json!({"taskId": task})));
     w.feed(Input::Drain(w.now().at + 8 * SECOND));
-    assert_eq!(w.steps(plain), [(Step::Flag, Why::Shutdown)]);
-    assert_eq!(w.steps(command), [(Step::Terminate, Why::Shutdown)]);
-    assert_eq!(w.steps(task_job), [(Step::Terminate, Why::Shutdown)]);
+    assert_eq!(w.steps(plain), [(StopStep::Flag, StopReason::Shutdown)]);
+    assert_eq!(w.steps(command), [(StopStep::Terminate, StopReason::Shutdown)]);
+    assert_eq!(w.steps(task_job), [(StopStep::Terminate, StopReason::Shutdown)]);
     assert_eq!(w.next(c)["params"]["status"], "failed");
     for (conn, ids) in [(c, [1, 2]), (other, [2, 1])] {
         let mut told: Vec<u64> = Vec::new();
@@ -108,7 +108,7 @@ fn a_shutdown_lets_half_closed_peers_go() {
     w.feed(Input::Finished(c, AfterInput::Answer));
     w.feed(Input::Drain(w.now().at + 8 * SECOND));
     w.expect_error(c, json!(1), -31005);
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
     w.stopped(job);
     assert_eq!(w.exits, 1);
 }
@@ -131,7 +131,7 @@ fn a_shutdown_tells_half_closed_peers_of_their_tasks() {
         assert_eq!(answers.len(), 1, "{answers:?}");
         let told = |task: &String| statuses.iter().any(|s| s["params"]["taskId"] == **task);
         assert!(tasks.iter().all(told), "waits for {waited_for} and is told {statuses:?}");
-        assert_eq!(w.closed, [(c, Closing::Finished)]);
+        assert_eq!(w.closed, [(c, CloseReason::Finished)]);
     }
 }
 
@@ -147,7 +147,7 @@ fn a_shutdown_is_bounded() {
     w.advance(SECOND / 4 * 3 - TICK);
     assert_eq!(w.steps(command).len(), 1, "the grace of the tool is longer");
     w.advance(TICK);
-    assert_eq!(w.steps(command)[1], (Step::Kill, Why::Shutdown));
+    assert_eq!(w.steps(command)[1], (StopStep::Kill, StopReason::Shutdown));
     w.advance(SECOND / 4 - TICK);
     assert_eq!(w.exits, 0);
     w.advance(TICK);
@@ -181,7 +181,7 @@ fn a_second_shutdown_is_sooner() {
     w.feed(Input::Drain(w.now().at + 100 * SECOND));
     w.feed(Input::Drain(w.now().at));
     w.advance(Duration::ZERO);
-    assert_eq!(w.steps(command).last(), Some(&(Step::Kill, Why::Shutdown)));
+    assert_eq!(w.steps(command).last(), Some(&(StopStep::Kill, StopReason::Shutdown)));
     assert_eq!(w.exits, 1);
     w.stopped(command);
     assert_eq!(w.exits, 1);
@@ -203,7 +203,7 @@ fn a_shutdown_during_a_cancel() {
     w.advance(SECOND);
     assert_eq!(
         w.steps(cancelled),
-        [(Step::Terminate, Why::Requested), (Step::Kill, Why::Requested)],
+        [(StopStep::Terminate, StopReason::Requested), (StopStep::Kill, StopReason::Requested)],
         "its own ladder, at its own time"
     );
     w.stopped(cancelled);

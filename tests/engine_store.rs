@@ -50,7 +50,7 @@ fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
             w.rest(c);
         } else {
             store.refuse(&mut w, Unstored::Full, false);
-            assert_eq!(w.sizes().owed, 1);
+            assert_eq!(w.sizes().unpersisted, 1);
             w.advance(RETRY);
         }
         store.commit_all(&mut w);

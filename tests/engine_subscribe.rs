@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::Closing;
+use ceased_core::action::CloseReason;
 use ceased_core::event::{AfterInput, Identity};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
@@ -226,7 +226,7 @@ fn who_closed_its_side_does_not_listen_for_ever() {
     assert!(w.closed.is_empty());
     w.done(job, "answered");
     assert_eq!(w.next(c)["id"], 2);
-    assert_eq!(w.closed, [(c, Closing::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
 }
 
 /// MOD-08: a peer that does not read is told later, of each thing only how it is by then; others

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{Identity, LogLevel};
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World, result_of};
@@ -232,7 +232,7 @@ fn a_task_does_not_finish_for_ever() {
     let (forever, job) = w.task(c, "sleep");
     let (timed, slow) = w.task(c, "slow");
     w.advance(tools::TIMEOUT);
-    assert_eq!(w.steps(slow), [(Step::Flag, Why::TimedOut)]);
+    assert_eq!(w.steps(slow), [(StopStep::Flag, StopReason::TimedOut)]);
     w.stopped(slow);
     let task = w.result(c, "tasks/get", json!({"taskId": timed}));
     assert_eq!(task["status"], "failed");
@@ -241,7 +241,7 @@ fn a_task_does_not_finish_for_ever() {
     assert_eq!(w.status(c, &forever).as_deref(), Some("working"));
     w.advance(TICK);
     assert_eq!(w.status(c, &forever), None);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Expired)]);
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Expired)]);
     w.stopped(job);
     assert_eq!((w.sizes().tasks, w.sizes().jobs, w.sizes().timers), (0, 0, 0));
 }
@@ -279,7 +279,7 @@ fn a_task_may_be_stopped_at_its_ttl() {
     }
     assert_eq!(w.status(c, &id), None);
     w.advance(tools::KILL_GRACE);
-    let steps = [(Step::Terminate, Why::Expired), (Step::Kill, Why::Expired)];
+    let steps = [(StopStep::Terminate, StopReason::Expired), (StopStep::Kill, StopReason::Expired)];
     assert_eq!(w.steps(job), steps);
     w.done(job, "too late");
     w.silent(c);
@@ -338,7 +338,7 @@ fn refused(w: &mut World, c: ConnId, limit: &'static str, max: u64) {
     let message = answer["error"]["message"].as_str().expect("it is refused").to_owned();
     assert!(message.contains(limit) && message.contains(&max.to_string()), "{message}");
     assert_eq!(answer["error"]["data"], json!({"limit": limit, "max": max}));
-    let [Note::Refused { conn, identity: _, limit: named }] = w.notes[..] else {
+    let [AuditEvent::Refused { conn, identity: _, limit: named }] = w.notes[..] else {
         panic!("one refusal, not {:?}", w.notes);
     };
     assert_eq!((conn, named), (c, limit));

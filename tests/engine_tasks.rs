@@ -1,9 +1,9 @@
 //! Tasks of 2025-11-25: declared, created, asked about, awaited, listed, cancelled.
 
-use ceased_core::action::Why;
+use ceased_core::action::StopReason;
 use ceased_core::event::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, WALL_START, World, result_of};
@@ -618,7 +618,7 @@ fn a_cancelled_task_is_cancelled_before_the_answer() {
     assert_eq!((&answer["id"], &answer["result"]["status"]), (&json!(1), &json!("cancelled")));
     assert_eq!(answer["result"]["lastUpdatedAt"], "2025-11-01T00:00:01.000Z");
     assert_eq!(w.next(other)["result"], answer["result"]);
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)]);
     w.result(c, "tasks/cancel", json!({"taskId": queued}));
     w.stopped(job);
     assert_eq!(w.started.len(), 1);

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::Why;
+use ceased_core::action::StopReason;
 use ceased_core::id::JobId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::time::Instant;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools::{PATIENCE, TIMEOUT};
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
@@ -90,7 +90,7 @@ struct Model {
     armed: usize,
     /// Jobs that run, and whether each was told to stop.
     jobs: Vec<(JobId, bool)>,
-    stops: Vec<(JobId, Step, Why)>,
+    stops: Vec<(JobId, StopStep, StopReason)>,
 }
 
 impl Model {
@@ -112,12 +112,12 @@ impl Model {
         self.due.retain(|(_, due)| !matches!(due, Due::Job(_, job) if *job == what));
     }
 
-    fn stop(&mut self, job: JobId, why: Why, now: Instant) {
+    fn stop(&mut self, job: JobId, why: StopReason, now: Instant) {
         let Some((_, stopping)) = self.jobs.iter_mut().find(|(other, _)| *other == job) else {
             return;
         };
         if !std::mem::replace(stopping, true) {
-            self.stops.push((job, Step::Flag, why));
+            self.stops.push((job, StopStep::Flag, why));
             self.disarm(job);
             self.arm(now + PATIENCE, job);
         }
@@ -135,14 +135,14 @@ impl Model {
             }
             self.due.retain(|entry| *entry != (at, due));
             match due {
-                Due::Ttl(_, job) => self.stop(job, Why::Expired, now),
+                Due::Ttl(_, job) => self.stop(job, StopReason::Expired, now),
                 Due::Job(_, job) if self.jobs.contains(&(job, true)) => {
                     let why = self.stops.iter().find(|(other, ..)| *other == job);
                     let why = why.expect("it was stopped before").2;
-                    self.stops.push((job, Step::Abandon, why));
+                    self.stops.push((job, StopStep::Abandon, why));
                     self.end(job);
                 }
-                Due::Job(_, job) => self.stop(job, Why::TimedOut, now),
+                Due::Job(_, job) => self.stop(job, StopReason::TimedOut, now),
             }
         }
     }
@@ -197,7 +197,7 @@ impl Both {
                 let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                     "params": {"requestId": request}});
                 self.world.send(self.conn, &cancel.to_string());
-                self.model.stop(job, Why::Requested, now);
+                self.model.stop(job, StopReason::Requested, now);
             }
             Op::Done(index) if !self.model.jobs.is_empty() => {
                 let (job, _) = *index.get(&self.model.jobs);

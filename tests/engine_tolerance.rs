@@ -1,12 +1,12 @@
 //! Messages as other serializers write them: numbers in other spellings, members that are `null`,
 //! odd reasons and metas. A cancel holds whatever is beside its request's id.
 
-use ceased_core::acp::Form;
-use ceased_core::action::{Note, Why};
-use ceased_core::call::{Answer, Ask};
+use ceased_core::acp::AcpForm;
+use ceased_core::action::{AuditEvent, StopReason};
+use ceased_core::call::{Answer, OutgoingRequest};
 use ceased_core::event::Identity;
 use ceased_core::id::{AskId, ConnId, JobId};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::acp::{FORMS, cancelled, open_to_client, prompt};
 use ceased_tests::modern;
 use ceased_tests::trace::Input;
@@ -93,7 +93,11 @@ fn equal_numbers_are_one_id() {
                 assert!(answered.starts_with(&expected), "{answered}");
                 let job = start(&mut w, c, first);
                 w.send(c, &cancel(&format!(r#""requestId":{second}"#)));
-                assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{first} {second}");
+                assert_eq!(
+                    w.steps(job),
+                    [(StopStep::Flag, StopReason::Requested)],
+                    "{first} {second}"
+                );
                 w.done(job, "too late");
                 w.silent(c);
             }
@@ -159,8 +163,8 @@ fn answer(w: &mut World, c: ConnId) -> Value {
 /// The job was stopped for its cancel, and its request is not answered.
 #[track_caller]
 fn holds(w: &mut World, c: ConnId, job: JobId, noted: Option<&str>, line: &str) {
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{line}");
-    let Some(Note::CallCancelled { reason, .. }) = w.notes.last() else {
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)], "{line}");
+    let Some(AuditEvent::CallCancelled { reason, .. }) = w.notes.last() else {
         panic!("{line}: {:?}", w.notes);
     };
     assert_eq!(reason.as_deref(), noted, "{line}");
@@ -200,7 +204,7 @@ fn a_task_cancel_holds_whatever_is_beside_its_id() {
         let (task, job) = w.task(c, "sleep");
         w.send(c, &request("7", "tasks/cancel", &format!(r#"{{"taskId":"{task}",{extra}}}"#)));
         assert_eq!(answer(&mut w, c)["result"]["status"], "cancelled", "{extra}");
-        assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{extra}");
+        assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)], "{extra}");
     }
     for (reason, noted) in REASONS {
         let (mut w, c) = lenient("2025-11-25");
@@ -212,7 +216,7 @@ fn a_task_cancel_holds_whatever_is_beside_its_id() {
         );
         assert_eq!(answer(&mut w, c)["result"]["status"], "cancelled", "{reason}");
         let cancelled = w.notes.iter().find_map(|note| {
-            let Note::TaskCancelled { reason, .. } = note else { return None };
+            let AuditEvent::TaskCancelled { reason, .. } = note else { return None };
             Some(reason.as_deref())
         });
         assert_eq!(cancelled, Some(noted), "{reason}");
@@ -249,12 +253,12 @@ fn a_cancel_of_acp_holds_whatever_is_beside_its_id() {
 
 /// A line stops the request 7 of an ACP peer.
 #[track_caller]
-fn stops(form: Form, line: &str) {
+fn stops(form: AcpForm, line: &str) {
     let mut w = World::new();
     let c = open_to_client(&mut w, form, true, true);
     let job = prompt(&mut w, c, json!(7));
     w.send(c, line);
-    assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{line}");
+    assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)], "{line}");
     w.silent(c);
     w.stopped(job);
     w.expect(c, cancelled(form, &json!(7), None));
@@ -347,7 +351,12 @@ fn an_answer_under_another_spelling_is_one() {
         for rest in [r#""result":{"roots":[]}"#, r#""result":{"roots":[]},"error":null"#] {
             let mut w = World::new();
             let c = w.open_with(Identity::User(1), "2025-11-25", json!({"roots": {}}));
-            let ask = Ask { method: "roots/list".into(), params: None, patience: None, task: None };
+            let ask = OutgoingRequest {
+                method: "roots/list".into(),
+                params: None,
+                patience: None,
+                task: None,
+            };
             w.feed(Input::Call(c, AskId::new(1), ask));
             let id = spelled(&w.next(c)["id"]);
             w.send(c, &format!(r#"{{"jsonrpc":"2.0","id":{id},{rest}}}"#));
@@ -368,6 +377,6 @@ fn a_job_is_cancelled_by_its_number_in_any_spelling() {
         let params = format!(r#"{{"job":{}{spelled},"reason":["x"],"_meta":7}}"#, job.get());
         w.send(c, &request("8", "ceased/cancel", &params));
         assert_eq!(w.next(c)["result"], json!({}), "{params}");
-        assert_eq!(w.steps(job), [(Step::Flag, Why::Requested)], "{params}");
+        assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)], "{params}");
     }
 }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Note, Receipt, Why};
+use ceased_core::action::{AuditEvent, Receipt, StopReason};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
-use ceased_core::suspicion::{Suspicion, SuspicionPolicy};
+use ceased_core::suspicion::{AbusePattern, SuspicionPolicy};
 use ceased_core::task::Status;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};
@@ -32,16 +32,16 @@ fn operated() -> World {
 }
 
 fn receipts(w: &World) -> Vec<Receipt> {
-    let ceased = |note: &Note| {
-        let Note::Ceased(receipt) = note else { return None };
+    let ceased = |note: &AuditEvent| {
+        let AuditEvent::Ceased(receipt) = note else { return None };
         Some((**receipt).clone())
     };
     w.notes.iter().filter_map(ceased).collect()
 }
 
-fn suspicions(w: &World) -> Vec<(Identity, Suspicion, u32)> {
-    let suspicious = |note: &Note| {
-        let Note::Suspicious { identity, pattern, count, .. } = note else { return None };
+fn suspicions(w: &World) -> Vec<(Identity, AbusePattern, u32)> {
+    let suspicious = |note: &AuditEvent| {
+        let AuditEvent::Suspicious { identity, pattern, count, .. } = note else { return None };
         Some((identity.clone(), *pattern, *count))
     };
     w.notes.iter().filter_map(suspicious).collect()
@@ -79,11 +79,11 @@ fn a_task_leaves_a_trail() {
     w.done(job, "slept");
     let _ = w.ask(c, "tasks/result", json!({"taskId": task}));
     w.advance(Duration::from_secs(2 * 3600));
-    let is_of_task = |note: &Note| {
-        let (Note::TaskCreated { task: of, .. }
-        | Note::TaskEnded { task: of, .. }
-        | Note::TaskRetrieved { task: of, .. }
-        | Note::TaskExpired { task: of, .. }) = note
+    let is_of_task = |note: &AuditEvent| {
+        let (AuditEvent::TaskCreated { task: of, .. }
+        | AuditEvent::TaskEnded { task: of, .. }
+        | AuditEvent::TaskRetrieved { task: of, .. }
+        | AuditEvent::TaskExpired { task: of, .. }) = note
         else {
             return false;
         };
@@ -93,10 +93,14 @@ fn a_task_leaves_a_trail() {
     let tool = || Arc::from("sleep");
     let identity = || Identity::User(7);
     let [
-        Note::TaskCreated { conn, identity: by, job: of, tool: called, live: 1, .. },
-        Note::TaskEnded { identity: ended_of, tool: ended, status: Status::Completed, .. },
-        Note::TaskRetrieved { conn: by_conn, method: "tasks/result", .. },
-        Note::TaskExpired { identity: gone_of, tool: gone, status: Status::Completed, .. },
+        AuditEvent::TaskCreated { conn, identity: by, job: of, tool: called, live: 1, .. },
+        AuditEvent::TaskEnded {
+            identity: ended_of, tool: ended, status: Status::Completed, ..
+        },
+        AuditEvent::TaskRetrieved { conn: by_conn, method: "tasks/result", .. },
+        AuditEvent::TaskExpired {
+            identity: gone_of, tool: gone, status: Status::Completed, ..
+        },
     ] = &w.notes[..]
     else {
         panic!("{:?}", w.notes)
@@ -117,9 +121,9 @@ fn a_blocked_result_is_a_retrieval() {
         &json!({"jsonrpc": "2.0", "id": 9, "method": "tasks/result", "params": {"taskId": task}})
             .to_string(),
     );
-    assert!(!w.notes.iter().any(|note| matches!(note, Note::TaskRetrieved { .. })));
+    assert!(!w.notes.iter().any(|note| matches!(note, AuditEvent::TaskRetrieved { .. })));
     w.done(job, "slept");
-    assert!(w.notes.iter().any(|note| matches!(note, Note::TaskRetrieved { .. })));
+    assert!(w.notes.iter().any(|note| matches!(note, AuditEvent::TaskRetrieved { .. })));
 }
 
 /// TSK-41: a burst of unknown ids raises one warning a window, for whoever made it and nobody else;
@@ -137,7 +141,7 @@ fn enumeration_is_noticed() {
     for _ in 0..20 {
         let _ = w.refusal(attacker, "tasks/get", json!({"taskId": "guess"}));
     }
-    let warned = (Identity::User(666), Suspicion::UnknownTasks, 5);
+    let warned = (Identity::User(666), AbusePattern::UnknownTasks, 5);
     assert_eq!(suspicions(&w), std::slice::from_ref(&warned));
     assert_eq!((w.counters().unknown_tasks, w.counters().suspicions), (24, 1));
     w.advance(policy.window);
@@ -163,7 +167,7 @@ fn fast_polling_is_noticed() {
         let _ = w.result(c, "tasks/get", get.clone());
         w.advance(Duration::from_millis(10));
     }
-    assert_eq!(suspicions(&w), [(Identity::User(1000), Suspicion::FastPolls, 3)]);
+    assert_eq!(suspicions(&w), [(Identity::User(1000), AbusePattern::FastPolls, 3)]);
     assert_eq!(w.counters().fast_polls, 9);
 }
 
@@ -181,7 +185,10 @@ fn a_cancel_has_a_receipt() {
     assert_eq!(receipts(&w), [], "not before it has ceased");
     w.stopped(job);
     let [receipt] = &receipts(&w)[..] else { panic!("{:?}", w.notes) };
-    assert_eq!((receipt.job, receipt.why, receipt.stage), (job, Why::Requested, Some(Step::Kill)));
+    assert_eq!(
+        (receipt.job, receipt.why, receipt.stage),
+        (job, StopReason::Requested, Some(StopStep::Kill))
+    );
     let cancel = receipt.cancel.as_ref().expect("somebody asked for it");
     assert_eq!((cancel.conn, &cancel.by), (c, &Identity::User(1000)));
     assert_eq!(cancel.reason.as_deref(), Some("a b"));
@@ -200,7 +207,7 @@ fn a_queued_job_has_a_receipt() {
     w.feed(Input::Turn);
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
     let [receipt] = &receipts(&w)[..] else { panic!("{:?}", w.notes) };
-    assert_eq!((receipt.stage, receipt.why), (None, Why::Requested));
+    assert_eq!((receipt.stage, receipt.why), (None, StopReason::Requested));
     assert_eq!(receipt.since, w.now().at);
 }
 
@@ -304,7 +311,7 @@ fn cancelling_by_number() {
     assert_eq!(refused.1.replace(&job.get().to_string(), "99"), never.1);
     assert_eq!(w.steps(job), []);
     assert_eq!(w.result(root, "ceased/cancel", number(job)), json!({}));
-    assert_eq!(w.steps(job), [(Step::Terminate, Why::Requested)]);
+    assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Requested)]);
     assert_eq!(status(&mut w, root)["jobs"][0]["said"], "in the way");
     w.stopped(job);
     let told = take_answer(&mut w, one, &json!(1))["error"]["message"].to_string();
@@ -320,8 +327,8 @@ fn cancelling_by_number() {
             (&shown["status"], &shown["statusMessage"]),
             (&"cancelled".into(), &message.into())
         );
-        let noted = w.notes.iter().rfind(|note| matches!(note, Note::TaskCancelled { .. }));
-        let Some(Note::TaskCancelled { method, tool, .. }) = noted else { panic!("no note") };
+        let noted = w.notes.iter().rfind(|note| matches!(note, AuditEvent::TaskCancelled { .. }));
+        let Some(AuditEvent::TaskCancelled { method, tool, .. }) = noted else { panic!("no note") };
         assert_eq!((*method, &**tool), ("ceased/cancel", "build"));
     }
 }

@@ -8,7 +8,7 @@ use ceased_core::event::{AfterInput, Identity, Outcome};
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::message::ErrorObject;
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use ceased_tests::model::{End, Model, Policy, Seen};
 use ceased_tests::rng::Rng;
 use ceased_tests::tools;
@@ -213,10 +213,10 @@ impl Pair {
         for (job, step, _) in &self.world.stops[self.stops..] {
             let (_, number) = self.jobs.iter().find(|(id, _)| id == job).expect("it was started");
             let step = match step {
-                Step::Flag => "Flag",
-                Step::Terminate => "Terminate",
-                Step::Kill => "Kill",
-                Step::Abandon => "Abandon",
+                StopStep::Flag => "Flag",
+                StopStep::Terminate => "Terminate",
+                StopStep::Kill => "Kill",
+                StopStep::Abandon => "Abandon",
             };
             seen.stops.push((*number, step));
         }

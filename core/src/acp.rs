@@ -6,7 +6,7 @@ use alloc::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::action::Why;
+use crate::action::StopReason;
 use crate::dialect::{ACP, ACP_RFD, CancelSupport, Dialect};
 use crate::id::{ConnId, JobId};
 use crate::tool::Catalog;
@@ -16,14 +16,14 @@ pub(crate) const INITIALIZE: &str = "initialize";
 
 /// Which form of request cancellation a connection speaks (ACP-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum AcpForm {
     /// As published: `$/cancel_request`, and no capability.
     Published,
     /// As first proposed: `$/cancelRequest`, for peers that declared it.
     Proposed,
 }
 
-impl Form {
+impl AcpForm {
     /// Its rules.
     #[must_use]
     pub const fn dialect(self) -> &'static Dialect {
@@ -36,7 +36,7 @@ impl Form {
 
 /// Which of the two parties we are on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum AcpRole {
     /// We answer `initialize`.
     Agent,
     /// We send `initialize`.
@@ -45,20 +45,20 @@ pub enum Side {
 
 /// Offers of a host to ACP peers, by our side.
 #[derive(Debug, Default)]
-pub struct Offers {
+pub struct AcpServices {
     /// To clients, where we are the agent.
     pub agent: Offer,
     /// To agents, where we are the client.
     pub client: Offer,
 }
 
-impl Offers {
+impl AcpServices {
     /// Offers on a connection where we are `side`.
     #[must_use]
-    pub const fn on(&self, side: Side) -> &Offer {
+    pub const fn on(&self, side: AcpRole) -> &Offer {
         match side {
-            Side::Agent => &self.agent,
-            Side::Client => &self.client,
+            AcpRole::Agent => &self.agent,
+            AcpRole::Client => &self.client,
         }
     }
 }
@@ -84,7 +84,7 @@ pub enum Speaker {
 
 /// Why a host cancels a job of its own accord.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum HostStopReason {
     /// The peer asked for it by a method that has an answer of its own, as `session/cancel` has
     /// `stopReason: "cancelled"`. The job gives that answer, however long it takes to (ACP-12).
     Feature,
@@ -94,20 +94,20 @@ pub enum Cause {
     Host,
 }
 
-impl From<Cause> for Why {
-    fn from(cause: Cause) -> Self {
+impl From<HostStopReason> for StopReason {
+    fn from(cause: HostStopReason) -> Self {
         match cause {
-            Cause::Feature => Self::Feature,
-            Cause::Limit => Self::Limit,
-            Cause::Host => Self::Host,
+            HostStopReason::Feature => Self::Feature,
+            HostStopReason::Limit => Self::Limit,
+            HostStopReason::Host => Self::Host,
         }
     }
 }
 
 /// Declarations of both sides about cancellation (ACP-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Party {
-    pub(crate) side: Side,
+pub(crate) struct AcpPeer {
+    pub(crate) side: AcpRole,
     /// Declaration of our side.
     ours: bool,
     /// Declaration of the peer.
@@ -116,8 +116,8 @@ pub(crate) struct Party {
     exchanged: bool,
 }
 
-impl Party {
-    pub(crate) const fn new(side: Side) -> Self {
+impl AcpPeer {
+    pub(crate) const fn new(side: AcpRole) -> Self {
         Self { side, ours: false, theirs: false, exchanged: false }
     }
 
@@ -126,8 +126,8 @@ impl Party {
     pub(crate) fn complete(&mut self, declared: bool, result: &str) {
         let agent = Declaration::read(result).agent;
         (self.ours, self.theirs) = match self.side {
-            Side::Agent => (agent, declared),
-            Side::Client => (declared, agent),
+            AcpRole::Agent => (agent, declared),
+            AcpRole::Client => (declared, agent),
         };
         self.exchanged = true;
     }

@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 use crate::call::{Answer, Caller, Refusal};
 use crate::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId, SurveyId, TaskId};
+use crate::id::{ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::json::Json;
 use crate::remote_task::RemoteState;
-use crate::suspicion::Suspicion;
+use crate::suspicion::AbusePattern;
 use crate::task::Status;
 use crate::time::Instant;
-use crate::tool::{Step, Tool};
+use crate::tool::{StopStep, Tool};
 
 /// Something to be done by the host, in the order given.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ pub enum Action {
         /// Which.
         job: JobId,
         /// How hard.
-        step: Step,
+        step: StopStep,
         /// On whose behalf.
-        why: Why,
+        why: StopReason,
     },
     /// A call has ended; said once for each.
     Tell {
@@ -104,20 +104,20 @@ pub enum Action {
         /// Which.
         conn: ConnId,
         /// Why.
-        why: Closing,
+        why: CloseReason,
     },
     /// A peer asks for the status of the host. To be answered by exactly one
-    /// [`Surveyed`](crate::event::Event::Surveyed), soon.
-    Survey {
+    /// [`Surveyed`](crate::event::Event::HostStatusCollected), soon.
+    CollectHostStatus {
         /// Its number.
-        survey: SurveyId,
+        survey: StatusId,
         /// The jobs whose processes the viewer may see.
         jobs: Vec<JobId>,
         /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
         viewer: Option<Identity>,
     },
     /// Something an operator may want to read.
-    Note(Note),
+    Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
     Exit,
 }
@@ -127,7 +127,7 @@ const _: () = assert!(size_of::<Action>() <= 112);
 
 /// Why a job is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum StopReason {
     /// The cancel notification of the dialect, or `tasks/cancel`.
     Requested,
     /// The peer of a plain call is gone.
@@ -140,7 +140,7 @@ pub enum Why {
     Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
-    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::Cause)).
+    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::HostStopReason)).
     Feature,
     /// The host, for a limit of its own.
     Limit,
@@ -152,7 +152,7 @@ pub enum Why {
     Shutdown,
 }
 
-impl Why {
+impl StopReason {
     /// Whether a job that is stopped for this may still give its answer as if it were not.
     pub(crate) const fn is_no_cancel(self) -> bool {
         match self {
@@ -190,7 +190,7 @@ impl Why {
 
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
+pub enum CloseReason {
     /// The peer closed its side and everything it asked for is answered. Flush first.
     Finished,
     /// The first bytes were no JSON-RPC. What the outbox holds may still be sent.
@@ -207,7 +207,7 @@ pub enum Closing {
     NoSession,
 }
 
-impl Closing {
+impl CloseReason {
     /// Whether what is in the outbox is still worth sending.
     #[must_use]
     pub const fn flushes(self) -> bool {
@@ -223,7 +223,7 @@ impl Closing {
 /// Something an operator may want to read. Texts of peers are capped and free of control
 /// characters (CAN-12).
 #[derive(Debug, Clone, PartialEq)]
-pub enum Note {
+pub enum AuditEvent {
     /// A plain call was cancelled by its requestor (CAN-12).
     CallCancelled {
         /// On which connection.
@@ -375,7 +375,7 @@ pub enum Note {
         /// Identity that shows the pattern.
         identity: Identity,
         /// The pattern.
-        pattern: Suspicion,
+        pattern: AbusePattern,
         /// How often, within the window.
         count: u32,
         /// How long that window is.
@@ -397,11 +397,11 @@ pub struct Receipt {
     /// The task it worked for.
     pub task: Option<TaskId>,
     /// Why it was stopped.
-    pub why: Why,
+    pub why: StopReason,
     /// The cancel that asked for it; `None` for a stop by the daemon.
     pub cancel: Option<Cancel>,
     /// The last step taken; `None` for a job that had not begun.
-    pub stage: Option<Step>,
+    pub stage: Option<StopStep>,
     /// When it was told to stop.
     pub since: Instant,
 }

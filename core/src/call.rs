@@ -15,13 +15,13 @@ use crate::timer::Armed;
 
 /// A request to a peer.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct OutgoingRequest {
     /// The method.
     pub method: Box<str>,
     /// Its params: the JSON text of an object.
     pub params: Option<Box<RawValue>>,
     /// How long to wait for the answer. Without it, as long as the asking job may run.
-    pub patience: Option<Patience>,
+    pub patience: Option<AnswerTimeout>,
     /// The answer is to come of a task at the peer, which is then followed to its end. Patience is
     /// for all of it.
     pub task: Option<AskTask>,
@@ -36,7 +36,7 @@ pub struct AskTask {
 
 /// How long to wait for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct AnswerTimeout {
     /// From the request on.
     pub timeout: Duration,
     /// Whether progress starts the timeout anew.
@@ -91,7 +91,7 @@ pub enum Refusal {
     NotDeclared,
     /// The peer did not declare tasks for this method (TSK-02).
     NoTasks,
-    /// The params have a member `task`: ask for one with [`Ask::task`] instead.
+    /// The params have a member `task`: ask for one with [`OutgoingRequest::task`] instead.
     TaskInParams,
     /// The server has not listed this tool as one that runs as a task (TSK-04). List its tools
     /// first.
@@ -154,7 +154,7 @@ pub(crate) struct Call {
     pub(crate) with_task: bool,
     /// Whether it is an `initialize` of ACP by which we declare that we cancel.
     pub(crate) declares: bool,
-    pub(crate) patience: Option<Patience>,
+    pub(crate) patience: Option<AnswerTimeout>,
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Armed>,
@@ -174,16 +174,16 @@ pub(crate) enum Wanted {
 
 /// Where a question of a job is.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PendingOutgoing {
     /// On its way to the peer that the job named, as this call.
     Sent(ConnId, CallId),
     /// A task's: it goes to the next peer that waits for the task's result (TSK-30), and is shown
     /// to whoever looks at the task (EXT-05). Or a call's that makes no requests: it goes out with
     /// the answer, and comes back with the retry (MOD-07).
-    Waiting(Ask),
+    Waiting(OutgoingRequest),
     /// On its way to one of those who want the outcome; put to the next when that one does no more
     /// (TSK-30, ACP-05).
-    Offered(ConnId, CallId, Ask),
+    Offered(ConnId, CallId, OutgoingRequest),
 }
 
 /// Capabilities of a peer, as far as they matter for our requests.

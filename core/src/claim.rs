@@ -16,7 +16,7 @@ use crate::write::Writer;
 
 /// Statements of a request about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct RequestMeta {
     /// The revision it speaks.
     pub(crate) dialect: &'static Dialect,
     /// Level of the log messages that it wants; none if it does not say.
@@ -29,14 +29,14 @@ pub(crate) struct Claim {
 
 /// Terms of the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Terms {
+pub(crate) enum RequestContext {
     /// Dialect of its session.
     Session(&'static Dialect),
     /// Its own claim.
-    Claim(Claim),
+    Claim(RequestMeta),
 }
 
-impl Terms {
+impl RequestContext {
     /// The revision spoken.
     pub(crate) const fn dialect(&self) -> &'static Dialect {
         match self {
@@ -56,13 +56,13 @@ impl Terms {
 
 /// The claim of a request with these params; `None` when it makes none and belongs to a session, an
 /// error when what it claims cannot be served.
-pub(crate) fn of(params: Option<&Params<'_>>) -> Option<Result<Claim, ErrorObject>> {
+pub(crate) fn of(params: Option<&Params<'_>>) -> Option<Result<RequestMeta, ErrorObject>> {
     let meta = params::any_members(params).meta.as_ref()?;
     let claims = meta.version.is_some() || meta.capabilities.is_some();
     claims.then(|| read(meta))
 }
 
-fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
+fn read(meta: &Meta<'_>) -> Result<RequestMeta, ErrorObject> {
     let Some(version) = meta.version.and_then(Raw::string) else {
         return Err(missing("protocolVersion", "a string"));
     };
@@ -79,7 +79,7 @@ fn read(meta: &Meta<'_>) -> Result<Claim, ErrorObject> {
         Some(level) => Some(read_level(level)?),
     };
     let tasks = tasks.is_some_and(Raw::is_object);
-    Ok(Claim {
+    Ok(RequestMeta {
         dialect,
         log_level,
         tasks,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::params::Members;
 
-    fn claim(json: &str) -> Option<Result<Claim, i64>> {
+    fn claim(json: &str) -> Option<Result<RequestMeta, i64>> {
         let mut members = Members::default();
         members.read(json, 0, 64).expect("it is JSON");
         let params = Params::seen(Raw::checked(json), &members);
@@ -155,7 +155,7 @@ mod tests {
     /// MOD-01: what is a claim, in every spelling, and what belongs to a session.
     #[test]
     fn claims() {
-        let plain = Claim {
+        let plain = RequestMeta {
             dialect: &dialect::MCP_2026_07_28,
             log_level: None,
             tasks: false,
@@ -167,7 +167,7 @@ mod tests {
         let level = r#""io.modelcontextprotocol/logLevel":"warning""#;
         assert_eq!(
             claim(&format!("{{\"_meta\":{{{VERSION},{NOTHING},{level}}}}}")),
-            Some(Ok(Claim { log_level: Some(LogLevel::Warning), ..plain }))
+            Some(Ok(RequestMeta { log_level: Some(LogLevel::Warning), ..plain }))
         );
         for (declared, tasks) in [
             (r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, true),
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let key = "\"io.modelcontextprotocol/clientCapabilities\"";
             let params = format!("{{\"_meta\":{{{VERSION},{key}:{declared}}}}}");
-            assert_eq!(claim(&params), Some(Ok(Claim { tasks, ..plain })), "{declared}");
+            assert_eq!(claim(&params), Some(Ok(RequestMeta { tasks, ..plain })), "{declared}");
         }
         for session in [
             "{}",

@@ -4,15 +4,15 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::acp::Party;
-use crate::action::Closing;
+use crate::acp::AcpPeer;
+use crate::action::CloseReason;
 use crate::call::{Call, CallFor, PeerCapabilities};
 use crate::dialect::{Dialect, UnreadableId};
 use crate::event::{AfterInput, Identity, LogLevel};
 use crate::frame::Outbox;
-use crate::id::{CallId, ConnId, JobId, RequestId, SurveyId, TaskId};
+use crate::id::{CallId, ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::message::WireId;
-use crate::rare::{Nothing, Rare};
+use crate::rare::{IsEmpty, LazyBox};
 use crate::recall::Handle;
 use crate::remote_task::RemoteTask;
 use crate::role::{Side, TaskCapabilities};
@@ -37,7 +37,7 @@ pub(crate) enum Ending {
     /// The peer has sent everything; it is closed once everything is answered.
     Finished(AfterInput),
     /// The host was told to close it; nothing is read or written any more.
-    Closing(Closing),
+    Closing(CloseReason),
 }
 
 /// One peer. There may be very many that say nothing, so what only those have that do is in boxes
@@ -61,23 +61,23 @@ pub(crate) struct Connection {
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
-    pub(crate) outbox: Rare<Outbox>,
+    pub(crate) outbox: LazyBox<Outbox>,
     /// Requests that wait for an answer, by the peer's id.
     pub(crate) requests: Table<RequestId, Pending>,
     /// Jobs whose latest progress is held back because the peer does not read.
-    pub(crate) held_progress: Rare<BTreeSet<JobId>>,
+    pub(crate) held_progress: LazyBox<BTreeSet<JobId>>,
     /// Capabilities that the peer declared at initialize.
     pub(crate) peer: PeerCapabilities,
     /// Roles of both sides, on a connection that speaks ACP.
-    pub(crate) acp: Option<Party>,
+    pub(crate) acp: Option<AcpPeer>,
     /// Rare data.
-    pub(crate) aside: Rare<Aside>,
+    pub(crate) aside: LazyBox<ColdState>,
 }
 
 /// Rare data: batches, requests of ours, a peer that does not read, an end
 /// that is waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
+pub(crate) struct ColdState {
     /// Batches whose answers are being collected.
     pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
     /// Bytes of answers in `batches`.
@@ -97,7 +97,7 @@ pub(crate) struct Aside {
     pub(crate) lost_handles: Vec<Handle>,
 }
 
-impl Nothing for Aside {
+impl IsEmpty for ColdState {
     const NOTHING: &'static Self = &Self {
         batches: BTreeMap::new(),
         collected: 0,
@@ -123,7 +123,7 @@ impl Nothing for Aside {
     }
 }
 
-impl Aside {
+impl ColdState {
     /// How many tasks at the peer are followed, or will be: what was asked for as one and has no
     /// answer yet may be one already.
     pub(crate) fn tasks_asked_for(&self) -> usize {
@@ -154,9 +154,9 @@ impl Connection {
             phase: Phase::Fresh,
             ending: Ending::Open,
             log_level: LogLevel::Info,
-            outbox: Rare::default(),
+            outbox: LazyBox::default(),
             requests: Table::new(seed),
-            held_progress: Rare::default(),
+            held_progress: LazyBox::default(),
             peer: PeerCapabilities {
                 elicitation: false,
                 sampling: false,
@@ -164,7 +164,7 @@ impl Connection {
                 tasks: TaskCapabilities::NONE,
             },
             acp: None,
-            aside: Rare::default(),
+            aside: LazyBox::default(),
         }
     }
 
@@ -205,16 +205,16 @@ pub(crate) enum Work {
     /// A job of its own.
     Job(JobId),
     /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
-    Task(TaskId, Form),
+    Task(TaskId, TaskView),
     /// Its cancel: it is a subscription (MOD-08).
     Listen(Box<Listening>),
     /// Status of the host.
-    Survey(SurveyId),
+    Survey(StatusId),
 }
 
 /// Form of the answer to a request about a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum TaskView {
     /// That it was created (TSK-07, EXT-02).
     Handle,
     /// Its outcome, once it has ended (TSK-14).
@@ -229,7 +229,7 @@ pub(crate) enum Form {
     TooLate,
 }
 
-impl Form {
+impl TaskView {
     /// The method of the request, for a log.
     pub(crate) const fn method(self) -> &'static str {
         match self {

@@ -47,34 +47,34 @@ use alloc::vec::Vec;
 pub use self::admission::ConnectionLimit;
 use self::idempotency::KeyedCalls;
 pub use self::measure::{Gauges, Load, Sizes};
-use crate::action::{Action, Closing, Note};
+use crate::action::{Action, AuditEvent, CloseReason};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
 use crate::dialect::{Batch, Dialect};
 use crate::event::{Event, Identity};
 use crate::frame::Outbox;
-use crate::id::{AskId, CallId, ConnId, JobId, Mint, RequestId, SurveyId};
+use crate::id::{AskId, CallId, ConnId, IdSource, JobId, RequestId, StatusId};
 use crate::job::{Job, JobState};
-use crate::journal::Journal;
+use crate::journal::PendingWrites;
 use crate::message::{BAD_ID, ErrorObject, Members, Message, code};
 use crate::queue::Queue;
-use crate::rare::Rare;
+use crate::rare::LazyBox;
 use crate::rate::Rates;
 use crate::records::Records;
 use crate::settings::Settings;
-use crate::suspicion::Watch;
+use crate::suspicion::AbuseDetector;
 use crate::table::{Seed, Table};
 use crate::tally::Tally;
 use crate::task::Tasks;
 use crate::time::{Instant, Now};
-use crate::timer::{Armed, Timer, Timers};
+use crate::timer::{Armed, Timer, TimerQueue};
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
     settings: Arc<Settings>,
     /// Name and version of this server, as JSON (MOD-02).
-    us: Arc<[u8]>,
-    mint: Box<dyn Mint>,
+    server_info: Arc<[u8]>,
+    mint: Box<dyn IdSource>,
     now: Now,
     out: Vec<Action>,
     /// Seed of the hashes of its tables.
@@ -97,18 +97,18 @@ pub struct Engine {
     held_jobs: Tally,
     next_job: u64,
     /// Jobs that wait for a retry.
-    parked: park::Parked,
+    parked: park::SuspendedCalls,
     tasks: Tasks,
-    journal: Journal,
-    timers: Timers,
+    journal: PendingWrites,
+    timers: TimerQueue,
     /// Calls the host made.
     host_calls: BTreeMap<AskId, (ConnId, CallId)>,
     next_call: u64,
     /// Requests that wait for what only the host knows.
-    surveys: BTreeMap<SurveyId, (ConnId, RequestId)>,
+    surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
     next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
-    watch: Watch,
+    watch: AbuseDetector,
     drain: Option<Drain>,
     counters: Counters,
     /// Where what is asked for most is written; empty in between.
@@ -159,15 +159,15 @@ struct Drain {
 impl Engine {
     /// An engine without connections, jobs or tasks.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, mut mint: Box<dyn Mint>) -> Self {
+    pub fn new(settings: Arc<Settings>, mut mint: Box<dyn IdSource>) -> Self {
         let cursor_key = mint.uuid();
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
-        let journal = Journal::new(settings.tasks.durable);
-        let us = typed::us(&settings.server);
+        let journal = PendingWrites::new(settings.tasks.durable);
+        let server_info = typed::server_info(&settings.server);
         Self {
             settings,
-            us,
+            server_info,
             mint,
             now: Now::default(),
             out: Vec::new(),
@@ -182,15 +182,15 @@ impl Engine {
             outlasting: 0,
             held_jobs: Tally::default(),
             next_job: 1,
-            parked: park::Parked::default(),
+            parked: park::SuspendedCalls::default(),
             tasks: Tasks::new(cursor_key, seed),
             journal,
-            timers: Timers::default(),
+            timers: TimerQueue::default(),
             host_calls: BTreeMap::new(),
             next_call: 1,
             surveys: BTreeMap::new(),
             next_survey: 1,
-            watch: Watch::default(),
+            watch: AbuseDetector::default(),
             drain: None,
             counters: Counters::default(),
             scratch: Vec::new(),
@@ -214,8 +214,8 @@ impl Engine {
                 self.on_opened_acp(conn, identity, form, side);
             }
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
-            Event::Overlong { conn } => self.on_overlong(conn),
-            Event::Alien { conn, bytes } => self.on_alien(conn, bytes),
+            Event::TooLong { conn } => self.on_overlong(conn),
+            Event::NotJsonRpc { conn, bytes } => self.on_alien(conn, bytes),
             Event::Finished { conn, then } => self.on_finished(conn, then),
             Event::Closed { conn } => self.on_closed(conn),
             Event::Blocked { conn } => self.on_blocked(conn),
@@ -227,7 +227,7 @@ impl Engine {
             Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
             Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
             Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),
-            Event::CancelJob { job, cause } => self.withdraw(job, cause.into()),
+            Event::CancelJob { job, cause } => self.cancel_with_response(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.on_lingering(job),
             Event::Outlasted { job, outcome } => self.on_outlasted(job, outcome),
@@ -237,7 +237,7 @@ impl Engine {
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
             Event::StoreFailed { why } => self.on_store_failed(why),
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
-            Event::Surveyed { survey, host } => self.on_surveyed(survey, host),
+            Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -386,7 +386,7 @@ impl Engine {
     }
 
     #[cold]
-    fn close(&mut self, conn: ConnId, why: Closing) {
+    fn close(&mut self, conn: ConnId, why: CloseReason) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.
         if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {
@@ -398,13 +398,13 @@ impl Engine {
             if !lost.is_empty() {
                 connection.aside.lost_handles.extend(lost);
             }
-            connection.outbox = Rare::default();
+            connection.outbox = LazyBox::default();
         }
         self.out.push(Action::Close { conn, why });
     }
 
-    fn note(&mut self, note: Note) {
-        self.out.push(Action::Note(note));
+    fn note(&mut self, note: AuditEvent) {
+        self.out.push(Action::Audit(note));
     }
 
     fn dialect(&self, conn: ConnId) -> &'static Dialect {

@@ -6,10 +6,10 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::acp::{Cause, Form, Side, Speaker};
-use crate::call::{Ask, Caller};
+use crate::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
+use crate::call::{Caller, OutgoingRequest};
 use crate::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
-use crate::id::{AskId, ConnId, JobId, SurveyId};
+use crate::id::{AskId, ConnId, JobId, StatusId};
 use crate::json::Json;
 use crate::message::ErrorObject;
 use crate::role::Role;
@@ -122,9 +122,9 @@ pub enum Event<'a> {
         /// Identity of the peer.
         identity: Identity,
         /// In which form it cancels.
-        form: Form,
+        form: AcpForm,
         /// Which side we are.
-        side: Side,
+        side: AcpRole,
     },
     /// One line arrived.
     Frame {
@@ -134,12 +134,12 @@ pub enum Event<'a> {
         frame: &'a [u8],
     },
     /// A line passed the limit and is being skipped.
-    Overlong {
+    TooLong {
         /// From whom.
         conn: ConnId,
     },
     /// The first bytes of a connection start no JSON-RPC message.
-    Alien {
+    NotJsonRpc {
         /// From whom.
         conn: ConnId,
         /// Beginning of the first line.
@@ -196,7 +196,7 @@ pub enum Event<'a> {
         /// Connection to ask; `None` for the one that made the job's call, or waits for its task.
         conn: Option<ConnId>,
         /// The request.
-        request: Ask,
+        request: OutgoingRequest,
     },
     /// The host asks a peer something.
     Call {
@@ -205,7 +205,7 @@ pub enum Event<'a> {
         /// The host's number for the call.
         ask: AskId,
         /// The request.
-        request: Ask,
+        request: OutgoingRequest,
     },
     /// The maker of a call does not want the answer any more.
     CancelCall {
@@ -219,7 +219,7 @@ pub enum Event<'a> {
         /// Which.
         job: JobId,
         /// Why.
-        cause: Cause,
+        cause: HostStopReason,
     },
     /// A notification for an ACP peer. One of a job whose request was answered is dropped.
     Notify {
@@ -252,9 +252,9 @@ pub enum Event<'a> {
         outcome: Outcome,
     },
     /// Status that only the host knows, for the peer that asked.
-    Surveyed {
-        /// For which [`Survey`](crate::action::Action::Survey).
-        survey: SurveyId,
+    HostStatusCollected {
+        /// For which [`Survey`](crate::action::Action::CollectHostStatus).
+        survey: StatusId,
         /// The JSON text of an object.
         host: &'a RawValue,
     },

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 
 /// A sorted set; a single entry takes nothing from the heap.
 #[derive(Debug, Default)]
-pub(crate) enum Few<T> {
+pub(crate) enum SmallSet<T> {
     /// Nothing.
     #[default]
     None,
@@ -14,7 +14,7 @@ pub(crate) enum Few<T> {
     Many(BTreeSet<T>),
 }
 
-impl<T: Ord> Few<T> {
+impl<T: Ord> SmallSet<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -89,7 +89,7 @@ mod tests {
     /// It is what a set is, whatever was in it before.
     #[test]
     fn few_are_a_set() {
-        let (mut few, mut set) = (Few::None, BTreeSet::new());
+        let (mut few, mut set) = (SmallSet::None, BTreeSet::new());
         let mut random = 1_u64;
         for turn in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::id::RequestId;
 use crate::limits::FrameLimits;
-use crate::rare::Nothing;
+use crate::rare::IsEmpty;
 use crate::recall::{Gaps, Handle, Marks, Stretch};
 use crate::time::Instant;
 
@@ -19,10 +19,10 @@ pub enum Frame<'a> {
     Line(&'a [u8]),
     /// A line longer than the limit. Reported once, when the limit is passed; the rest of the line
     /// is skipped and the stream stays usable.
-    Overlong,
+    TooLong,
     /// The very first byte that is not white space starts no JSON-RPC message: a browser, a TLS
     /// client, a human. Nothing after it is looked at. Holds what the first piece had to say.
-    Alien(&'a [u8]),
+    NotJsonRpc(&'a [u8]),
 }
 
 /// The byte order mark, which some writers put before their first message.
@@ -45,7 +45,7 @@ enum Stage {
     /// Inside a line that is too long, up to its end.
     Skipping,
     /// The peer does not speak JSON-RPC.
-    Alien,
+    NotJsonRpc,
 }
 
 impl Inbox {
@@ -81,12 +81,12 @@ impl Inbox {
         if let Stage::Fresh { mark } = self.stage {
             let Some(rest) = self.begin(piece, mark) else { return };
             piece = rest;
-            if self.stage == Stage::Alien {
+            if self.stage == Stage::NotJsonRpc {
                 let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
-                sink(Frame::Alien(line));
+                sink(Frame::NotJsonRpc(line));
             }
         }
-        if self.stage == Stage::Alien {
+        if self.stage == Stage::NotJsonRpc {
             return;
         }
         let mut start = 0;
@@ -111,7 +111,7 @@ impl Inbox {
                     return piece.get(at..);
                 }
                 _ => {
-                    self.stage = Stage::Alien;
+                    self.stage = Stage::NotJsonRpc;
                     return piece.get(at..);
                 }
             }
@@ -136,7 +136,7 @@ impl Inbox {
             return;
         }
         if self.partial.len() + tail.len() > self.frame_bytes_max {
-            sink(Frame::Overlong);
+            sink(Frame::TooLong);
         } else if self.partial.is_empty() {
             emit(tail, sink);
             return;
@@ -156,7 +156,7 @@ impl Inbox {
         if self.partial.len() + tail.len() > self.frame_bytes_max {
             self.partial = Vec::new();
             self.stage = Stage::Skipping;
-            sink(Frame::Overlong);
+            sink(Frame::TooLong);
         } else {
             self.partial.extend_from_slice(tail);
         }
@@ -361,7 +361,7 @@ impl Outbox {
     }
 }
 
-impl Nothing for Outbox {
+impl IsEmpty for Outbox {
     const NOTHING: &'static Self = &Self::new();
 
     fn is_nothing(&self) -> bool {
@@ -382,8 +382,8 @@ mod tests {
             inbox.feed(piece, &mut |frame| {
                 frames.push(match frame {
                     Frame::Line(line) => String::from_utf8_lossy(line).to_string(),
-                    Frame::Overlong => "<overlong>".to_string(),
-                    Frame::Alien(_) => "<alien>".to_string(),
+                    Frame::TooLong => "<overlong>".to_string(),
+                    Frame::NotJsonRpc(_) => "<alien>".to_string(),
                 });
             });
         }
@@ -410,7 +410,7 @@ mod tests {
         inbox.feed(b"{", &mut |_| {});
         for _ in 0..10_000 {
             inbox.feed(&[b'x'; 1000], &mut |frame| {
-                assert_eq!(frame, Frame::Overlong);
+                assert_eq!(frame, Frame::TooLong);
                 reported += 1;
             });
             assert!(inbox.partial.capacity() <= 4096);
@@ -464,7 +464,7 @@ mod tests {
             let mut frames = vec![];
             inbox.finish(&mut |frame| match frame {
                 Frame::Line(line) => frames.push(String::from_utf8_lossy(line).to_string()),
-                Frame::Overlong | Frame::Alien(_) => panic!("told twice: {frame:?}"),
+                Frame::TooLong | Frame::NotJsonRpc(_) => panic!("told twice: {frame:?}"),
             });
             assert_eq!(frames.first().map(String::as_str), last);
             assert!(frames.len() <= 1 && inbox.partial.is_empty());

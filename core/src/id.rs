@@ -70,7 +70,7 @@ numbered! {
 
 numbered! {
     /// A question to the host for what only it knows. Counted by the engine, never used twice.
-    SurveyId, "v"
+    StatusId, "v"
 }
 
 numbered! {
@@ -248,7 +248,7 @@ impl fmt::Display for RequestState {
 /// Where fresh random ids come from: the operating system in a daemon, a counter in a test.
 ///
 /// The engine has no randomness of its own (DET-01).
-pub trait Mint: Send {
+pub trait IdSource: Send {
     /// A fresh version 4 UUID (TSK-08).
     fn uuid(&mut self) -> Uuid;
 }

@@ -4,17 +4,17 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use crate::action::{Cancel, Why};
-use crate::call::{Ask, Asked};
-use crate::claim::Terms;
+use crate::action::{Cancel, StopReason};
+use crate::call::{OutgoingRequest, PendingOutgoing};
+use crate::claim::RequestContext;
 use crate::event::Identity;
 use crate::id::{AskId, ConnId, JobId, RequestId, RequestState, TaskId};
 use crate::json::Json;
-use crate::rare::{Nothing, Rare};
+use crate::rare::{IsEmpty, LazyBox};
 use crate::records::Record;
 use crate::time::Instant;
 use crate::timer::Armed;
-use crate::tool::{Step, Tool};
+use crate::tool::{StopStep, Tool};
 
 /// One piece of work.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Job {
     /// Where it came from, for as long as that connection lives.
     pub(crate) conn: ConnId,
     /// Terms of its request, or of its session.
-    pub(crate) terms: Terms,
+    pub(crate) terms: RequestContext,
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
     /// Receiver of its outcome.
@@ -34,9 +34,9 @@ pub(crate) struct Job {
     pub(crate) state: JobState,
     /// When it was asked for.
     pub(crate) since: Instant,
-    pub(crate) progress: Rare<Progress>,
+    pub(crate) progress: LazyBox<Progress>,
     /// Its unanswered questions to peers.
-    pub(crate) asks: Rare<BTreeMap<AskId, Asked>>,
+    pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
     pub(crate) cancel: Wish,
@@ -78,7 +78,7 @@ impl Job {
         tool: Arc<Tool>,
         owner: Identity,
         conn: ConnId,
-        terms: Terms,
+        terms: RequestContext,
         since: Instant,
     ) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl Job {
             purpose: Purpose::Nobody,
             state: JobState::Running,
             since,
-            progress: Rare::default(),
-            asks: Rare::default(),
+            progress: LazyBox::default(),
+            asks: LazyBox::default(),
             orphan_timer: None,
             cancel: Wish::Nobody,
             declares: false,
@@ -130,10 +130,12 @@ impl Job {
     }
 
     /// What it asks and may be answered by whoever looks: not what was sent to its own peer alone.
-    pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &Ask)> {
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &OutgoingRequest)> {
         self.asks.iter().filter_map(|(ask, asked)| match asked {
-            Asked::Waiting(question) | Asked::Offered(_, _, question) => Some((*ask, question)),
-            Asked::Sent(..) => None,
+            PendingOutgoing::Waiting(question) | PendingOutgoing::Offered(_, _, question) => {
+                Some((*ask, question))
+            }
+            PendingOutgoing::Sent(..) => None,
         })
     }
 
@@ -180,9 +182,9 @@ pub(crate) enum JobState {
     /// It was told to stop and is not gone yet.
     Stopping {
         /// The last step taken.
-        step: Step,
+        step: StopStep,
         /// On whose behalf.
-        why: Why,
+        why: StopReason,
         /// Since when.
         since: Instant,
     },
@@ -204,7 +206,7 @@ pub(crate) struct Progress {
     pub(crate) held: Option<Value>,
 }
 
-impl Nothing for Progress {
+impl IsEmpty for Progress {
     const NOTHING: &'static Self = &Self { token: None, latest: None, last: None, held: None };
 
     fn is_nothing(&self) -> bool {
@@ -212,7 +214,7 @@ impl Nothing for Progress {
     }
 }
 
-impl Rare<Progress> {
+impl LazyBox<Progress> {
     /// Sets the progress token of the request that the job works for now.
     pub(crate) fn tell(&mut self, token: Option<Box<str>>) {
         match (token, self.some()) {

@@ -15,7 +15,7 @@ pub(crate) const TRY_MAX: usize = 64;
 
 /// How a task was, as far as anybody may know while its end is not on disk (DUR-01).
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct LastVisible {
     pub(crate) status: Status,
     /// Whether it waited for its turn (TSK-09).
     pub(crate) queued: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Told {
 ///     gone                   └──────────────► Owed ─┘
 /// ```
 #[derive(Debug, Default)]
-pub(crate) enum Disk {
+pub(crate) enum Durability {
     /// All that is to be there.
     #[default]
     Settled,
@@ -45,12 +45,12 @@ pub(crate) enum Disk {
     /// Its creation is on its way, or all of it. No peer may know of it yet, nor of its end.
     Creating(Seq, Written),
     /// Its end is on its way.
-    Ending(Seq, Told),
+    Ending(Seq, LastVisible),
     /// The store did not take its end, and will be told again.
-    Owed(Told),
+    Owed(LastVisible),
 }
 
-impl Disk {
+impl Durability {
     /// Whether this write is the one that will make it settled.
     pub(crate) fn awaits(&self, seq: Seq) -> bool {
         match self {
@@ -99,7 +99,7 @@ pub(crate) enum Written {
 
 /// State between an engine and its store.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct PendingWrites {
     /// Whether there is a store.
     on: bool,
     last: u64,
@@ -111,15 +111,15 @@ pub(crate) struct Journal {
     pub(crate) sent: BTreeMap<Seq, Option<RecordKey>>,
     /// Tasks the store has to be told of when it works again: how they are by then, or that they
     /// are gone.
-    pub(crate) owed: BTreeMap<TaskId, RecordKey>,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) unpersisted: BTreeMap<TaskId, RecordKey>,
+    pub(crate) outage: Option<Outage>,
     /// Loads on their way, and their tasks, which may be gone by now.
     pub(crate) loads: BTreeMap<LoadId, TaskId>,
 }
 
 /// The store has failed and has not taken everything it is owed yet.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct Outage {
     /// Why it failed the last time.
     pub(crate) why: Unstored,
     pub(crate) phase: Phase,
@@ -146,7 +146,7 @@ pub(crate) enum Phase {
     },
 }
 
-impl Journal {
+impl PendingWrites {
     pub(crate) const fn new(on: bool) -> Self {
         Self {
             on,
@@ -154,8 +154,8 @@ impl Journal {
             last_load: 0,
             fresh: Vec::new(),
             sent: BTreeMap::new(),
-            owed: BTreeMap::new(),
-            trouble: None,
+            unpersisted: BTreeMap::new(),
+            outage: None,
             loads: BTreeMap::new(),
         }
     }
@@ -165,8 +165,8 @@ impl Journal {
     }
 
     /// Why the store takes nothing at the moment, if so.
-    pub(crate) fn trouble(&self) -> Option<Unstored> {
-        self.trouble.as_ref().map(|trouble| trouble.why)
+    pub(crate) fn outage(&self) -> Option<Unstored> {
+        self.outage.as_ref().map(|outage| outage.why)
     }
 
     /// The number of the next write, which is about this task.
@@ -179,7 +179,7 @@ impl Journal {
 
     /// Whether the store takes nothing at the moment, not even what it is owed.
     pub(crate) fn is_shut(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|trouble| match trouble.phase {
+        self.outage.as_ref().is_some_and(|outage| match outage.phase {
             Phase::Resting { takes_owed, .. } => !takes_owed,
             // It has taken all that it was owed.
             Phase::Trying { probes, .. } => !probes,
@@ -188,10 +188,10 @@ impl Journal {
 
     /// The store has to be told of this task when it works again.
     pub(crate) fn owe(&mut self, key: RecordKey) {
-        if let Some(Trouble { phase: Phase::Resting { takes_owed, .. }, .. }) = &mut self.trouble {
+        if let Some(Outage { phase: Phase::Resting { takes_owed, .. }, .. }) = &mut self.outage {
             *takes_owed = false;
         }
-        self.owed.insert(key.task, key);
+        self.unpersisted.insert(key.task, key);
     }
 
     /// The number of the next load, which is of this task.
@@ -210,10 +210,10 @@ impl Journal {
 
     /// Takes out the next tasks the store is owed, for one try.
     pub(crate) fn take_owed(&mut self) -> BTreeMap<TaskId, RecordKey> {
-        let rest = match self.owed.keys().nth(TRY_MAX).copied() {
-            Some(first_left) => self.owed.split_off(&first_left),
+        let rest = match self.unpersisted.keys().nth(TRY_MAX).copied() {
+            Some(first_left) => self.unpersisted.split_off(&first_left),
             None => BTreeMap::new(),
         };
-        core::mem::replace(&mut self.owed, rest)
+        core::mem::replace(&mut self.unpersisted, rest)
     }
 }

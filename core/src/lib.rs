@@ -12,13 +12,13 @@
 //! use ceased_core::action::Action;
 //! use ceased_core::engine::Engine;
 //! use ceased_core::event::{Event, Identity};
-//! use ceased_core::id::{ConnId, Mint};
+//! use ceased_core::id::{ConnId, IdSource};
 //! use ceased_core::role::Role;
 //! use ceased_core::settings::Settings;
 //! use ceased_core::time::{Instant, Now, Wall};
 //!
 //! struct Counting(u128);
-//! impl Mint for Counting {
+//! impl IdSource for Counting {
 //!     fn uuid(&mut self) -> uuid::Uuid {
 //!         self.0 += 1;
 //!         uuid::Uuid::from_u128(self.0)

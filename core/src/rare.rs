@@ -6,10 +6,10 @@ use core::ops::{Deref, DerefMut};
 
 /// A value that has nothing to say most of the time, as which it takes eight bytes.
 #[derive(Debug)]
-pub(crate) struct Rare<T>(Option<Box<T>>);
+pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
 /// What there can be nothing of.
-pub(crate) trait Nothing: Default + 'static {
+pub(crate) trait IsEmpty: Default + 'static {
     /// A value with nothing in it.
     const NOTHING: &'static Self;
 
@@ -17,20 +17,20 @@ pub(crate) trait Nothing: Default + 'static {
     fn is_nothing(&self) -> bool;
 }
 
-impl<T> Default for Rare<T> {
+impl<T> Default for LazyBox<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T: Nothing> Rare<T> {
+impl<T: IsEmpty> LazyBox<T> {
     /// Takes the value out.
     pub(crate) fn take(&mut self) -> T {
         self.0.take().map_or_else(T::default, |value| *value)
     }
 
     /// Gives the room back if there is nothing in it any more.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|value| value.is_nothing()) {
             self.0 = None;
         }
@@ -42,7 +42,7 @@ impl<T: Nothing> Rare<T> {
     }
 }
 
-impl<T: Nothing> Deref for Rare<T> {
+impl<T: IsEmpty> Deref for LazyBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -50,14 +50,14 @@ impl<T: Nothing> Deref for Rare<T> {
     }
 }
 
-impl<T: Nothing> DerefMut for Rare<T> {
+impl<T: IsEmpty> DerefMut for LazyBox<T> {
     /// Makes room for a value that says something.
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 }
 
-impl<K: 'static, V: 'static> Nothing for BTreeMap<K, V> {
+impl<K: 'static, V: 'static> IsEmpty for BTreeMap<K, V> {
     const NOTHING: &'static Self = &Self::new();
 
     fn is_nothing(&self) -> bool {
@@ -65,7 +65,7 @@ impl<K: 'static, V: 'static> Nothing for BTreeMap<K, V> {
     }
 }
 
-impl<T: 'static> Nothing for BTreeSet<T> {
+impl<T: 'static> IsEmpty for BTreeSet<T> {
     const NOTHING: &'static Self = &Self::new();
 
     fn is_nothing(&self) -> bool {
@@ -73,7 +73,7 @@ impl<T: 'static> Nothing for BTreeSet<T> {
     }
 }
 
-impl<T: Ord + 'static> Rare<BTreeSet<T>> {
+impl<T: Ord + 'static> LazyBox<BTreeSet<T>> {
     /// Takes an entry out; makes no room for there being none.
     pub(crate) fn remove(&mut self, entry: &T) {
         if let Some(entries) = self.some() {
@@ -82,7 +82,7 @@ impl<T: Ord + 'static> Rare<BTreeSet<T>> {
     }
 }
 
-impl<T: 'static> IntoIterator for Rare<BTreeSet<T>> {
+impl<T: 'static> IntoIterator for LazyBox<BTreeSet<T>> {
     type Item = T;
     type IntoIter = btree_set::IntoIter<T>;
 

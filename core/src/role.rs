@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::call::Patience;
+use crate::call::AnswerTimeout;
 use crate::dialect::{Dialect, TaskRules};
 use crate::id::AskId;
 use crate::tool::{Catalog, TaskSupport};
@@ -32,7 +32,7 @@ pub struct AsClient {
     /// Capabilities that we declare, out of those of the settings.
     pub offers: Offers,
     /// How long the server may take to answer `initialize`; then the connection is closed.
-    pub patience: Option<Patience>,
+    pub patience: Option<AnswerTimeout>,
 }
 
 /// Which services a server is to know of. Declared is what the settings have a service for as well.

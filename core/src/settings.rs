@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::acp::Offers;
+use crate::acp::AcpServices;
 use crate::event::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
@@ -24,7 +24,7 @@ pub struct Settings {
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
     /// Offers to ACP peers.
-    pub acp: Offers,
+    pub acp: AcpServices,
     /// Identities that see all connections, jobs and tasks in `ceased/status` and may stop any job
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
     /// protocols show them their own tasks only, like everybody (TSK-39).

@@ -14,14 +14,14 @@ const IDENTITIES_MAX: usize = 1024;
 
 /// Something an honest client does now and then, and an attacker or a broken one all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Suspicion {
+pub enum AbusePattern {
     /// Naming tasks that do not exist, or are somebody else's: ids are being tried out.
     UnknownTasks,
     /// Asking for a task again before its `pollInterval` has passed.
     FastPolls,
 }
 
-impl Suspicion {
+impl AbusePattern {
     /// A word for logs and records.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -37,10 +37,10 @@ impl Suspicion {
 pub struct SuspicionPolicy {
     /// How long is counted before the count begins anew.
     pub window: Duration,
-    /// [`Suspicion::UnknownTasks`] of one identity within the window that raise a warning; 0: none
+    /// [`AbusePattern::UnknownTasks`] of one identity within the window that raise a warning; 0: none
     /// does.
     pub unknown_tasks: u32,
-    /// [`Suspicion::FastPolls`] of one identity within the window that raise a warning; 0: none
+    /// [`AbusePattern::FastPolls`] of one identity within the window that raise a warning; 0: none
     /// does.
     pub fast_polls: u32,
 }
@@ -54,17 +54,17 @@ impl Default for SuspicionPolicy {
 impl SuspicionPolicy {
     /// How many of these within the window raise a warning; 0: no number does.
     #[must_use]
-    pub const fn threshold(&self, pattern: Suspicion) -> u32 {
+    pub const fn threshold(&self, pattern: AbusePattern) -> u32 {
         match pattern {
-            Suspicion::UnknownTasks => self.unknown_tasks,
-            Suspicion::FastPolls => self.fast_polls,
+            AbusePattern::UnknownTasks => self.unknown_tasks,
+            AbusePattern::FastPolls => self.fast_polls,
         }
     }
 }
 
 /// Counts of each identity within its window.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(BTreeMap<Identity, Window>);
+pub(crate) struct AbuseDetector(BTreeMap<Identity, Window>);
 
 #[derive(Debug)]
 struct Window {
@@ -73,12 +73,12 @@ struct Window {
     fast_polls: u32,
 }
 
-impl Watch {
+impl AbuseDetector {
     /// Counts one; true when the count has just become too many.
     pub(crate) fn count(
         &mut self,
         identity: &Identity,
-        pattern: Suspicion,
+        pattern: AbusePattern,
         now: Instant,
         policy: &SuspicionPolicy,
     ) -> bool {
@@ -91,8 +91,8 @@ impl Watch {
             *window = fresh();
         }
         let count = match pattern {
-            Suspicion::UnknownTasks => &mut window.unknown_tasks,
-            Suspicion::FastPolls => &mut window.fast_polls,
+            AbusePattern::UnknownTasks => &mut window.unknown_tasks,
+            AbusePattern::FastPolls => &mut window.fast_polls,
         };
         *count = count.saturating_add(1);
         // Only the one that reaches it: a warning a window, however long the burst.
@@ -125,23 +125,26 @@ mod tests {
     #[test]
     fn a_burst_warns_once() {
         let policy = SuspicionPolicy { unknown_tasks: 3, fast_polls: 0, ..Default::default() };
-        let mut watch = Watch::default();
+        let mut watch = AbuseDetector::default();
         let mut count = |who: u32, seconds| {
-            watch.count(&Identity::User(who), Suspicion::UnknownTasks, at(seconds), &policy)
+            watch.count(&Identity::User(who), AbusePattern::UnknownTasks, at(seconds), &policy)
         };
         let burst: alloc::vec::Vec<bool> = (0..10).map(|second| count(1, second)).collect();
         assert_eq!(burst.iter().filter(|warned| **warned).count(), 1);
         assert!(burst[2] && !count(2, 10), "by identity");
         assert!(!count(1, 60) && !count(1, 61) && count(1, 62), "and by window");
-        assert!(!watch.count(&Identity::User(1), Suspicion::FastPolls, at(63), &policy), "0: off");
+        assert!(
+            !watch.count(&Identity::User(1), AbusePattern::FastPolls, at(63), &policy),
+            "0: off"
+        );
     }
 
     /// However many identities a host makes up, the state is bounded.
     #[test]
     fn many_identities_are_bounded() {
-        let (policy, mut watch) = (SuspicionPolicy::default(), Watch::default());
+        let (policy, mut watch) = (SuspicionPolicy::default(), AbuseDetector::default());
         for who in 0..3000 {
-            watch.count(&Identity::User(who), Suspicion::FastPolls, at(1), &policy);
+            watch.count(&Identity::User(who), AbusePattern::FastPolls, at(1), &policy);
             assert!(watch.0.len() <= IDENTITIES_MAX);
         }
     }

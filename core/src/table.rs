@@ -96,7 +96,7 @@ impl<K: Hash + Ord, V> Table<K, V> {
 
     /// Gives back the room if hardly any of it is used. To move what is in it is paid for by what
     /// was taken out.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         let seed = self.seed;
         if self.len() * 16 <= self.entries.capacity() {
             self.entries.shrink_to(self.len() * 2, |(key, _)| hash(seed, key));
@@ -166,7 +166,7 @@ mod tests {
         }
         for key in 10..10_000 {
             assert_eq!(table.remove(&key), Some(key));
-            table.tidy();
+            table.shrink();
             assert!(table.entries.capacity() <= 64 + table.len() * 20, "{} left", table.len());
         }
         assert!(table.keys().copied().eq(0..10));
@@ -197,14 +197,14 @@ mod tests {
                     *ours += 1;
                     *theirs += 1;
                 }
-                table.tidy();
+                table.shrink();
             }
             assert!(table.iter().eq(map.iter()) && table.keys().eq(map.keys()));
             assert!(table.values().eq(map.values()));
             assert_eq!(table.sum(|value| *value as usize) as u64, map.values().sum::<u64>());
             assert!(table.take().into_iter().eq(map));
             assert!(table.is_empty() && table.iter().next().is_none());
-            table.tidy();
+            table.shrink();
             assert_eq!(table.entries.capacity(), 0);
         }
     }

@@ -17,9 +17,9 @@ use self::record::{End, QUEUED, nanos};
 use crate::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
-use crate::journal::Told;
+use crate::journal::LastVisible;
 use crate::limits::Limits;
-use crate::rare::Rare;
+use crate::rare::LazyBox;
 use crate::records::Records;
 use crate::slab::{Place, Slab};
 pub use crate::status::{Change, Status};
@@ -119,7 +119,7 @@ impl Tasks {
             counted: Status::Working,
             queued: false,
             overdue: false,
-            aside: Rare::default(),
+            aside: LazyBox::default(),
             created: now.wall,
             updated: now.wall,
             ttl: nanos(ttl),
@@ -152,7 +152,7 @@ impl Tasks {
             counted: status,
             queued: !ended && record.status_message.as_deref() == Some(QUEUED),
             overdue: false,
-            aside: Rare::default(),
+            aside: LazyBox::default(),
             created: record.created,
             updated: record.updated.max(record.created),
             ttl: nanos(record.ttl),
@@ -255,11 +255,12 @@ impl Tasks {
         wall: Wall,
         message: Option<Box<str>>,
         outcome: TaskOutcome,
-    ) -> Option<(&mut Task, Told)> {
+    ) -> Option<(&mut Task, LastVisible)> {
         let task = self.by_id.get_mut(&id)?;
         let status = task.status.after(change)?;
         assert!(status.is_terminal(), "only an end has an outcome");
-        let before = Told { status: task.status, queued: task.queued, updated: task.updated };
+        let before =
+            LastVisible { status: task.status, queued: task.queued, updated: task.updated };
         task.status = status;
         // The wall clock may step back; a task's stamps do not (TSK-34).
         task.updated = task.updated.max(wall);

@@ -107,7 +107,7 @@ struct Lane {
 /// it stands, and to take the first that is due cost the same however many there are. With more
 /// different spans than lanes some go to the heap, where that costs what the heap is deep.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
+pub(crate) struct TimerQueue {
     all: Slab<Node>,
     lanes: [Option<Lane>; LANES],
     heap: Vec<(Due, Place)>,
@@ -121,7 +121,7 @@ const LANES: usize = 16;
 /// Branches of the heap: with four it is half as deep as with two.
 const BRANCHES: usize = 4;
 
-impl Timers {
+impl TimerQueue {
     /// Arms `timer` for `at`, instead of `slot` if that holds a time, and notes it in `slot`.
     pub(crate) fn arm(&mut self, slot: &mut Option<Armed>, timer: Timer, at: Instant) {
         self.disarm(slot, timer);
@@ -339,7 +339,7 @@ mod tests {
     /// those due at the same time by kind and as they were armed.
     #[test]
     fn timers_come_in_order() {
-        let mut timers = Timers::default();
+        let mut timers = TimerQueue::default();
         let mut slots = [None; 300];
         let mut set: BTreeSet<(Instant, u64, u64, Timer)> = BTreeSet::new();
         let mut random = 1_u64;
@@ -389,7 +389,7 @@ mod tests {
     /// A disarmed timer leaves nothing behind, and a few spans need no heap.
     #[test]
     fn lanes() {
-        let mut timers = Timers::default();
+        let mut timers = TimerQueue::default();
         let mut slots = [None; 100];
         for number in 0..100_000_u64 {
             let (slot, timer) = (number as usize % 100, Timer::Job(JobId::new(number % 100)));

@@ -67,7 +67,7 @@ pub enum OnDisconnect {
 
 /// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Ladder {
+pub enum StopPolicy {
     /// A function on one of our threads: its flag is raised; when it has not returned after
     /// `patience` it is abandoned, counted and reported, since a thread cannot be killed.
     Handler {
@@ -84,7 +84,7 @@ pub enum Ladder {
 
 /// One step of stopping a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum StopStep {
     /// Raise the job's cancellation flag.
     Flag,
     /// SIGTERM to every process of the job.
@@ -95,7 +95,7 @@ pub enum Step {
     Abandon,
 }
 
-impl Step {
+impl StopStep {
     /// A word for logs and views.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -112,28 +112,28 @@ impl Step {
 /// ends the wait for them: see [`Event::Outlasted`](crate::event::Event::Outlasted).
 pub(crate) const KILL_AGAIN: Duration = Duration::from_secs(1);
 
-impl Ladder {
+impl StopPolicy {
     /// The first step.
     #[must_use]
-    pub const fn first(self) -> Step {
+    pub const fn first(self) -> StopStep {
         match self {
-            Self::Handler { .. } => Step::Flag,
-            Self::Command { .. } => Step::Terminate,
+            Self::Handler { .. } => StopStep::Flag,
+            Self::Command { .. } => StopStep::Terminate,
         }
     }
 
     /// The step after `step` and how long to wait for it; `None` when there is none.
     #[must_use]
-    pub const fn after(self, step: Step) -> Option<(Duration, Step)> {
+    pub const fn after(self, step: StopStep) -> Option<(Duration, StopStep)> {
         match (self, step) {
-            (Self::Handler { patience }, Step::Flag | Step::Terminate | Step::Kill) => {
-                Some((patience, Step::Abandon))
+            (Self::Handler { patience }, StopStep::Flag | StopStep::Terminate | StopStep::Kill) => {
+                Some((patience, StopStep::Abandon))
             }
-            (Self::Command { kill_grace }, Step::Flag | Step::Terminate) => {
-                Some((kill_grace, Step::Kill))
+            (Self::Command { kill_grace }, StopStep::Flag | StopStep::Terminate) => {
+                Some((kill_grace, StopStep::Kill))
             }
-            (Self::Command { .. }, Step::Kill) => Some((KILL_AGAIN, Step::Kill)),
-            (_, Step::Abandon) => None,
+            (Self::Command { .. }, StopStep::Kill) => Some((KILL_AGAIN, StopStep::Kill)),
+            (_, StopStep::Abandon) => None,
         }
     }
 }
@@ -167,7 +167,7 @@ pub struct Tool {
     /// The longest it may run; no bound when `None`.
     pub timeout: Option<Duration>,
     /// How it is stopped.
-    pub ladder: Ladder,
+    pub ladder: StopPolicy,
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
@@ -340,7 +340,7 @@ mod tests {
             output_schema: output.map(Into::into),
             task_support: TaskSupport::Forbidden,
             timeout: None,
-            ladder: Ladder::Handler { patience: Duration::ZERO },
+            ladder: StopPolicy::Handler { patience: Duration::ZERO },
             read_only: false,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
@@ -368,13 +368,13 @@ mod tests {
     #[test]
     fn ladders() {
         let grace = Duration::from_secs(2);
-        let command = Ladder::Command { kill_grace: grace };
-        assert_eq!(command.first(), Step::Terminate);
-        assert_eq!(command.after(Step::Terminate), Some((grace, Step::Kill)));
-        assert_eq!(command.after(Step::Kill), Some((KILL_AGAIN, Step::Kill)));
-        let handler = Ladder::Handler { patience: grace };
-        assert_eq!(handler.first(), Step::Flag);
-        assert_eq!(handler.after(Step::Flag), Some((grace, Step::Abandon)));
-        assert_eq!(handler.after(Step::Abandon), None);
+        let command = StopPolicy::Command { kill_grace: grace };
+        assert_eq!(command.first(), StopStep::Terminate);
+        assert_eq!(command.after(StopStep::Terminate), Some((grace, StopStep::Kill)));
+        assert_eq!(command.after(StopStep::Kill), Some((KILL_AGAIN, StopStep::Kill)));
+        let handler = StopPolicy::Handler { patience: grace };
+        assert_eq!(handler.first(), StopStep::Flag);
+        assert_eq!(handler.after(StopStep::Flag), Some((grace, StopStep::Abandon)));
+        assert_eq!(handler.after(StopStep::Abandon), None);
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ceased_transports::Address;
 
-use crate::cli::{Backend, Embedded, Exit, Failure, Life, Site};
+use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Keeping, Level};
-use crate::daemon::{Daemon, Forecast, Running, StartError, forecast, reload, say};
+use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
 use crate::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
@@ -19,7 +19,7 @@ use crate::{resource_limits, signals, sys};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct InThisProcess;
+pub struct LocalBackend;
 
 /// A configuration and where it is from.
 struct Found {
@@ -195,8 +195,8 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
     }
 }
 
-impl Backend for InThisProcess {
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit {
+impl Backend for LocalBackend {
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit {
         if life.own_session.is_some() {
             leave_session();
         }
@@ -214,7 +214,7 @@ impl Backend for InThisProcess {
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
         said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = daemon(&found.config)?.listen_nowhere().metrics_nowhere();
+            let daemon = daemon(&found.config)?.without_listeners().without_metrics();
             let mut daemon = daemon.listen(Address::Stdio);
             if found.config.daemon.store == Keeping::Auto {
                 daemon = daemon.keep_in_memory();
@@ -273,9 +273,9 @@ impl Backend for InThisProcess {
         if written.is_ok() { exit } else { Exit::Failed }
     }
 
-    fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
+    fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure> {
         let Found { config, path } = find(config).map_err(|error| in_brief(&error))?;
-        Ok(Site {
+        Ok(DaemonLocation {
             config: path,
             socket: config.socket().map(Path::to_path_buf),
             eof_grace: config.daemon.eof_grace,
@@ -293,10 +293,10 @@ impl Backend for InThisProcess {
         logging::can_start().map_err(StartError::Io)?;
         let logging = logging::start(config.log.level.min(Level::Warn));
         sys::forbid_tracing();
-        let daemon = daemon(&config)?.keep_in_memory().listen_nowhere().metrics_nowhere();
+        let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<(Running, logging::Logging)> = Box::new((running, logging));
+        let server: Box<(DaemonHandle, logging::Logging)> = Box::new((running, logging));
         Ok(Some(Embedded { stream, server }))
     }
 }

@@ -32,12 +32,12 @@ use crate::metrics::Thresholds;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans, Roster};
 use crate::record;
-use crate::server::{Entrance, Guards, Options, Remote, RunError, Server};
+use crate::server::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::service::InheritedSockets;
 use crate::store::Store;
-use crate::store::kept::Keep;
 #[cfg(feature = "sqlite")]
 use crate::store::kept::OnDisk;
+use crate::store::kept::StoreLocation;
 use crate::{scarcity, stderr, tools};
 
 /// What a daemon is made of.
@@ -72,7 +72,7 @@ pub struct Daemon {
     audit: Option<PathBuf>,
     metrics: Option<Address>,
     thresholds: Thresholds,
-    keep: Keep,
+    keep: StoreLocation,
 }
 
 /// Where peers come in.
@@ -113,7 +113,7 @@ impl Daemon {
             audit: None,
             metrics: None,
             thresholds: Thresholds::default(),
-            keep: Keep::Memory,
+            keep: StoreLocation::Memory,
         }
     }
 
@@ -161,9 +161,9 @@ impl Daemon {
         self
     }
 
-    /// No address to listen on; peers come by [`Running::connect`] alone.
+    /// No address to listen on; peers come by [`DaemonHandle::connect`] alone.
     #[must_use]
-    pub fn listen_nowhere(mut self) -> Self {
+    pub fn without_listeners(mut self) -> Self {
         self.listen.clear();
         self
     }
@@ -229,7 +229,7 @@ impl Daemon {
     /// Serves no metrics, whatever the configuration says: its address is for one daemon, and this
     /// may be one of many processes.
     #[must_use]
-    pub fn metrics_nowhere(mut self) -> Self {
+    pub fn without_metrics(mut self) -> Self {
         self.metrics = None;
         self
     }
@@ -264,21 +264,21 @@ impl Daemon {
     #[must_use]
     pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
         let defaults = config::Daemon::default();
-        self.keep = Keep::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
+        self.keep = StoreLocation::Disk(OnDisk { dir: path.into(), ..on_disk(&defaults) });
         self
     }
 
     /// Keeps tasks in a store of the caller's; what is in it is restored.
     #[must_use]
     pub fn store(mut self, store: impl Store + 'static) -> Self {
-        self.keep = Keep::In(Box::new(store));
+        self.keep = StoreLocation::In(Box::new(store));
         self
     }
 
     /// Keeps tasks in memory, whatever the configuration says: they end with the daemon.
     #[must_use]
     pub fn keep_in_memory(mut self) -> Self {
-        self.keep = Keep::Memory;
+        self.keep = StoreLocation::Memory;
         self
     }
 
@@ -352,7 +352,7 @@ impl Daemon {
         })?;
         for door in &self.listen {
             let entrance = match door {
-                Door::Address(address) => Entrance::open(address.clone()),
+                Door::Address(address) => ListenSpec::open(address.clone()),
                 Door::Configured(listen) => entrance(listen)?,
             };
             match &entrance.address {
@@ -378,14 +378,14 @@ impl Daemon {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(self) -> Result<Running, StartError> {
+    pub fn start(self) -> Result<DaemonHandle, StartError> {
         let server = self.build()?;
         let remote = server.remote();
         let thread = std::thread::Builder::new()
             .name("ceased".into())
             .spawn(move || server.run())
             .map_err(StartError::Io)?;
-        Ok(Running { remote, thread: Some(thread) })
+        Ok(DaemonHandle { remote, thread: Some(thread) })
     }
 }
 
@@ -412,12 +412,12 @@ fn warn_of_isolation(containment: &Containment, isolated: &[String]) {
 /// is left, but for a handler that does not look at its token: that is waited for until its
 /// patience or the time for a shutdown (10 s) is over, and goes on.
 #[derive(Debug)]
-pub struct Running {
-    remote: Remote,
+pub struct DaemonHandle {
+    remote: ServerHandle,
     thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
-impl Running {
+impl DaemonHandle {
     /// A connection to it, as a peer with this process's user.
     ///
     /// # Errors
@@ -442,7 +442,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for DaemonHandle {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::error!(%error, "the embedded daemon failed");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ceased_core::call::{Answer, Ask, Refusal};
+use ceased_core::call::{Answer, OutgoingRequest, Refusal};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::json::Json;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
-use crate::reports::{Report, Reports};
+use crate::reports::{LoopSender, Report};
 use crate::token::{CancelToken, Cancelled};
 
 /// A tool that runs in this process, on a thread of its own while it runs. One that has returned
@@ -46,7 +46,7 @@ where
 pub struct Job {
     call: Call,
     token: CancelToken,
-    reports: Reports,
+    reports: LoopSender,
     /// Numbers its questions.
     asked: AtomicU64,
 }
@@ -61,11 +61,11 @@ pub(crate) struct Call {
 
 impl Job {
     /// A call whose handler reports to `reports`.
-    pub(crate) const fn new(call: Call, token: CancelToken, reports: Reports) -> Self {
+    pub(crate) const fn new(call: Call, token: CancelToken, reports: LoopSender) -> Self {
         Self { call, token, reports, asked: AtomicU64::new(0) }
     }
 
-    pub(crate) fn into_reports(self) -> Reports {
+    pub(crate) fn into_reports(self) -> LoopSender {
         self.reports
     }
 
@@ -123,8 +123,12 @@ impl Job {
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
         let params =
             to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
-        let request =
-            Ask { method: method.into(), params: Some(params), patience: None, task: None };
+        let request = OutgoingRequest {
+            method: method.into(),
+            params: Some(params),
+            patience: None,
+            task: None,
+        };
         // The engine's own questions about a job have numbers below.
         let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = bounded(1);

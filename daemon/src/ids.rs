@@ -1,7 +1,7 @@
 //! Random ids from the operating system's generator (TSK-08), drawn many at a time: asking it takes as
 //! long as all else that is done for one.
 
-use ceased_core::id::Mint;
+use ceased_core::id::IdSource;
 use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 
@@ -33,7 +33,7 @@ impl RandomIds {
     }
 }
 
-impl Mint for RandomIds {
+impl IdSource for RandomIds {
     fn uuid(&mut self) -> Uuid {
         self.draw().map_or_else(Uuid::new_v4, |bytes| Builder::from_random_bytes(bytes).into_uuid())
     }

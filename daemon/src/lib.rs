@@ -43,14 +43,14 @@ mod token;
 mod tokens;
 mod tools;
 
-pub use backend::InThisProcess;
+pub use backend::LocalBackend;
 pub use builtin::Builtin;
-pub use daemon::{Daemon, Running, StartError};
+pub use daemon::{Daemon, DaemonHandle, StartError};
 pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
-pub use server::{Remote, RunError, Server};
+pub use server::{RunError, Server, ServerHandle};
 pub use token::{CancelToken, Cancelled};
 pub use tokens::TokenFileError;
-pub use tools::{HandlerTool, PATIENCE};
+pub use tools::{DEFAULT_ABANDON_AFTER, HandlerTool};
 
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::{

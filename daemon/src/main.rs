@@ -5,5 +5,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     ceased::process::reset_signals();
     ceased::process::guard::init();
-    ceased::cli::main(&ceased::InThisProcess)
+    ceased::cli::main(&ceased::LocalBackend)
 }

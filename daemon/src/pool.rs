@@ -20,7 +20,7 @@ use ceased_core::time::Instant;
 
 use crate::handler::{Call, Handler, Job, outcome};
 use crate::pace::HandlerRun;
-use crate::reports::{Report, Reports};
+use crate::reports::{LoopSender, Report};
 use crate::token::CancelToken;
 
 /// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
@@ -50,7 +50,7 @@ pub(crate) struct Work {
 
 /// The threads. How many calls run at once is bounded by the engine.
 pub(crate) struct Pool {
-    crew: Arc<Crew>,
+    crew: Arc<Workers>,
     /// Calls of this turn.
     fresh: Vec<Work>,
     /// Those of them that the leader may run itself.
@@ -65,8 +65,8 @@ pub(crate) struct Pool {
 }
 
 /// What the threads share.
-struct Crew {
-    reports: Reports,
+struct Workers {
+    reports: LoopSender,
     queue: Mutex<Queue>,
 }
 
@@ -84,8 +84,8 @@ struct Queue {
 }
 
 impl Pool {
-    pub(crate) fn new(reports: Reports) -> Self {
-        let crew = Arc::new(Crew { reports, queue: Mutex::default() });
+    pub(crate) fn new(reports: LoopSender) -> Self {
+        let crew = Arc::new(Workers { reports, queue: Mutex::default() });
         let (fresh, quick) = (Vec::new(), VecDeque::new());
         Self { crew, fresh, quick, check: None, starved_since: None, standing: None }
     }
@@ -133,7 +133,7 @@ impl Pool {
         Ok(())
     }
 
-    /// When to call [`Pool::relieve`].
+    /// When to call [`Pool::grow_if_stalled`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.check.map(|(at, _)| at)
     }
@@ -147,7 +147,7 @@ impl Pool {
     /// Wakes or adds threads when calls wait and none gets done.
     ///
     /// The calls it gives up are given back: there has been no thread for them for long.
-    pub(crate) fn relieve(&mut self, now: Instant) -> Vec<Work> {
+    pub(crate) fn grow_if_stalled(&mut self, now: Instant) -> Vec<Work> {
         let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return Vec::new() };
         let mut queue = self.crew.queue();
         let (waiting, threads, done) = (queue.waiting.len(), queue.threads, queue.done);
@@ -213,7 +213,7 @@ impl Drop for Pool {
     }
 }
 
-impl Crew {
+impl Workers {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,7 +264,7 @@ impl Crew {
             }
             untold = ended - told <= TOGETHER;
             if untold {
-                reports.leave(done);
+                reports.send_lazy(done);
             } else {
                 reports.send(done);
                 told = ended;

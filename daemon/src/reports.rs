@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ceased_core::call::{Answer, Ask};
+use ceased_core::call::{Answer, OutgoingRequest};
 use ceased_core::event::{Event, LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId};
 use crossbeam_channel::Sender;
@@ -30,7 +30,7 @@ pub(crate) enum Report {
     /// A handler says something.
     Log { job: JobId, level: LogLevel, data: Box<RawValue> },
     /// A handler asks its peer something.
-    Asked { job: JobId, ask: AskId, request: Ask, answer: Sender<Answer> },
+    Asked { job: JobId, ask: AskId, request: OutgoingRequest, answer: Sender<Answer> },
     /// A handler has returned.
     Done { job: JobId, outcome: Outcome },
     /// What the supervisor of processes has to say.
@@ -72,7 +72,7 @@ impl Report {
 
 /// The sending side. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Reports {
+pub(crate) struct LoopSender {
     mailbox: Arc<Mailbox>,
 }
 
@@ -100,27 +100,27 @@ struct State {
 
 /// The loop's side.
 #[derive(Debug)]
-pub(crate) struct Inbound {
+pub(crate) struct LoopReceiver {
     mailbox: Arc<Mailbox>,
 }
 
-impl Reports {
+impl LoopSender {
     /// A mailbox for the loop that polls `poll`, announced under `token`.
-    pub(crate) fn new(poll: &Poll, token: Token) -> io::Result<(Self, Inbound)> {
+    pub(crate) fn new(poll: &Poll, token: Token) -> io::Result<(Self, LoopReceiver)> {
         let waker = Waker::new(poll.registry(), token)?;
         Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
     /// A mailbox without a loop that sleeps, for tests.
     #[cfg(test)]
-    pub(crate) fn aside() -> (Self, Inbound) {
+    pub(crate) fn aside() -> (Self, LoopReceiver) {
         Self::pair(None, usize::MAX)
     }
 
-    fn pair(waker: Option<Waker>, most: usize) -> (Self, Inbound) {
+    fn pair(waker: Option<Waker>, most: usize) -> (Self, LoopReceiver) {
         let (state, room) = (Mutex::default(), Condvar::new());
         let mailbox = Arc::new(Mailbox { waker, most, state, room });
-        (Self { mailbox: Arc::clone(&mailbox) }, Inbound { mailbox })
+        (Self { mailbox: Arc::clone(&mailbox) }, LoopReceiver { mailbox })
     }
 
     /// Tells the loop, at once. Once the loop has ended nobody listens, and that is fine.
@@ -129,7 +129,7 @@ impl Reports {
         self.mailbox.wake(state);
     }
 
-    /// As [`Reports::send`], unless that would have to wait; false when it would.
+    /// As [`LoopSender::send`], unless that would have to wait; false when it would.
     pub(crate) fn try_send(&self, report: Report) -> bool {
         let mut state = self.mailbox.state();
         let room = !state.closed && state.waiting.len() < self.mailbox.most;
@@ -140,8 +140,8 @@ impl Reports {
         room
     }
 
-    /// Leaves a report for whenever the loop looks: [`Reports::wake`] it soon.
-    pub(crate) fn leave(&self, report: Report) {
+    /// Leaves a report for whenever the loop looks: [`LoopSender::wake`] it soon.
+    pub(crate) fn send_lazy(&self, report: Report) {
         drop(self.mailbox.put(report));
     }
 
@@ -186,7 +186,7 @@ impl Mailbox {
     }
 }
 
-impl Inbound {
+impl LoopReceiver {
     /// Moves what has arrived into `heard`, which must be empty: its room is used for what comes.
     pub(crate) fn take(&self, heard: &mut Vec<Report>) {
         let mut state = self.mailbox.state();
@@ -207,7 +207,7 @@ impl Inbound {
     }
 }
 
-impl Drop for Inbound {
+impl Drop for LoopReceiver {
     fn drop(&mut self) {
         let mut state = self.mailbox.state();
         state.closed = true;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::resource_limits;
 
 /// What raises the limit that an error speaks of; `None` for other errors.
-pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
+pub(crate) fn limit_hint(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::MFILE | Errno::NFILE => {
             Some("raise the limit of open files (LimitNOFILE=, ulimit -n)")

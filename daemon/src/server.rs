@@ -45,7 +45,7 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-pub(crate) use self::doors::Entrance;
+pub(crate) use self::doors::ListenSpec;
 pub(crate) use self::gate::AUTHENTICATE;
 use self::links::Sending;
 use self::stopping::Stopping;
@@ -58,9 +58,9 @@ use crate::metrics::{Endpoint, Thresholds};
 use crate::pool::Pool;
 use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
-use crate::reports::{Inbound, Report, Reports};
+use crate::reports::{LoopReceiver, LoopSender, Report};
 use crate::signals::Signals;
-use crate::store::kept::Kept;
+use crate::store::kept::OpenedStore;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
 
@@ -111,7 +111,7 @@ pub(crate) struct Options {
     /// Where the metrics are served, if they are.
     pub metrics: Option<ceased_transports::Address>,
     /// Where tasks are kept; `None`: in memory alone. The settings must agree.
-    pub kept: Option<Kept>,
+    pub kept: Option<OpenedStore>,
 }
 
 /// Why a server ended that was not asked to.
@@ -154,7 +154,7 @@ pub struct Server {
     engine: Recorded,
     settings: Arc<Settings>,
     clock: Clock,
-    doors: Vec<doors::Door>,
+    doors: Vec<doors::BoundListener>,
     links: BTreeMap<ConnId, Box<Peer>>,
     /// Peers the engine does not know, and when they go.
     strangers: BTreeSet<(Instant, ConnId)>,
@@ -165,7 +165,7 @@ pub struct Server {
     /// Records that are counted instead of written.
     repeats: repeats::Repeats,
     next_conn: u64,
-    ready: ready::Ready,
+    ready: ready::ReadScheduler,
     /// Bytes that were read ahead of their turn.
     ahead_bytes: usize,
     /// Connections to be sent what waits for them, and why.
@@ -175,8 +175,8 @@ pub struct Server {
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
-    reports: Reports,
-    inbound: Inbound,
+    reports: LoopSender,
+    inbound: LoopReceiver,
     /// Where reports are heard from, empty in between.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
@@ -189,7 +189,7 @@ pub struct Server {
     authenticate_within: Duration,
     guards: Guards,
     /// Messages that have begun and not ended.
-    unended: frames::Unended,
+    unended: frames::PartialFrames,
     upkeep: upkeep::Upkeep,
     stopping: Stopping,
     trail: trail::Trail,
@@ -219,16 +219,16 @@ struct Peer {
     /// Hardly any has one.
     backlog: Option<Box<Backlog>>,
     /// Where it stands among those that have something left to read.
-    place: ready::Work,
+    place: ready::Cost,
 }
 
 /// Reaches into a running server from another thread. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Remote {
-    reports: Reports,
+pub struct ServerHandle {
+    reports: LoopSender,
 }
 
-impl Remote {
+impl ServerHandle {
     /// A connection to the server, as a peer with this process's user.
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl Server {
         let trail =
             trail::Trail::new(options.audit, options.thresholds, options.containment.name());
         let poll = Poll::new()?;
-        let (reports, inbound) = Reports::new(&poll, WAKER)?;
+        let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
@@ -277,7 +277,7 @@ impl Server {
             guesses: guesses::Guesses::default(),
             repeats: repeats::Repeats::default(),
             next_conn: FIRST_CONN,
-            ready: ready::Ready::default(),
+            ready: ready::ReadScheduler::default(),
             ahead_bytes: 0,
             unsent: Vec::new(),
             runs: runs::Runs::default(),
@@ -295,7 +295,7 @@ impl Server {
             eof_grace: options.eof_grace,
             authenticate_within: options.authenticate_within,
             guards: options.guards,
-            unended: frames::Unended::default(),
+            unended: frames::PartialFrames::default(),
             upkeep: upkeep::Upkeep::default(),
             stopping: Stopping::No,
             trail,
@@ -312,8 +312,8 @@ impl Server {
 
     /// Reaches into this server from other threads.
     #[must_use]
-    pub fn remote(&self) -> Remote {
-        Remote { reports: self.reports.clone() }
+    pub fn remote(&self) -> ServerHandle {
+        ServerHandle { reports: self.reports.clone() }
     }
 
     /// Serves a peer on `transport` with this process's user. When `sole`, the server shuts down
@@ -363,7 +363,7 @@ impl Server {
         self.send(now, events);
         self.trail.audit.hand_over();
         self.look_how_full(now);
-        self.keep_up(now);
+        self.run_idle_checks(now);
         Ok(())
     }
 
@@ -411,7 +411,7 @@ impl Server {
     }
 
     fn take_time(&mut self, now: Now) {
-        for work in self.pool.relieve(now.at) {
+        for work in self.pool.grow_if_stalled(now.at) {
             let message = "no thread could be started for the tool; the system gives no more";
             self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
         }

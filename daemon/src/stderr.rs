@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stderr;
 
-use crate::client::{Nozzle, poll};
+use crate::client::{NonblockingWriter, poll};
 use crate::token::CancelToken;
 
 /// How long a line waits for room that is not the log's, or that is written at the end. Less than
@@ -89,7 +89,7 @@ fn write_part(
     until: Option<Instant>,
     leaving: Option<&CancelToken>,
 ) -> io::Result<Option<usize>> {
-    let nozzle = Nozzle::of(stderr())?;
+    let nozzle = NonblockingWriter::of(stderr())?;
     loop {
         if let Some(count) = nozzle.write(stderr(), bytes)? {
             return Ok(Some(count));

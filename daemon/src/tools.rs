@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::access::Allow;
-use ceased_core::tool::{ArgumentCheck, BadTool, Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_core::tool::{
+    ArgumentCheck, BadTool, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool,
+};
 
 use crate::arguments::{Arguments, Template};
 use crate::config::{self, CommandTool, Run};
@@ -14,7 +16,7 @@ use crate::handler::Handler;
 use crate::pace::HandlerRun;
 
 /// How long a handler may take to look at its token before it is given up as lost.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
 /// What the server needs to run a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
@@ -99,7 +101,7 @@ impl HandlerTool {
             input_schema: r#"{"type":"object","additionalProperties":false}"#.into(),
             task_support: TaskSupport::Forbidden,
             timeout: None,
-            patience: PATIENCE,
+            patience: DEFAULT_ABANDON_AFTER,
             on_disconnect: OnDisconnect::Cancel,
             read_only: false,
             handler: Arc::new(handler),
@@ -141,7 +143,7 @@ impl HandlerTool {
         self
     }
 
-    /// How long it may take to look at its token once that was cancelled; [`PATIENCE`] if not
+    /// How long it may take to look at its token once that was cancelled; [`DEFAULT_ABANDON_AFTER`] if not
     /// said. After that its thread is given up as lost and counted.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
@@ -185,7 +187,7 @@ impl HandlerTool {
             output_schema: None,
             task_support: self.task_support,
             timeout: self.timeout,
-            ladder: Ladder::Handler { patience: self.patience },
+            ladder: StopPolicy::Handler { patience: self.patience },
             read_only: self.read_only,
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
@@ -229,10 +231,10 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
             let run = PayloadRun::Handler(HandlerRun::new(Arc::new(*builtin)));
-            (Ladder::Handler { patience: PATIENCE }, run)
+            (StopPolicy::Handler { patience: DEFAULT_ABANDON_AFTER }, run)
         }
         Run::Command(command) => (
-            Ladder::Command { kill_grace: command.kill_grace },
+            StopPolicy::Command { kill_grace: command.kill_grace },
             PayloadRun::Command { command: command.clone(), arguments: tool.arguments.clone() },
         ),
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{Note, Why};
+use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::limits::Limits;
 use ceased_tests::modern::{cancel, request};
 use ceased_tests::trace::Input;
@@ -54,10 +54,10 @@ fn a_call_that_is_taken_back_gets_no_task() {
             assert_eq!(w.steps(job).len(), 1, "it is told to stop");
             w.stopped(job);
             let receipt = w.notes.iter().find_map(|note| {
-                if let Note::Ceased(receipt) = note { Some(receipt) } else { None }
+                if let AuditEvent::Ceased(receipt) = note { Some(receipt) } else { None }
             });
             let receipt = receipt.expect("it has a receipt (CAN-12)");
-            assert_eq!(receipt.why, Why::Requested);
+            assert_eq!(receipt.why, StopReason::Requested);
             assert_eq!(receipt.cancel.as_ref().map(|cancel| &cancel.by), Some(&ME));
         }
         w.silent(c);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ceased::process::{
     Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
 };
-use ceased_core::id::{JobId, SurveyId};
+use ceased_core::id::{JobId, StatusId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -128,7 +128,7 @@ fn stuck(rig: &mut Rig, frozen: &Frozen, is_program: bool) -> (Launch, &'static 
 
 /// Whether SIGTERM waits for the one process of a job.
 fn is_told(rig: &Rig, job: JobId) -> bool {
-    rig.order(Order::Survey(SurveyId::new(1), vec![job]));
+    rig.order(Order::Survey(StatusId::new(1), vec![job]));
     let report = rig.report();
     let Report::Surveyed { processes, .. } = report else { panic!("{report:?}") };
     let [(_, processes)] = processes.try_into().unwrap();

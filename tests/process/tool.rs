@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
-use ceased_core::id::{SurveyId, TaskId};
+use ceased_core::id::{StatusId, TaskId};
 
 use crate::process_kit::{
     PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
@@ -285,7 +285,7 @@ fn five_hundred_jobs() {
     };
     let kept = usize::from(base.is_some());
     // The turn in which it ended is over when this is answered.
-    rig.order(Order::Survey(SurveyId::new(1), Vec::new()));
+    rig.order(Order::Survey(StatusId::new(1), Vec::new()));
     assert!(matches!(rig.report(), Report::Surveyed { .. }));
     assert_eq!(groups(), kept, "one group is kept for the next");
     let held = || (count("/proc/self/fd"), count("/proc/self/task"), children().len());

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ceased::process::{Exit, Order, Report, Stopped};
-use ceased_core::id::{JobId, SurveyId};
+use ceased_core::id::{JobId, StatusId};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::rig;
@@ -81,9 +81,9 @@ fn is_looked_at(rig: &mut Rig, marker: &str) {
     let mut found = Vec::new();
     // Not before the last of them has become what it is to be.
     eventually("each is told of by its name", || {
-        rig.order(Order::Survey(SurveyId::new(7), vec![job, never]));
+        rig.order(Order::Survey(StatusId::new(7), vec![job, never]));
         let Report::Surveyed { survey, mut processes } = rig.report() else { panic!("no survey") };
-        assert_eq!((survey, processes.len()), (SurveyId::new(7), 1));
+        assert_eq!((survey, processes.len()), (StatusId::new(7), 1));
         let (of, told) = processes.remove(0);
         assert_eq!(of, job);
         found = told;

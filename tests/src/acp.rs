@@ -1,7 +1,7 @@
 //! What the ACP suites share: peers that have initialized, and the forms of a cancel.
 
-use ceased_core::acp::{Form, Side};
-use ceased_core::call::{Answer, Ask};
+use ceased_core::acp::{AcpForm, AcpRole};
+use ceased_core::call::{Answer, OutgoingRequest};
 use ceased_core::id::{AskId, ConnId, JobId};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::trace::Input;
 use crate::world::{World, raw_json, result_of};
 
 /// Both dialects.
-pub const FORMS: [Form; 2] = [Form::Published, Form::Proposed];
+pub const FORMS: [AcpForm; 2] = [AcpForm::Published, AcpForm::Proposed];
 
 /// Capabilities that declare cancellation, or do not.
 #[must_use]
@@ -21,8 +21,8 @@ pub fn supports(cancellation: bool) -> Value {
 ///
 /// # Panics
 /// When `initialize` is not answered.
-pub fn open_to_client(w: &mut World, form: Form, we: bool, it: bool) -> ConnId {
-    let c = w.open_acp(form, Side::Agent);
+pub fn open_to_client(w: &mut World, form: AcpForm, we: bool, it: bool) -> ConnId {
+    let c = w.open_acp(form, AcpRole::Agent);
     let params = json!({"protocolVersion": 1, "clientCapabilities": supports(it)});
     let job = w.request(c, json!("init"), "initialize", params);
     w.end(job, result_of(&json!({"protocolVersion": 1, "agentCapabilities": supports(we)})));
@@ -34,8 +34,8 @@ pub fn open_to_client(w: &mut World, form: Form, we: bool, it: bool) -> ConnId {
 ///
 /// # Panics
 /// When our caller is not told of its answer.
-pub fn open_to_agent(w: &mut World, form: Form, we: bool, it: bool) -> ConnId {
-    let c = w.open_acp(form, Side::Client);
+pub fn open_to_agent(w: &mut World, form: AcpForm, we: bool, it: bool) -> ConnId {
+    let c = w.open_acp(form, AcpRole::Client);
     let params = json!({"protocolVersion": 1, "clientCapabilities": supports(we)});
     let ask = AskId::new(1_000_000 + c.get());
     w.feed(Input::Call(c, ask, asking("initialize", &params)));
@@ -58,8 +58,8 @@ pub fn cancel(w: &mut World, c: ConnId, id: &Value) {
 
 /// A request to make of a peer.
 #[must_use]
-pub fn asking(method: &str, params: &Value) -> Ask {
-    Ask {
+pub fn asking(method: &str, params: &Value) -> OutgoingRequest {
+    OutgoingRequest {
         method: method.into(),
         params: Some(raw_json(&params.to_string())),
         patience: None,
@@ -69,7 +69,7 @@ pub fn asking(method: &str, params: &Value) -> Ask {
 
 /// What an agent asks before it does something.
 #[must_use]
-pub fn permission() -> Ask {
+pub fn permission() -> OutgoingRequest {
     let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "t"}, "options": []});
     asking("session/request_permission", &params)
 }
@@ -87,10 +87,10 @@ pub fn refuse(w: &mut World, c: ConnId, id: &Value) {
 
 /// The answer to a cancelled request; `source` is who cancelled it, if not its sender.
 #[must_use]
-pub fn cancelled(form: Form, id: &Value, source: Option<&str>) -> Value {
+pub fn cancelled(form: AcpForm, id: &Value, source: Option<&str>) -> Value {
     let message = match form {
-        Form::Published => "Request cancelled",
-        Form::Proposed => "Cancelled",
+        AcpForm::Published => "Request cancelled",
+        AcpForm::Proposed => "Cancelled",
     };
     let mut error = json!({"code": -32800, "message": message});
     if let Some(source) = source {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ceased_core::id::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
-use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};
 
 use crate::tools;
 use crate::world::World;
@@ -14,7 +14,7 @@ use crate::world::World;
 fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
     Tool {
         task_support: TaskSupport::Optional,
-        ladder: Ladder::Command { kill_grace: Duration::from_secs(1) },
+        ladder: StopPolicy::Command { kill_grace: Duration::from_secs(1) },
         on_disconnect,
         ..tools::tool(name)
     }

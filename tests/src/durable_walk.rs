@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::tools;
 use crate::trace::{Input, Trace};
 use crate::world::{NEWEST, WALL_START, World, result_of};
-use ceased_core::call::Ask;
+use ceased_core::call::OutgoingRequest;
 use ceased_core::durable::Unstored;
 use ceased_core::event::{Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId, TaskId};
@@ -283,7 +283,7 @@ impl Walk {
                     r#"{"message":"?","requestedSchema":{"type":"object","properties":{}}}"#;
                 let params = Some(crate::world::raw_json(params));
                 let method = "elicitation/create".into();
-                let request = Ask { method, params, patience: None, task: None };
+                let request = OutgoingRequest { method, params, patience: None, task: None };
                 let ask = AskId::new(number);
                 self.next += 1;
                 return self.world.feed(Input::Asked(job, ask, request));
@@ -562,7 +562,7 @@ impl Walk {
         self.world.advance(300 * SECOND);
         self.store.commit_all(&mut self.world);
         let sizes = self.world.sizes();
-        assert_eq!((sizes.tasks, sizes.jobs, sizes.held, sizes.owed), (0, 0, 0, 0));
+        assert_eq!((sizes.tasks, sizes.jobs, sizes.held, sizes.unpersisted), (0, 0, 0, 0));
         assert!(self.store.records.is_empty(), "the store does not grow for ever");
         let ended = self.said.values().filter(|said| !said.last.is_empty()).count();
         (self.kills, self.held, ended)

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::acp::{Offer, Offers};
+use ceased_core::acp::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{ArgumentCheck, Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool};
 
 /// How long the function tools may take to look at their flag.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub fn tool(name: &str) -> Tool {
         output_schema: None,
         task_support: TaskSupport::Forbidden,
         timeout: None,
-        ladder: Ladder::Handler { patience: PATIENCE },
+        ladder: StopPolicy::Handler { patience: PATIENCE },
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
@@ -82,7 +82,7 @@ pub fn catalog() -> Catalog {
         Tool { timeout: Some(TIMEOUT), ..optional("slow") },
         Tool {
             timeout: Some(TIMEOUT),
-            ladder: Ladder::Command { kill_grace: KILL_GRACE },
+            ladder: StopPolicy::Command { kill_grace: KILL_GRACE },
             output_schema: Some(r#"{"type":"object"}"#.into()),
             ..optional("build")
         },
@@ -112,16 +112,16 @@ pub fn services() -> Catalog {
 /// | `session/prompt` | handler | [`TIMEOUT`] |
 /// | `terminal/wait_for_exit` | command | none |
 #[must_use]
-pub fn offers() -> Offers {
+pub fn offers() -> AcpServices {
     let offer = |services: Vec<Tool>, notification: &str| Offer {
         services: Catalog::new(services).expect("good tools"),
         notifications: [notification.into()].into(),
     };
     let prompt = Tool { timeout: Some(TIMEOUT), ..tool("session/prompt") };
-    let ladder = Ladder::Command { kill_grace: KILL_GRACE };
+    let ladder = StopPolicy::Command { kill_grace: KILL_GRACE };
     let wait = Tool { ladder, ..tool("terminal/wait_for_exit") };
     let ask = tool("session/request_permission");
-    Offers {
+    AcpServices {
         agent: offer(vec![tool("initialize"), tool("session/new"), prompt], "session/cancel"),
         client: offer(vec![tool("fs/read_text_file"), ask, wait], "session/update"),
     }

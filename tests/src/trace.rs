@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::{Cause, Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
-use ceased_core::call::{Ask, Caller};
+use ceased_core::call::{Caller, OutgoingRequest};
 use ceased_core::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
@@ -40,17 +40,17 @@ pub enum Input {
     /// See [`Event`].
     Log(JobId, LogLevel, Box<RawValue>),
     /// See [`Event`].
-    Asked(JobId, AskId, Ask),
+    Asked(JobId, AskId, OutgoingRequest),
     /// [`Event::Asked`] of that connection.
-    AskedOf(JobId, AskId, ConnId, Ask),
+    AskedOf(JobId, AskId, ConnId, OutgoingRequest),
     /// See [`Event`].
-    OpenedAcp(ConnId, Identity, Form, Side),
+    OpenedAcp(ConnId, Identity, AcpForm, AcpRole),
     /// See [`Event`].
-    CancelJob(JobId, Cause),
+    CancelJob(JobId, HostStopReason),
     /// See [`Event`].
     Notify(Speaker, String, Option<Box<RawValue>>),
     /// See [`Event`].
-    Call(ConnId, AskId, Ask),
+    Call(ConnId, AskId, OutgoingRequest),
     /// See [`Event`].
     CancelCall(Caller, Option<String>),
     /// See [`Event`].
@@ -89,8 +89,8 @@ impl Input {
                 Event::Opened { conn: *conn, identity: identity.clone(), role: *role }
             }
             Self::Frame(conn, frame) => Event::Frame { conn: *conn, frame },
-            Self::Overlong(conn) => Event::Overlong { conn: *conn },
-            Self::Alien(conn, bytes) => Event::Alien { conn: *conn, bytes },
+            Self::Overlong(conn) => Event::TooLong { conn: *conn },
+            Self::Alien(conn, bytes) => Event::NotJsonRpc { conn: *conn, bytes },
             Self::Finished(conn, then) => Event::Finished { conn: *conn, then: *then },
             Self::Closed(conn) => Event::Closed { conn: *conn },
             Self::Blocked(conn) => Event::Blocked { conn: *conn },

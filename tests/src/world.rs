@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Action, Closing, Note, Why};
+use ceased_core::action::{Action, AuditEvent, CloseReason, StopReason};
 use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
 use ceased_core::durable::{LoadId, RecordKey, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{Event, Identity};
-use ceased_core::id::{ConnId, JobId, Mint, SurveyId, TaskId};
+use ceased_core::id::{ConnId, IdSource, JobId, StatusId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::Step;
+use ceased_core::tool::StopStep;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -61,7 +61,7 @@ impl Rigged {
     }
 }
 
-impl Mint for Rigged {
+impl IdSource for Rigged {
     fn uuid(&mut self) -> Uuid {
         self.first.pop_front().unwrap_or_else(|| {
             self.count += 1;
@@ -81,7 +81,7 @@ pub struct Running {
     /// Its task.
     pub task: Option<TaskId>,
     /// The last step taken to stop it.
-    pub step: Option<Step>,
+    pub step: Option<StopStep>,
 }
 
 /// See the [module](self).
@@ -97,7 +97,7 @@ pub struct World {
     /// Every job started, in order.
     pub started: Vec<JobId>,
     /// Every step taken, in order.
-    pub stops: Vec<(JobId, Step, Why)>,
+    pub stops: Vec<(JobId, StopStep, StopReason)>,
     /// How every call ended, in order.
     pub told: Vec<(Caller, Answer)>,
     /// Whose peers told of progress.
@@ -107,15 +107,15 @@ pub struct World {
     /// Cancels that were not sent.
     pub refused_cancels: Vec<(Caller, Refusal)>,
     /// Every survey, in order, until it is answered by [`World::surveyed`].
-    pub surveys: Vec<(SurveyId, Vec<JobId>, Option<Identity>)>,
+    pub surveys: Vec<(StatusId, Vec<JobId>, Option<Identity>)>,
     /// Every write the engine wanted, in order.
     pub stored: Vec<(Seq, StoreWrite)>,
     /// Every load the engine wanted, in order.
     pub loads: Vec<(LoadId, RecordKey)>,
     /// Every note, in order.
-    pub notes: Vec<Note>,
+    pub notes: Vec<AuditEvent>,
     /// Every connection the engine closed, in order.
-    pub closed: Vec<(ConnId, Closing)>,
+    pub closed: Vec<(ConnId, CloseReason)>,
     /// How often the engine said it is done.
     pub exits: usize,
     /// Whether answers are matched with requests and held against the published schemas. Off for
@@ -216,10 +216,10 @@ impl World {
     ///
     /// # Panics
     /// When it is no JSON, or something that must always hold does not.
-    pub fn surveyed(&mut self, survey: SurveyId, host: &str) {
+    pub fn surveyed(&mut self, survey: StatusId, host: &str) {
         let host = RawValue::from_string(host.to_owned()).expect("JSON");
         let mut actions = Vec::new();
-        let event = Event::Surveyed { survey, host: &host };
+        let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(self.now, event, &mut actions);
         self.engine.check();
         actions.into_iter().for_each(|action| self.act(action));
@@ -250,11 +250,11 @@ impl World {
             Action::Stop { job, step, why } => {
                 let running = self.running.get_mut(&job);
                 let running = running.unwrap_or_else(|| panic!("{job} is stopped and not running"));
-                let again = running.step == Some(Step::Kill) && step == Step::Kill;
+                let again = running.step == Some(StopStep::Kill) && step == StopStep::Kill;
                 assert!(again || running.step < Some(step), "{job}: {step:?} after {running:?}");
                 running.step = Some(step);
                 self.stops.push((job, step, why));
-                if step == Step::Abandon {
+                if step == StopStep::Abandon {
                     self.running.remove(&job);
                 }
             }
@@ -279,8 +279,10 @@ impl World {
                 let left = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
                 assert!(why.flushes() || !left, "{conn} keeps bytes nobody will send");
             }
-            Action::Survey { survey, jobs, viewer } => self.surveys.push((survey, jobs, viewer)),
-            Action::Note(note) => self.notes.push(note),
+            Action::CollectHostStatus { survey, jobs, viewer } => {
+                self.surveys.push((survey, jobs, viewer))
+            }
+            Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
     }
@@ -461,7 +463,7 @@ impl World {
 
     /// The steps taken to stop one job.
     #[must_use]
-    pub fn steps(&self, job: JobId) -> Vec<(Step, Why)> {
+    pub fn steps(&self, job: JobId) -> Vec<(StopStep, StopReason)> {
         let of_job = self.stops.iter().filter(|(stopped, ..)| *stopped == job);
         of_job.map(|(_, step, why)| (*step, *why)).collect()
     }
@@ -483,8 +485,10 @@ fn describe(action: &Action) -> Option<String> {
         Action::Load { load, key } => format!("load {load:?} {}", key.task),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
-        Action::Survey { survey, jobs, viewer } => format!("survey {survey:?} {jobs:?} {viewer:?}"),
-        Action::Note(note) => format!("note {note:?}"),
+        Action::CollectHostStatus { survey, jobs, viewer } => {
+            format!("survey {survey:?} {jobs:?} {viewer:?}")
+        }
+        Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })
 }

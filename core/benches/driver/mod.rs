@@ -10,13 +10,13 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
-use ceased_core::id::{ConnId, JobId, Mint};
+use ceased_core::id::{ConnId, IdSource, JobId};
 use ceased_core::json::Json;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, Ladder, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
 use uuid::Uuid;
 
 const NEWEST: &str = "2025-11-25";
@@ -41,7 +41,7 @@ const TASK: &str = r#"{"name":"echo","arguments":{"text":"t"},"task":{"ttl":6000
 /// Ids that look random and are the same in every run.
 struct Scattered(u64);
 
-impl Mint for Scattered {
+impl IdSource for Scattered {
     fn uuid(&mut self) -> Uuid {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         let bits = (u128::from(self.0) << 64) | u128::from(self.0.rotate_left(29));
@@ -102,7 +102,7 @@ impl Driver {
             output_schema: None,
             task_support: TaskSupport::Optional,
             timeout: Some(Duration::from_secs(600)),
-            ladder: Ladder::Handler { patience: Duration::from_secs(10) },
+            ladder: StopPolicy::Handler { patience: Duration::from_secs(10) },
             check: None,
             read_only: false,
             on_disconnect: ceased_core::tool::OnDisconnect::Cancel,

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::acp::{self, Form, INITIALIZE, Offer, Party, Side, Speaker};
-use crate::action::{Action, Why};
+use crate::acp::{self, AcpForm, AcpPeer, AcpRole, INITIALIZE, Offer, Speaker};
+use crate::action::{Action, StopReason};
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::Methods;
 use crate::event::Identity;
@@ -25,14 +25,14 @@ impl Engine {
         &mut self,
         conn: ConnId,
         identity: Identity,
-        form: Form,
-        side: Side,
+        form: AcpForm,
+        side: AcpRole,
     ) {
         let connection = Connection {
             dialect: form.dialect(),
             unreadable_id: form.dialect().unreadable_id,
             phase: Phase::Ready,
-            acp: Some(Party::new(side)),
+            acp: Some(AcpPeer::new(side)),
             ..Connection::new(identity, self.seed)
         };
         self.admit_connection(conn, connection, Role::Server);
@@ -55,7 +55,7 @@ impl Engine {
             // It is cancelled before it began (ACP-07).
             let message = "the daemon is shutting down";
             let refusal = || ErrorObject::new(code::SHUTTING_DOWN, message);
-            let error = self.cut_off(conn, Why::Shutdown).unwrap_or_else(refusal);
+            let error = self.cut_off(conn, StopReason::Shutdown).unwrap_or_else(refusal);
             return self.fail(reply, &error);
         }
         let service = self.offer(conn).and_then(|offer| offer.services.get(method));
@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// The party we are on a connection, if it is this one.
-    fn party_as(&mut self, conn: ConnId, side: Side) -> Option<&mut Party> {
+    fn party_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
         let party = self.connections.get_mut(&conn)?.acp.as_mut()?;
         (party.side == side).then_some(party)
     }
@@ -121,7 +121,7 @@ impl Engine {
     /// A service has answered; capabilities are exchanged if that was `initialize` (ACP-02).
     pub(super) fn note_served(&mut self, job: &Job, result: &str) {
         if &*job.tool.name == INITIALIZE
-            && let Some(party) = self.party_as(job.conn, Side::Agent)
+            && let Some(party) = self.party_as(job.conn, AcpRole::Agent)
         {
             party.complete(job.declares, result);
         }
@@ -132,7 +132,7 @@ impl Engine {
         let call = self.connections.get(&conn).and_then(|c| c.aside.calls.get(&call));
         let initialize = call.filter(|call| &*call.method == INITIALIZE);
         if let Some(declares) = initialize.map(|call| call.declares)
-            && let Some(party) = self.party_as(conn, Side::Client)
+            && let Some(party) = self.party_as(conn, AcpRole::Client)
         {
             party.complete(declares, result.get());
         }

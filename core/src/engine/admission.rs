@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 
 use super::Engine;
 use super::session::limit_error;
-use crate::action::{Closing, Note};
+use crate::action::{AuditEvent, CloseReason};
 use crate::call::{Caller, Refusal};
 use crate::connection::{Connection, Ending};
 use crate::event::Identity;
@@ -66,14 +66,14 @@ impl Engine {
             (None, Role::Client(role)) => self.begin_session(conn, role),
             (Some(_), Role::Client(role)) => {
                 self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
-                self.close(conn, Closing::TooMany);
+                self.close(conn, CloseReason::TooMany);
             }
             (Some(limit), Role::Server) => {
                 self.counters.refused += 1;
                 let identity = self.identity_of(conn);
-                self.note(Note::Refused { conn, identity, limit: limit.name });
+                self.note(AuditEvent::Refused { conn, identity, limit: limit.name });
                 self.refuse_unreadable(conn, &limit.error(), None);
-                self.close(conn, Closing::TooMany);
+                self.close(conn, CloseReason::TooMany);
             }
         }
     }
@@ -111,7 +111,7 @@ impl Engine {
         self.peers.remove(identity);
         let message = "closed: idle for longest, and a new connection needs its place".to_owned();
         self.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
-        self.close(idle, Closing::Displaced);
+        self.close(idle, CloseReason::Displaced);
         None
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Engine, typed};
-use crate::action::{Action, Closing};
+use crate::action::{Action, CloseReason};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::dialect::{AfterCancel, Results, UnreadableId};
 use crate::durable::{RecordKey, TaskOutcome};
@@ -45,7 +45,7 @@ impl Engine {
         result: impl FnOnce(&mut Writer<'_>),
     ) {
         self.counters.answers += 1;
-        let us = self.us_where_due(&reply);
+        let us = self.server_info_where_due(&reply);
         self.reply(kind, reply, |json, reply| {
             json.raw(",\"result\":");
             match &us {
@@ -66,7 +66,7 @@ impl Engine {
     /// Answers a request with what its tool handed in: the JSON text of an object.
     pub(super) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
-        let us = self.us_where_due(&reply);
+        let us = self.server_info_where_due(&reply);
         self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
             match &us {
@@ -77,10 +77,10 @@ impl Engine {
     }
 
     /// Name and version of this server, where the revision wants them in results (MOD-02).
-    fn us_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
+    fn server_info_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
         match reply.dialect.results {
             Results::Bare => None,
-            Results::Typed => Some(Arc::clone(&self.us)),
+            Results::Typed => Some(Arc::clone(&self.server_info)),
         }
     }
 
@@ -177,7 +177,7 @@ impl Engine {
             let mark = self.settings.limits.write_buffer_bytes;
             let max = most_waiting(&connection.outbox, mark, self.now.at);
             if connection.aside.collected + connection.outbox.len() > max {
-                self.close(conn, Closing::Flooded);
+                self.close(conn, CloseReason::Flooded);
             }
             return;
         }
@@ -224,7 +224,7 @@ impl Engine {
             outbox.note_under_mark(self.now.at);
         } else if waiting >= most_waiting(outbox, mark, self.now.at) {
             connection.lose_handle(of);
-            return self.close(conn, Closing::Flooded);
+            return self.close(conn, CloseReason::Flooded);
         }
         match of {
             None => outbox.frame(write),

@@ -2,7 +2,7 @@
 //! requests by us, of ours by the peer.
 
 use super::Engine;
-use crate::action::{Cancel, Note, Why};
+use crate::action::{AuditEvent, Cancel, StopReason};
 use crate::call::{Refusal, Wanted};
 use crate::connection::{Pending, Work};
 use crate::dialect::{AfterCancel, Dialect};
@@ -16,7 +16,7 @@ use crate::timer::Timer;
 
 /// Effect of cancelling a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CancelWay {
+pub(super) enum CancelEffect {
     /// The peer is told, and will not answer: nobody waits any more (CAN-10).
     Forget,
     /// The peer is told, and will answer: its answer is waited for (ACP-03).
@@ -37,11 +37,11 @@ impl Engine {
         let Some((request, method)) = named_request(dialect, method, params) else {
             // CAN-14
             self.counters.cancels_malformed += 1;
-            return self.note(Note::CancelIgnored { conn });
+            return self.note(AuditEvent::CancelIgnored { conn });
         };
         let Some(id) = self.cancellable(conn, &request) else {
             self.counters.cancels_ignored += 1;
-            return self.note(Note::CancelIgnored { conn });
+            return self.note(AuditEvent::CancelIgnored { conn });
         };
         self.counters.cancelled += 1;
         if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(&id))
@@ -51,9 +51,17 @@ impl Engine {
             job.note_cancel(Cancel { by, conn, request: of, reason: None });
             let job = Some(id);
             let reason = None;
-            self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
+            self.note(AuditEvent::CallCancelled {
+                conn,
+                identity,
+                request,
+                tool,
+                job,
+                method,
+                reason,
+            });
         }
-        self.withdraw(id, Why::Requested);
+        self.cancel_with_response(id, StopReason::Requested);
     }
 
     /// The job behind a request that its peer may cancel, and has not cancelled yet.
@@ -80,7 +88,7 @@ impl Engine {
 
     /// Cancels a job whose request is answered nevertheless: at once when it has not begun, else
     /// with what it hands in while it is being stopped (ACP-06, ACP-07).
-    pub(super) fn withdraw(&mut self, id: JobId, why: Why) {
+    pub(super) fn cancel_with_response(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get(&id) else {
             self.counters.late_reports += 1;
             return;
@@ -103,7 +111,7 @@ impl Engine {
 
     /// The first step to stop a job was not enough: its request is answered now, while the job goes
     /// on being stopped.
-    pub(super) fn end_grace(&mut self, id: JobId, why: Why) {
+    pub(super) fn end_grace(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let (conn, Purpose::Answer(request)) = (job.conn, &job.purpose) else { return };
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -124,7 +132,7 @@ impl Engine {
         &mut self,
         job: &Job,
         outcome: Outcome,
-        why: Option<Why>,
+        why: Option<StopReason>,
     ) -> TaskOutcome {
         let cancel = why.filter(|why| !why.is_no_cancel());
         let cancelled = |why| cancelled(self.dialect(job.conn), why);
@@ -136,37 +144,37 @@ impl Engine {
             }
             Outcome::Error(error) => Err(cancel.and_then(cancelled).unwrap_or(error)),
             Outcome::Stopped => {
-                let why = why.filter(|why| *why != Why::LeftBehind);
+                let why = why.filter(|why| *why != StopReason::LeftBehind);
                 Err(why.and_then(cancelled).unwrap_or_else(stopped))
             }
         }
     }
 
     /// Answer to a request that is cut off; `None` where there is none.
-    pub(super) fn cut_off(&self, conn: ConnId, why: Why) -> Option<ErrorObject> {
+    pub(super) fn cut_off(&self, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
         cancelled(self.dialect(conn), why)
     }
 
     /// Effect of cancelling a call of ours.
-    pub(super) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelWay {
+    pub(super) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelEffect {
         let Some(connection) = self.connections.get(&conn) else {
-            return CancelWay::Refuse(Refusal::NoConnection);
+            return CancelEffect::Refuse(Refusal::NoConnection);
         };
         if connection.aside.remote_tasks.contains_key(&id) {
-            return CancelWay::Forget;
+            return CancelEffect::Forget;
         }
         let call = connection.aside.calls.get(&id).filter(|call| call.wanted == Wanted::Yes);
-        let Some(call) = call else { return CancelWay::Refuse(Refusal::NotInProgress) };
+        let Some(call) = call else { return CancelEffect::Refuse(Refusal::NotInProgress) };
         let dialect = connection.dialect;
         if dialect.protected.contains(&&*call.method) {
-            return CancelWay::Refuse(Refusal::Protected);
+            return CancelEffect::Refuse(Refusal::Protected);
         }
         match dialect.after_cancel {
-            AfterCancel::Silence | AfterCancel::Recall => CancelWay::Forget,
+            AfterCancel::Silence | AfterCancel::Recall => CancelEffect::Forget,
             AfterCancel::Answer { .. } => {
                 match connection.acp.is_some_and(|party| party.may_cancel(dialect)) {
-                    true => CancelWay::Await,
-                    false => CancelWay::Refuse(Refusal::CancelNotDeclared),
+                    true => CancelEffect::Await,
+                    false => CancelEffect::Refuse(Refusal::CancelNotDeclared),
                 }
             }
         }
@@ -191,21 +199,21 @@ impl Engine {
 
 /// What a cancelled request is answered with; `None` where it is not answered. What the peer did
 /// not cancel says who did (ACP-07).
-fn cancelled(dialect: &Dialect, why: Why) -> Option<ErrorObject> {
+fn cancelled(dialect: &Dialect, why: StopReason) -> Option<ErrorObject> {
     let AfterCancel::Answer { code, message } = dialect.after_cancel else { return None };
     let error = ErrorObject::new(code, message);
     let source = match why {
-        Why::Requested => return Some(error),
-        Why::TimedOut => "timeout",
-        Why::Disconnected => "disconnect",
-        Why::Expired
-        | Why::LeftBehind
-        | Why::Unanswered
-        | Why::Unstored
-        | Why::Feature
-        | Why::Limit
-        | Why::Host
-        | Why::Shutdown => why.as_str(),
+        StopReason::Requested => return Some(error),
+        StopReason::TimedOut => "timeout",
+        StopReason::Disconnected => "disconnect",
+        StopReason::Expired
+        | StopReason::LeftBehind
+        | StopReason::Unanswered
+        | StopReason::Unstored
+        | StopReason::Feature
+        | StopReason::Limit
+        | StopReason::Host
+        | StopReason::Shutdown => why.as_str(),
     };
     Some(error.with_data(alloc::format!("{{\"source\":\"{source}\"}}")))
 }

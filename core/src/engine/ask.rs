@@ -7,12 +7,14 @@ use alloc::vec::Vec;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use super::answered::CancelWay;
+use super::answered::CancelEffect;
 use super::requestor::{label_of, permitted};
 use crate::acp;
-use crate::action::{Action, Closing};
-use crate::call::{Answer, Ask, AskTask, Asked, Call, CallFor, Caller, Refusal, Wanted};
-use crate::claim::Terms;
+use crate::action::{Action, CloseReason};
+use crate::call::{
+    Answer, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
+};
+use crate::claim::RequestContext;
 use crate::connection::{Ending, Phase};
 use crate::dialect::Methods;
 use crate::id::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
@@ -28,7 +30,13 @@ const PARENT_OVER: &str = "the request it was for is over";
 impl Engine {
     /// A job asks a peer something. Unless it says whom, that is whoever wants its outcome (TSK-28,
     /// TSK-30).
-    pub(super) fn on_asked(&mut self, id: JobId, ask: AskId, to: Option<ConnId>, request: Ask) {
+    pub(super) fn on_asked(
+        &mut self,
+        id: JobId,
+        ask: AskId,
+        to: Option<ConnId>,
+        request: OutgoingRequest,
+    ) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -38,7 +46,7 @@ impl Engine {
         let wanted = runs && !matches!(job.purpose, Purpose::Nobody | Purpose::Orphan);
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
-        let by_claim = to.is_none() && matches!(job.terms, Terms::Claim(_));
+        let by_claim = to.is_none() && matches!(job.terms, RequestContext::Claim(_));
         let refusal = match (wanted, job.asks.len() >= max) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),
@@ -51,13 +59,15 @@ impl Engine {
             (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
                 Ok(call) => {
                     let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
-                    job.asks.insert(ask, Asked::Sent(conn, call));
+                    job.asks.insert(ask, PendingOutgoing::Sent(conn, call));
                 }
                 Err(refusal) => self.refuse_call(caller, refusal),
             },
-            (None, None, Terms::Claim(claim)) => self.ask_by_answer(id, ask, request, claim.peer),
+            (None, None, RequestContext::Claim(claim)) => {
+                self.ask_by_answer(id, ask, request, claim.peer)
+            }
             (None, task, _) => {
-                job.asks.insert(ask, Asked::Waiting(request));
+                job.asks.insert(ask, PendingOutgoing::Waiting(request));
                 if let Some(task) = task
                     && !self.change_task(task, Change::InputNeeded)
                 {
@@ -69,7 +79,7 @@ impl Engine {
     }
 
     /// The host asks a peer something.
-    pub(super) fn on_call(&mut self, conn: ConnId, ask: AskId, request: &Ask) {
+    pub(super) fn on_call(&mut self, conn: ConnId, ask: AskId, request: &OutgoingRequest) {
         let caller = Caller::Host(ask);
         assert!(!self.host_calls.contains_key(&ask), "the host numbers its calls");
         match self.send_call(conn, caller, request, None) {
@@ -89,7 +99,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         caller: Caller,
-        ask: &Ask,
+        ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
         let max = self.settings.limits.calls_max;
@@ -119,7 +129,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         whom: CallFor,
-        ask: &Ask,
+        ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> CallId {
         let id = CallId::new(self.next_call);
@@ -146,7 +156,13 @@ impl Engine {
         id
     }
 
-    fn write_call(&mut self, conn: ConnId, id: CallId, ask: &Ask, task: Option<TaskId>) {
+    fn write_call(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        ask: &OutgoingRequest,
+        task: Option<TaskId>,
+    ) {
         let number = format!("{}", id.get());
         let related = task.map(related_task);
         let mut meta: Vec<(&str, &[u8])> = Vec::new();
@@ -269,18 +285,18 @@ impl Engine {
         };
         let way = self.cancel_way(conn, id);
         let caller = match way {
-            CancelWay::Await => {
+            CancelEffect::Await => {
                 return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
             }
-            CancelWay::Forget => self.cancel_call(conn, id, Some("timed out")),
-            CancelWay::Refuse(_) => self.take_call(conn, id),
+            CancelEffect::Forget => self.cancel_call(conn, id, Some("timed out")),
+            CancelEffect::Refuse(_) => self.take_call(conn, id),
         };
         if let Some(caller) = caller {
             self.tell(caller, answer);
         }
         // CAN-04: it is not cancelled; without an answer there is no session.
-        if session && way == CancelWay::Refuse(Refusal::Protected) {
-            self.close(conn, Closing::NoSession);
+        if session && way == CancelEffect::Refuse(Refusal::Protected) {
+            self.close(conn, CloseReason::NoSession);
         }
     }
 
@@ -290,10 +306,12 @@ impl Engine {
             Caller::Host(ask) => self.host_calls.get(&ask).copied(),
             Caller::Job { job, ask } => {
                 match self.jobs.get(&job).and_then(|job| job.asks.get(&ask)) {
-                    Some(Asked::Sent(conn, call) | Asked::Offered(conn, call, _)) => {
-                        Some((*conn, *call))
+                    Some(
+                        PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _),
+                    ) => Some((*conn, *call)),
+                    Some(PendingOutgoing::Waiting(_)) => {
+                        return self.tell(caller, Answer::Cancelled);
                     }
-                    Some(Asked::Waiting(_)) => return self.tell(caller, Answer::Cancelled),
                     None => None,
                 }
             }
@@ -304,18 +322,20 @@ impl Engine {
             return self.out.push(Action::RefuseCancel { caller, refusal });
         };
         match self.cancel_way(conn, call) {
-            CancelWay::Forget if self.is_deaf(conn, call) => {
+            CancelEffect::Forget if self.is_deaf(conn, call) => {
                 // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
                 let refusal = Refusal::NotDeclared;
                 self.out.push(Action::RefuseCancel { caller, refusal });
             }
-            CancelWay::Forget => {
+            CancelEffect::Forget => {
                 self.cancel_call(conn, call, reason);
                 self.tell(caller, Answer::Cancelled);
             }
-            CancelWay::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
+            CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
             // CAN-04, ACP-03, ACP-04
-            CancelWay::Refuse(refusal) => self.out.push(Action::RefuseCancel { caller, refusal }),
+            CancelEffect::Refuse(refusal) => {
+                self.out.push(Action::RefuseCancel { caller, refusal })
+            }
         }
     }
 
@@ -349,8 +369,8 @@ impl Engine {
         }
         let caller = self.take_call(conn, id)?;
         match way {
-            CancelWay::Forget | CancelWay::Await => self.write_cancel(conn, id, reason),
-            CancelWay::Refuse(_) => {}
+            CancelEffect::Forget | CancelEffect::Await => self.write_cancel(conn, id, reason),
+            CancelEffect::Refuse(_) => {}
         }
         Some(caller)
     }
@@ -409,16 +429,18 @@ impl Engine {
             .asks
             .values()
             .filter_map(|asked| match asked {
-                Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => Some((*conn, *call)),
-                Asked::Waiting(_) => None,
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
+                    Some((*conn, *call))
+                }
+                PendingOutgoing::Waiting(_) => None,
             })
             .collect();
         for (conn, call) in sent {
             match self.cancel_way(conn, call) {
-                CancelWay::Await => {
+                CancelEffect::Await => {
                     self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
                 }
-                CancelWay::Forget | CancelWay::Refuse(_) => {}
+                CancelEffect::Forget | CancelEffect::Refuse(_) => {}
             }
         }
         self.drop_asks_but(id, |call| call.wanted != Wanted::Yes);
@@ -435,8 +457,8 @@ impl Engine {
         let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in job.asks.take() {
             match asked {
-                Asked::Waiting(_) => {}
-                Asked::Sent(conn, call) | Asked::Offered(conn, call, _)
+                PendingOutgoing::Waiting(_) => {}
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _)
                     if self.call(conn, call).is_some_and(keep) =>
                 {
                     if let Some(job) = self.jobs.get_mut(&id) {
@@ -444,7 +466,7 @@ impl Engine {
                     }
                     continue;
                 }
-                Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
                     self.cancel_call(conn, call, Some(PARENT_OVER));
                 }
             }
@@ -468,13 +490,15 @@ impl Engine {
             };
             let Some(entry) = self.jobs.get_mut(&job) else { continue };
             match entry.asks.remove(&ask) {
-                Some(Asked::Offered(of, number, request)) if (of, number) == (conn, id) => {
-                    entry.asks.insert(ask, Asked::Waiting(request));
+                Some(PendingOutgoing::Offered(of, number, request))
+                    if (of, number) == (conn, id) =>
+                {
+                    entry.asks.insert(ask, PendingOutgoing::Waiting(request));
                     self.put_questions(job, |_| Answer::Lost);
                 }
-                Some(Asked::Sent(..)) => self.tell(caller, Answer::Lost),
+                Some(PendingOutgoing::Sent(..)) => self.tell(caller, Answer::Lost),
                 // It was put to somebody else with its job.
-                Some(asked @ (Asked::Offered(..) | Asked::Waiting(_))) => {
+                Some(asked @ (PendingOutgoing::Offered(..) | PendingOutgoing::Waiting(_))) => {
                     entry.asks.insert(ask, asked);
                 }
                 // Its job was stopped with the connection, and told so.

@@ -10,11 +10,11 @@ use core::time::Duration;
 use super::Engine;
 use super::call_params::{CallParams, progress_token};
 use super::creation::HandOver;
-use super::idempotency::{Known, Request, Wish, read_key};
+use super::idempotency::{Lookup, Request, Wish, read_key};
 use super::modern::missing_tasks;
 use super::park::Retry;
-use crate::claim::{Claim, Terms};
-use crate::connection::{Form, Pending, Reply, Work};
+use crate::claim::{RequestContext, RequestMeta};
+use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::dialect::TaskRules;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId, TaskId};
@@ -32,7 +32,7 @@ struct Admitted<'a> {
     /// The ttl asked for, if it is to be a task.
     task: Option<RequestedTtl>,
     progress_token: Option<Raw<'a>>,
-    terms: Terms,
+    terms: RequestContext,
 }
 
 /// The ttl that a requestor asked for.
@@ -48,7 +48,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         params: Option<&Params<'_>>,
-        claim: Option<&Claim>,
+        claim: Option<&RequestMeta>,
     ) {
         let params = match CallParams::read(params) {
             Ok(params) => params,
@@ -100,7 +100,7 @@ impl Engine {
             arguments,
             task: None,
             progress_token: None,
-            terms: Terms::Session(reply.dialect),
+            terms: RequestContext::Session(reply.dialect),
         };
         self.accept(reply, admitted);
     }
@@ -143,14 +143,14 @@ impl Engine {
                 tool: admitted.tool.name.clone(),
                 arguments: admitted.arguments.clone(),
                 as_task: admitted.task.is_some(),
-                claims: matches!(admitted.terms, Terms::Claim(_)),
+                claims: matches!(admitted.terms, RequestContext::Claim(_)),
             },
             terms: admitted.terms,
             token: admitted.progress_token.map(|token| token.get().into()),
         };
-        match self.look_for_first(reply, &request) {
-            Known::Dealt => {}
-            Known::New(reply) => {
+        match self.lookup(reply, &request) {
+            Lookup::Handled => {}
+            Lookup::New(reply) => {
                 let job = JobId::new(self.next_job);
                 self.accept(reply, admitted);
                 // It is not there when it was refused.
@@ -164,7 +164,7 @@ impl Engine {
         &self,
         reply: &Reply,
         params: &CallParams<'a>,
-        claim: Option<&Claim>,
+        claim: Option<&RequestMeta>,
     ) -> Result<Admitted<'a>, ErrorObject> {
         let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: what a peer may not use is for it as if it were not there.
@@ -188,7 +188,9 @@ impl Engine {
             arguments,
             task,
             progress_token: progress_token(params.meta),
-            terms: claim.map_or(Terms::Session(reply.dialect), |claim| Terms::Claim(*claim)),
+            terms: claim.map_or(RequestContext::Session(reply.dialect), |claim| {
+                RequestContext::Claim(*claim)
+            }),
         })
     }
 
@@ -229,7 +231,7 @@ impl Engine {
             arguments,
             task,
             progress_token: progress_token(read.meta.as_ref()),
-            terms: Terms::Session(reply.dialect),
+            terms: RequestContext::Session(reply.dialect),
         })
     }
 
@@ -270,8 +272,8 @@ impl Engine {
         };
         let conn = reply.conn;
         let creator = match &mut admitted.terms {
-            Terms::Session(_) => Some(conn),
-            Terms::Claim(claim) => {
+            RequestContext::Session(_) => Some(conn),
+            RequestContext::Claim(claim) => {
                 // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
@@ -289,14 +291,14 @@ impl Engine {
         self.store_creation(id, hand_over);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
         // what the job says is kept until then.
-        self.reveal(reply, id, Form::Handle);
+        self.respond_with_task(reply, id, TaskView::Handle);
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
     pub(super) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
-            if !self.tasks.contains(id) && !self.journal.owed.contains_key(&id) {
+            if !self.tasks.contains(id) && !self.journal.unpersisted.contains_key(&id) {
                 return Some(id);
             }
             self.counters.id_collisions += 1;

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use super::park::Waiting;
-use crate::action::{Cancel, Note, Why};
-use crate::connection::{Form, Pending, Work};
+use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::connection::{Pending, TaskView, Work};
 use crate::dialect::AfterCancel;
 use crate::durable::RecordKey;
 use crate::id::{ConnId, JobId, RequestId};
@@ -28,13 +28,13 @@ impl Engine {
         let Some(cancellation) = self.read_cancellation(params) else {
             // CAN-14
             self.counters.cancels_malformed += 1;
-            return self.note(Note::CancelIgnored { conn });
+            return self.note(AuditEvent::CancelIgnored { conn });
         };
         let stopped = self.recall(conn, &cancellation);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // CAN-05 is of sessions: elsewhere whoever has no handle can cancel nothing but this (MOD-04).
         let creates = |pending: &Pending| {
-            matches!(pending.work, Work::Task(_, Form::Handle))
+            matches!(pending.work, Work::Task(_, TaskView::Handle))
                 && !matches!(pending.reply.dialect.after_cancel, AfterCancel::Recall)
         };
         let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
@@ -46,7 +46,7 @@ impl Engine {
             // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was or
             // will be answered with the task. CAN-04: initialize is answered as soon as it is read.
             self.counters.cancels_ignored += 1;
-            return self.note(Note::CancelIgnored { conn });
+            return self.note(AuditEvent::CancelIgnored { conn });
         };
         let (identity, method) = (connection.identity.clone(), connection.dialect.cancel_method);
         self.counters.cancelled += 1;
@@ -70,7 +70,7 @@ impl Engine {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.aside.forget_waiter(&(conn, request.clone()));
                 }
-                if form == Form::Handle {
+                if form == TaskView::Handle {
                     let (by, request, reason) =
                         (identity.clone(), Some(request.clone()), reason.clone());
                     self.abandon_unknown(id, Cancel { by, conn, request, reason });
@@ -84,9 +84,9 @@ impl Engine {
             }
             Work::Survey(_) => (None, "ceased/status".into()),
         };
-        self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
+        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
         if let Some(job) = job {
-            self.disown(job, Why::Requested);
+            self.release_job_claim(job, StopReason::Requested);
         }
         self.close_if_finished(conn);
     }
@@ -152,13 +152,13 @@ impl Engine {
         let of = Some(request.clone());
         job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
         let (job, method) = (Some(id), self.dialect(conn).cancel_method);
-        self.note(Note::CallCancelled { conn, identity, request, tool, job, method, reason });
-        self.disown(id, Why::Requested);
+        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
+        self.release_job_claim(id, StopReason::Requested);
         true
     }
 
     /// Stops a job whose outcome nobody wants any more.
-    pub(super) fn disown(&mut self, id: JobId, why: Why) {
+    pub(super) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
         self.forget_key_of(id);
         if let Some(job) = self.jobs.get_mut(&id) {
             self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));

@@ -3,9 +3,9 @@
 use alloc::collections::BTreeMap;
 
 use super::{Engine, disconnect, idempotency, park, store};
-use crate::call::{Asked, Call, CallFor, Caller, Wanted};
-use crate::claim::Terms;
-use crate::connection::{Connection, Ending, Form, Pending, Work};
+use crate::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
+use crate::claim::RequestContext;
+use crate::connection::{Connection, Ending, Pending, TaskView, Work};
 use crate::event::Identity;
 use crate::id::{CallId, ConnId};
 use crate::job::{JobState, Purpose};
@@ -36,7 +36,7 @@ pub(super) fn check(engine: &Engine) {
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
             let creating = entry.is_being_created();
             // A repeat of the call with its key waits for the handle, too.
-            let of_call = matches!(form, Form::Handle);
+            let of_call = matches!(form, TaskView::Handle);
             assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
@@ -59,7 +59,7 @@ fn requests(engine: &Engine) {
     for (conn, connection) in &engine.connections {
         let max = engine.loosest.inflight;
         // A cancel is never refused, and leaves one task less.
-        let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, Form::Cancelled));
+        let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, TaskView::Cancelled));
         let cancelling = connection.requests.values().filter(cancels).count();
         let bounded = engine.open_requests(*conn) - cancelling;
         assert!(bounded <= max, "{conn:?} has too many requests");
@@ -182,12 +182,12 @@ fn calls(engine: &Engine) {
         let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
         for (ask, asked) in &*job.asks {
             match asked {
-                Asked::Waiting(_) => {
-                    let asks_by_answer = matches!(job.terms, Terms::Claim(_));
+                PendingOutgoing::Waiting(_) => {
+                    let asks_by_answer = matches!(job.terms, RequestContext::Claim(_));
                     assert!(job.task.is_some() || asks_by_answer, "{id} asks {ask:?} of nobody");
                     assert!(!stopping, "{id} is told to stop and still asks");
                 }
-                Asked::Sent(conn, call) | Asked::Offered(conn, call, _) => {
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
                     let caller = Caller::Job { job: *id, ask: *ask };
                     assert_eq!(caller_of(engine, *conn, *call), Some(caller));
                     let entry = engine.connections.get(conn).and_then(|c| c.aside.calls.get(call));

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Drain, Engine, result, typed};
-use crate::action::{Action, Closing, Why};
+use crate::action::{Action, CloseReason, StopReason};
 use crate::call::Call;
 use crate::connection::{Ending, Pending, Phase, Work};
 use crate::dialect::Methods;
@@ -46,7 +46,7 @@ impl Engine {
             let message = "the first line is not JSON: this connection speaks JSON-RPC";
             self.refuse_unreadable(conn, &ErrorObject::new(code::PARSE_ERROR, message), None);
         }
-        self.close(conn, Closing::Alien);
+        self.close(conn, CloseReason::Alien);
     }
 
     pub(super) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
@@ -81,7 +81,7 @@ impl Engine {
         if self.connections.get(&conn).is_some_and(|connection| {
             matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
-            self.close(conn, Closing::Finished);
+            self.close(conn, CloseReason::Finished);
         }
     }
 
@@ -91,7 +91,7 @@ impl Engine {
         if connection.is_admitted {
             self.peers.remove(&connection.identity);
         }
-        self.connections.tidy();
+        self.connections.shrink();
         let mut aside = connection.aside.take();
         self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
@@ -129,7 +129,7 @@ impl Engine {
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
             }
-            match self.cut_off(conn, Why::Disconnected) {
+            match self.cut_off(conn, StopReason::Disconnected) {
                 Some(error) => self.fail(pending.reply, &error),
                 None => self.forget(pending.reply),
             }
@@ -155,7 +155,7 @@ impl Engine {
 
     pub(super) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(super::Admitted::of(&settings));
-        self.us = typed::us(&settings.server);
+        self.server_info = typed::server_info(&settings.server);
         self.settings = settings;
         let ready: Vec<_> = self
             .connections
@@ -194,7 +194,7 @@ impl Engine {
         self.forget_keys();
         let ids: Vec<JobId> = self.jobs.keys().copied().collect();
         for id in ids {
-            self.disown(id, Why::Shutdown);
+            self.release_job_claim(id, StopReason::Shutdown);
         }
         self.unpark_everything();
         self.close_finished();
@@ -243,7 +243,7 @@ impl Engine {
                     }
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
-                let error = match self.cut_off(conn, Why::Shutdown) {
+                let error = match self.cut_off(conn, StopReason::Shutdown) {
                     Some(error) => error,
                     None => result::shutting_down(),
                 };
@@ -284,7 +284,7 @@ impl Engine {
                     if let Some(connection) = self.connections.get_mut(&conn) {
                         connection.aside.stall_timer = None;
                     }
-                    self.close(conn, Closing::Stalled);
+                    self.close(conn, CloseReason::Stalled);
                 }
                 Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),

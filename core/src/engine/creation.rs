@@ -9,11 +9,11 @@ use alloc::collections::BTreeSet;
 use super::Engine;
 use super::store::store_error;
 use super::tasks::task_cancelled;
-use crate::action::{Cancel, Why};
+use crate::action::{Cancel, StopReason};
 use crate::durable::{Seq, StoreWrite, Unstored};
 use crate::id::{JobId, TaskId};
 use crate::job::{Job, JobState};
-use crate::journal::{Disk, Told, Written};
+use crate::journal::{Durability, LastVisible, Written};
 use crate::message::ErrorObject;
 use crate::status::Status;
 use crate::task::{Aside, Change, Task};
@@ -48,7 +48,7 @@ impl Engine {
             return self.bring_to_life(id);
         }
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.aside.disk = Disk::Fresh;
+        task.aside.disk = Durability::Fresh;
         match hand_over {
             HandOver::Now => self.hand_over_creation(id),
             HandOver::WithItsEnd => self.journal.fresh.push(id),
@@ -57,17 +57,17 @@ impl Engine {
 
     /// Hands the store a task that it has nothing of yet, as it is now.
     fn hand_over_creation(&mut self, id: TaskId) {
-        let fresh = |task: &&Task| matches!(task.aside.disk, Disk::Fresh);
+        let fresh = |task: &&Task| matches!(task.aside.disk, Durability::Fresh);
         let Some(task) = self.tasks.get(id).filter(fresh) else { return };
         if let Some(error) = self.no_creation() {
-            return self.abandon_creation(id, &error, Why::Unstored);
+            return self.abandon_creation(id, &error, StopReason::Unstored);
         }
         let whole = task.status.is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
         let written = if whole { Written::Whole } else { Written::Begun };
         let (key, record) = (task.record_key(), self.record(id, task, written));
         let seq = self.order_write(StoreWrite::New(record), Some(key));
         if let Some(task) = self.tasks.get_mut(id) {
-            task.aside.disk = Disk::Creating(seq, written);
+            task.aside.disk = Durability::Creating(seq, written);
         }
     }
 
@@ -131,9 +131,9 @@ impl Engine {
     /// write that had all of it.
     fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let before = Told { status: Status::Working, queued: false, updated: task.created };
+        let before = LastVisible { status: Status::Working, queued: false, updated: task.created };
         match whole {
-            Some(seq) => task.aside.disk = Disk::Ending(seq, before),
+            Some(seq) => task.aside.disk = Durability::Ending(seq, before),
             None if task.status.is_terminal() => self.store_end(id, before),
             None => {}
         }
@@ -167,7 +167,7 @@ impl Engine {
 
     /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
     /// what could not become one.
-    pub(super) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: Why) {
+    pub(super) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
         let Some(task) = self.tasks.remove(id) else { return };
         let key = task.0.record_key();
         let (Task { job, mut aside, status, .. }, _) = task;
@@ -180,7 +180,7 @@ impl Engine {
         let cancelled = task_cancelled();
         let error = if status == Status::Cancelled { &cancelled } else { error };
         self.fail_waiters(waiters, error);
-        if !matches!(disk, Disk::Fresh) {
+        if !matches!(disk, Durability::Fresh) {
             self.store_removal(key);
         }
     }
@@ -193,17 +193,17 @@ impl Engine {
         if let Some(job) = task.job.and_then(|job| self.jobs.get_mut(&job)) {
             job.note_cancel(cancel);
         }
-        self.abandon_creation(id, &task_cancelled(), Why::Requested);
+        self.abandon_creation(id, &task_cancelled(), StopReason::Requested);
     }
 
-    fn abandon_job(&mut self, id: JobId, why: Why) {
+    fn abandon_job(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.task = None;
         if matches!(job.state, JobState::Held(_)) {
             self.counters.jobs_never_started += 1;
             self.remove_job(id);
         } else {
-            self.disown(id, why);
+            self.release_job_claim(id, why);
         }
     }
 
@@ -212,12 +212,12 @@ impl Engine {
         let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
         let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
         for id in ids {
-            self.abandon_creation(id, error, Why::Shutdown);
+            self.abandon_creation(id, error, StopReason::Shutdown);
         }
     }
 
     /// Why no task can be created at the moment, if so.
     pub(super) fn no_creation(&self) -> Option<ErrorObject> {
-        self.journal.trouble().map(not_created)
+        self.journal.outage().map(not_created)
     }
 }

@@ -12,8 +12,8 @@ use core::time::Duration;
 
 use super::Engine;
 use super::creation::HandOver;
-use crate::action::Why;
-use crate::claim::Terms;
+use crate::action::StopReason;
+use crate::claim::RequestContext;
 use crate::event::Identity;
 use crate::id::JobId;
 use crate::job::{JobState, Purpose};
@@ -30,7 +30,7 @@ impl Engine {
             OnDisconnect::Grace(time) if !is_stopping => self.orphan(id, time),
             OnDisconnect::Detach if !is_stopping && self.detach(id) => {}
             OnDisconnect::Cancel | OnDisconnect::Grace(_) | OnDisconnect::Detach => {
-                self.disown(id, Why::Disconnected);
+                self.release_job_claim(id, StopReason::Disconnected);
             }
         }
     }
@@ -48,7 +48,7 @@ impl Engine {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.orphan_timer = None;
         }
-        self.disown(id, Why::Disconnected);
+        self.release_job_claim(id, StopReason::Disconnected);
     }
 
     /// Makes a task of a call; false where there is no room for one, or nobody to own it. It goes
@@ -76,7 +76,7 @@ impl Engine {
             job.purpose = Purpose::Task;
             job.progress.tell(None);
             job.progress.forget_held();
-            if let Terms::Claim(claim) = &mut job.terms {
+            if let RequestContext::Claim(claim) = &mut job.terms {
                 claim.log_level = None;
             }
         }

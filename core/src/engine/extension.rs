@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use super::{Engine, inputs, typed};
 use crate::call::PeerCapabilities;
-use crate::claim::Claim;
-use crate::connection::{Form, Reply};
+use crate::claim::RequestMeta;
+use crate::connection::{Reply, TaskView};
 use crate::durable::RecordedOutcome;
 use crate::id::TaskId;
 use crate::params::{self, Params};
@@ -19,14 +19,14 @@ impl Engine {
         &mut self,
         reply: Reply,
         params: Option<&Params<'_>>,
-        claim: &Claim,
+        claim: &RequestMeta,
     ) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
             Err(error) => return self.fail(reply, &error),
         };
         self.note_poll(reply.conn, id);
-        self.reveal(reply, id, Form::Detailed(claim.peer));
+        self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
     }
 
     /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
@@ -81,7 +81,7 @@ impl Engine {
             (_, RecordedOutcome::Here(Ok(result))) => {
                 // As the call would have been answered, its type among it.
                 json.raw(",\"result\":");
-                typed::write_tools(json, result.get(), &self.us);
+                typed::write_tools(json, result.get(), &self.server_info);
                 json
             }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),

@@ -22,10 +22,10 @@ use core::mem;
 use serde_json::Value;
 
 use super::Engine;
-use crate::action::Why;
+use crate::action::StopReason;
 use crate::call::Answer;
-use crate::claim::Terms;
-use crate::connection::{Form, Pending, Reply, Work};
+use crate::claim::RequestContext;
+use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{JobId, KeyedId, TaskId};
@@ -44,17 +44,17 @@ const KEY_BYTES_MAX: usize = 128;
 pub(super) struct Request {
     pub(super) key: Box<str>,
     pub(super) wish: Wish,
-    pub(super) terms: Terms,
+    pub(super) terms: RequestContext,
     /// The token for its progress, as JSON.
     pub(super) token: Option<Box<str>>,
 }
 
 /// What a key says about a request.
-pub(super) enum Known {
+pub(super) enum Lookup {
     /// Nothing yet: it is to be carried out.
     New(Reply),
     /// It was answered, or has taken the job of the first over.
-    Dealt,
+    Handled,
 }
 
 /// Reads the key of a request.
@@ -273,21 +273,21 @@ impl KeyedCalls {
 
 impl Engine {
     /// Looks for the call that a request repeats, and deals with it if there is one.
-    pub(super) fn look_for_first(&mut self, reply: Reply, request: &Request) -> Known {
+    pub(super) fn lookup(&mut self, reply: Reply, request: &Request) -> Lookup {
         let owner = self.identity_of(reply.conn);
         if owner == Identity::Anonymous {
             let message = "an idempotency key is for peers with an identity";
             self.fail(reply, &ErrorObject::invalid_params(message));
-            return Known::Dealt;
+            return Lookup::Handled;
         }
         let Some(id) = self.keyed.find(&owner, &request.key) else {
             return self.room_for_key(reply, &owner);
         };
-        let Some(first) = self.keyed.get(id) else { return Known::New(reply) };
+        let Some(first) = self.keyed.get(id) else { return Lookup::New(reply) };
         if !first.wish.is(&request.wish) {
             let message = "this idempotency key was used for another call: take a new one";
             self.fail(reply, &ErrorObject::invalid_params(message));
-            return Known::Dealt;
+            return Lookup::Handled;
         }
         match &first.progress {
             Progress::Done(outcome) => {
@@ -296,7 +296,7 @@ impl Engine {
             }
             Progress::Task(task) => {
                 let task = *task;
-                self.reveal(reply, task, Form::Handle);
+                self.respond_with_task(reply, task, TaskView::Handle);
             }
             Progress::Running(job) => {
                 let job = *job;
@@ -304,10 +304,10 @@ impl Engine {
             }
             Progress::Ending { .. } => self.fail(reply, &under_way(&request.key)),
         }
-        Known::Dealt
+        Lookup::Handled
     }
 
-    fn room_for_key(&mut self, reply: Reply, owner: &Identity) -> Known {
+    fn room_for_key(&mut self, reply: Reply, owner: &Identity) -> Lookup {
         let limits = self.settings.limits;
         let (count, bytes) = self.keyed.held_by(owner);
         if count >= limits.keys_max {
@@ -318,9 +318,9 @@ impl Engine {
                         forgotten";
             self.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
         } else {
-            return Known::New(reply);
+            return Lookup::New(reply);
         }
-        Known::Dealt
+        Lookup::Handled
     }
 
     /// Remembers a call that was made just now as this job.
@@ -379,11 +379,11 @@ impl Engine {
         &mut self,
         id: JobId,
         task: Option<TaskId>,
-        why: Option<Why>,
+        why: Option<StopReason>,
         outcome: impl FnOnce() -> TaskOutcome,
     ) {
         let Some(keyed) = self.keyed.of_job(id) else { return };
-        let cancelled = why.is_some_and(|why| why != Why::TimedOut && !why.is_no_cancel());
+        let cancelled = why.is_some_and(|why| why != StopReason::TimedOut && !why.is_no_cancel());
         if cancelled {
             self.keyed.remove(keyed);
             return;

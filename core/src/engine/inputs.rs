@@ -13,8 +13,10 @@ use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::call::{Answer, Ask, Asked, Call, Caller, PeerCapabilities, Refusal, Wanted};
-use crate::claim::Terms;
+use crate::call::{
+    Answer, Call, Caller, OutgoingRequest, PeerCapabilities, PendingOutgoing, Refusal, Wanted,
+};
+use crate::claim::RequestContext;
 use crate::id::{AskId, CallId, ConnId, JobId, TaskId};
 use crate::job::{Job, Purpose};
 use crate::json::Raw;
@@ -34,7 +36,9 @@ impl Engine {
         for (ask, response) in responses {
             let asked = self.jobs.get(&id).and_then(|job| job.asks.get(ask));
             let Some(asked) = asked else { continue };
-            if let Asked::Sent(conn, call) | Asked::Offered(conn, call, _) = asked {
+            if let PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) =
+                asked
+            {
                 let (conn, call) = (*conn, *call);
                 self.cancel_call(conn, call, Some("somebody else has answered"));
             }
@@ -55,7 +59,7 @@ impl Engine {
     /// a call is told so.
     pub(super) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.needs_input()) else { return };
-        if job.task.is_none() && matches!(job.terms, Terms::Claim(_)) {
+        if job.task.is_none() && matches!(job.terms, RequestContext::Claim(_)) {
             return self.ask_again(id);
         }
         let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();
@@ -88,9 +92,9 @@ impl Engine {
     ) {
         let Some(job) = self.jobs.get(&id) else { return };
         let before = match job.asks.get(&ask) {
-            Some(Asked::Waiting(_)) => None,
-            Some(Asked::Offered(conn, call, _)) => Some((*conn, *call)),
-            Some(Asked::Sent(..)) | None => return,
+            Some(PendingOutgoing::Waiting(_)) => None,
+            Some(PendingOutgoing::Offered(conn, call, _)) => Some((*conn, *call)),
+            Some(PendingOutgoing::Sent(..)) | None => return,
         };
         let stays = |(conn, call): (ConnId, CallId)| {
             let wanted = self.call(conn, call).is_none_or(|call| call.wanted == Wanted::Yes);
@@ -101,13 +105,14 @@ impl Engine {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let task = job.task;
-        let Some(Asked::Waiting(request) | Asked::Offered(_, _, request)) = job.asks.remove(&ask)
+        let Some(PendingOutgoing::Waiting(request) | PendingOutgoing::Offered(_, _, request)) =
+            job.asks.remove(&ask)
         else {
             return;
         };
         let caller = Caller::Job { job: id, ask };
         // A repeated call may be asked before there is a task for certain (DUR-01).
-        let related = task.filter(|task| self.may_be_told(*task));
+        let related = task.filter(|task| self.is_visible(*task));
         let mut refusal = None;
         let sent = listeners.iter().find_map(|conn| {
             match self.send_call(*conn, caller, &request, related) {
@@ -119,10 +124,12 @@ impl Engine {
             }
         });
         let asked = match (sent, before) {
-            (Some((conn, call)), _) => Asked::Offered(conn, call, request),
+            (Some((conn, call)), _) => PendingOutgoing::Offered(conn, call, request),
             // The connection that was asked may still answer.
-            (None, Some((conn, call))) if task.is_some() => Asked::Offered(conn, call, request),
-            (None, _) => Asked::Waiting(request),
+            (None, Some((conn, call))) if task.is_some() => {
+                PendingOutgoing::Offered(conn, call, request)
+            }
+            (None, _) => PendingOutgoing::Waiting(request),
         };
         if let Some(job) = self.jobs.get_mut(&id) {
             job.asks.insert(ask, asked);
@@ -143,7 +150,7 @@ impl Engine {
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
     /// changed anything. One that nobody may know of stays as it begins (TSK-09).
     pub(super) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
-        if !self.may_be_told(id) {
+        if !self.is_visible(id) {
             return false;
         }
         let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
@@ -155,7 +162,8 @@ impl Engine {
 
 /// Writes an object of what a job asks, as far as the client can answer it.
 pub(super) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
-    let answers = |question: &Ask| question.task.is_none() && peer.answers(&question.method);
+    let answers =
+        |question: &OutgoingRequest| question.task.is_none() && peer.answers(&question.method);
     let wanted = job.questions().filter(|(_, question)| answers(question));
     json.raw("{");
     for (position, (ask, question)) in wanted.enumerate() {

@@ -16,7 +16,7 @@ impl Engine {
             tasks: self.tasks.len(),
             timers: self.timers.len(),
             held: self.held(),
-            owed: self.journal.owed.len(),
+            unpersisted: self.journal.unpersisted.len(),
         }
     }
 
@@ -97,5 +97,5 @@ pub struct Sizes {
     /// Of the requests, those that wait for the store (DUR-01).
     pub held: usize,
     /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
-    pub owed: usize,
+    pub unpersisted: usize,
 }

@@ -4,7 +4,7 @@
 use alloc::string::String;
 
 use super::Engine;
-use crate::claim::{self, Claim};
+use crate::claim::{self, RequestMeta};
 use crate::connection::{Phase, Reply};
 use crate::dialect;
 use crate::message::{ErrorObject, code};
@@ -23,7 +23,7 @@ impl Engine {
         mut reply: Reply,
         method: &str,
         params: Option<&Params<'_>>,
-        claim: Result<Claim, ErrorObject>,
+        claim: Result<RequestMeta, ErrorObject>,
     ) {
         reply.dialect = &dialect::MCP_2026_07_28;
         self.note_dialect(&reply);

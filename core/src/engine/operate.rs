@@ -4,7 +4,7 @@
 //! in front of a list of jobs, who may have to stop a call of another connection.
 
 use super::Engine;
-use crate::action::{Cancel, Why};
+use crate::action::{Cancel, StopReason};
 use crate::connection::Reply;
 use crate::event::Identity;
 use crate::id::{ConnId, JobId};
@@ -60,7 +60,7 @@ impl Engine {
                     job.note_cancel(Cancel { by, conn, request: None, reason });
                 }
                 self.note_job_cancelled(conn, id);
-                self.withdraw(id, Why::Requested);
+                self.cancel_with_response(id, StopReason::Requested);
             }
         }
         self.answer(reply, |json| {

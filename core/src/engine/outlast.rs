@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use super::work::receipt;
-use crate::action::Note;
+use crate::action::AuditEvent;
 use crate::event::Outcome;
 use crate::id::JobId;
 use crate::job::{JobState, Purpose};
 use crate::timer::Timer;
-use crate::tool::{KILL_AGAIN, Ladder, Step};
+use crate::tool::{KILL_AGAIN, StopPolicy, StopStep};
 
 impl Engine {
     /// Kills what runs without waiting for its ladder; for the end of a shutdown.
@@ -18,11 +18,11 @@ impl Engine {
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id)
                 && let JobState::Stopping { step, why, .. } = &mut job.state
-                && matches!(job.tool.ladder, Ladder::Command { .. })
+                && matches!(job.tool.ladder, StopPolicy::Command { .. })
             {
-                *step = Step::Kill;
+                *step = StopStep::Kill;
                 let why = *why;
-                self.take_step(id, Step::Kill, why);
+                self.take_step(id, StopStep::Kill, why);
                 self.kill_again_before_the_end(id);
             }
         }
@@ -51,7 +51,7 @@ impl Engine {
         let Some(mut job) = self.jobs.remove(&id) else { return };
         job.outlasts = true;
         self.outlasting += 1;
-        self.note(Note::Outlasted(receipt(id, &job, why, Some(step), since)));
+        self.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         self.free_task(job.task, id, job.conn);
         if job.purpose != Purpose::Nobody {

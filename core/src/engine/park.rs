@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 
 use super::answer::ResultType;
 use super::{Engine, inputs};
-use crate::action::Why;
-use crate::call::{Answer, Ask, Asked, Caller, PeerCapabilities, Refusal};
-use crate::claim::{Claim, Terms};
+use crate::action::StopReason;
+use crate::call::{Answer, Caller, OutgoingRequest, PeerCapabilities, PendingOutgoing, Refusal};
+use crate::claim::{RequestContext, RequestMeta};
 use crate::connection::{Pending, Reply, Work};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
@@ -27,14 +27,14 @@ use crate::write::Writer;
 
 /// Calls that wait for a retry.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
+pub(super) struct SuspendedCalls {
     /// Jobs that asked something since the last turn, and whose calls are answered with it.
     asking: BTreeSet<JobId>,
     /// By the state that names them.
     calls: BTreeMap<RequestState, Call>,
 }
 
-impl Parked {
+impl SuspendedCalls {
     /// Whether a job has asked something since the last turn.
     pub(super) fn anybody_asks(&self) -> bool {
         !self.asking.is_empty()
@@ -75,7 +75,7 @@ impl Engine {
         &mut self,
         id: JobId,
         ask: AskId,
-        request: Ask,
+        request: OutgoingRequest,
         peer: PeerCapabilities,
     ) {
         let caller = Caller::Job { job: id, ask };
@@ -88,7 +88,7 @@ impl Engine {
             return self.refuse_call(caller, Refusal::TooMany);
         }
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.asks.insert(ask, Asked::Waiting(request));
+            job.asks.insert(ask, PendingOutgoing::Waiting(request));
             if matches!(job.purpose, Purpose::Answer(_)) {
                 self.parked.asking.insert(id);
             }
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// The turn is over: the calls of jobs that asked something are answered with it.
-    pub(super) fn park_who_asks(&mut self) {
+    pub(super) fn suspend_asking_calls(&mut self) {
         if self.parked.asking.is_empty() {
             return;
         }
@@ -120,14 +120,19 @@ impl Engine {
     /// A retry may come from a client that answers less than the one before.
     fn refuse_undeclared(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let Terms::Claim(Claim { peer, .. }) = job.terms else { return };
+        let RequestContext::Claim(RequestMeta { peer, .. }) = job.terms else { return };
         self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
     }
 
     /// Tells a job that some of what it asked cannot be asked.
-    fn refuse_questions(&mut self, id: JobId, refusal: Refusal, which: impl Fn(&Ask) -> bool) {
+    fn refuse_questions(
+        &mut self,
+        id: JobId,
+        refusal: Refusal,
+        which: impl Fn(&OutgoingRequest) -> bool,
+    ) {
         let Some(job) = self.jobs.get(&id) else { return };
-        let refused = |(ask, question): (AskId, &Ask)| {
+        let refused = |(ask, question): (AskId, &OutgoingRequest)| {
             which(question).then_some(Caller::Job { job: id, ask })
         };
         let callers: Vec<Caller> = job.questions().filter_map(refused).collect();
@@ -187,7 +192,7 @@ impl Engine {
         &mut self,
         reply: Reply,
         tool: &str,
-        claim: &Claim,
+        claim: &RequestMeta,
         retry: &Retry<'_>,
     ) {
         let Some(state) = self.named_call(&reply, tool, retry.state) else {
@@ -226,12 +231,12 @@ impl Engine {
 
     /// The job behind a retry works for that now. What it asked and is not told is asked again at
     /// the end of the turn.
-    fn resume(&mut self, id: JobId, reply: Reply, claim: &Claim, token: Option<Raw<'_>>) {
+    fn resume(&mut self, id: JobId, reply: Reply, claim: &RequestMeta, token: Option<Raw<'_>>) {
         let request = reply.id.clone();
         let Some(job) = self.jobs.get_mut(&id) else { return self.forget(reply) };
         job.conn = reply.conn;
         job.purpose = Purpose::Answer(request.clone());
-        job.terms = Terms::Claim(*claim);
+        job.terms = RequestContext::Claim(*claim);
         job.progress.tell(token.map(|token| token.get().into()));
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
@@ -264,7 +269,7 @@ impl Engine {
             call.timer = None;
         }
         if let Some(Waiting::Job(id)) = self.unpark(state) {
-            self.disown(id, Why::Unanswered);
+            self.release_job_claim(id, StopReason::Unanswered);
         }
     }
 
@@ -274,7 +279,7 @@ impl Engine {
             if let Handle::Call(state) = handle
                 && let Some(Waiting::Job(id)) = self.unpark(state)
             {
-                self.disown(id, Why::Disconnected);
+                self.release_job_claim(id, StopReason::Disconnected);
             }
         }
     }

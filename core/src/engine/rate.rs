@@ -1,7 +1,7 @@
 //! The rate of task requests (TSK-37).
 
 use super::Engine;
-use crate::action::Note;
+use crate::action::AuditEvent;
 use crate::connection::Reply;
 use crate::message::{ErrorObject, code};
 use crate::params::Params;
@@ -24,7 +24,7 @@ impl Engine {
             return Some(reply);
         };
         self.counters.refused += 1;
-        self.note(Note::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
+        self.note(AuditEvent::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
         let millis = wait.as_nanos().div_ceil(1_000_000);
         let message = alloc::format!(
             "limit reached: {LIMIT} = {per_second}: that many task requests of yours came within \

@@ -8,8 +8,8 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::Note;
-use crate::call::{Answer, Ask, Call, CallFor, Caller};
+use crate::action::AuditEvent;
+use crate::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::connection::Ending;
 use crate::id::{CallId, ConnId};
 use crate::params::Params;
@@ -295,8 +295,8 @@ impl Engine {
         self.note(note);
     }
 
-    fn remote_note(&self, conn: ConnId, task: &str, call: &Call, state: RemoteState) -> Note {
-        Note::RemoteTask {
+    fn remote_note(&self, conn: ConnId, task: &str, call: &Call, state: RemoteState) -> AuditEvent {
+        AuditEvent::RemoteTask {
             conn,
             task: self.clean(task),
             method: call.method.clone(),
@@ -307,10 +307,10 @@ impl Engine {
 }
 
 /// A request about one task.
-fn about(method: &str, task: &str) -> Ask {
+fn about(method: &str, task: &str) -> OutgoingRequest {
     let mut params = alloc::vec::Vec::new();
     Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
     let params = String::from_utf8(params).expect("JSON was written as text");
     let params = RawValue::from_string(params).expect("what was written is JSON");
-    Ask { method: Box::from(method), params: Some(params), patience: None, task: None }
+    OutgoingRequest { method: Box::from(method), params: Some(params), patience: None, task: None }
 }

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Engine;
-use crate::action::Closing;
-use crate::call::{Answer, Ask, CallFor, Caller, Refusal};
+use crate::action::CloseReason;
+use crate::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::connection::{Connection, Phase, Reply};
 use crate::dialect::{Dialect, TaskRules};
 use crate::event::Identity;
@@ -45,7 +45,7 @@ impl Engine {
         json.member("version", &self.settings.server.version).raw("}}");
         let params = String::from_utf8(params).expect("JSON was written as text");
         let params = RawValue::from_string(params).expect("what was written is JSON");
-        let request = Ask {
+        let request = OutgoingRequest {
             method: "initialize".into(),
             params: Some(params),
             patience: role.patience,
@@ -78,7 +78,7 @@ impl Engine {
         }
         self.tell(caller, answer);
         if !settled {
-            self.close(conn, Closing::NoSession);
+            self.close(conn, CloseReason::NoSession);
         }
     }
 
@@ -176,7 +176,7 @@ impl Engine {
 ///
 /// # Errors
 /// Why not; nothing is sent then (TSK-02, TSK-04).
-pub(super) fn permitted(connection: &Connection, ask: &Ask) -> Result<(), Refusal> {
+pub(super) fn permitted(connection: &Connection, ask: &OutgoingRequest) -> Result<(), Refusal> {
     let tasks = connection.peer.tasks;
     let declared = tasks.answers(&ask.method).unwrap_or_else(|| match &connection.side {
         Side::Server => connection.peer.answers(&ask.method),
@@ -199,7 +199,7 @@ pub(super) fn permitted(connection: &Connection, ask: &Ask) -> Result<(), Refusa
 }
 
 /// TSK-04: counts only where the server declared tasks for tool calls.
-fn tool_permits(side: &ClientSide, ask: &Ask) -> Result<(), Refusal> {
+fn tool_permits(side: &ClientSide, ask: &OutgoingRequest) -> Result<(), Refusal> {
     let support = label_of(ask).and_then(|name| side.tools.get(&*name)).copied();
     match (ask.task, support) {
         (Some(_), Some(TaskSupport::Forbidden) | None) => Err(Refusal::ToolWithoutTasks),
@@ -217,17 +217,17 @@ struct Named<'a> {
     task: Given<'a>,
 }
 
-fn named(ask: &Ask) -> Named<'_> {
+fn named(ask: &OutgoingRequest) -> Named<'_> {
     let params = ask.params.as_ref().filter(|params| params.get().starts_with('{'));
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
 }
 
 /// Whether the params ask for a task by themselves, past the engine.
-fn names_task(ask: &Ask) -> bool {
+fn names_task(ask: &OutgoingRequest) -> bool {
     named(ask).task.0.is_some()
 }
 
 /// Name of the tool that a request calls.
-pub(super) fn label_of(ask: &Ask) -> Option<Box<str>> {
+pub(super) fn label_of(ask: &OutgoingRequest) -> Option<Box<str>> {
     named(ask).name.0.and_then(Raw::string).map(|name| name.as_ref().into())
 }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::action::Why;
+use crate::action::StopReason;
 use crate::durable::TaskOutcome;
 use crate::event::Outcome;
 use crate::message::{ErrorObject, code};
@@ -15,7 +15,7 @@ use crate::message::{ErrorObject, code};
 /// Answer to a request whose job ends like this.
 pub(super) fn into_answer(
     outcome: Outcome,
-    why: Option<Why>,
+    why: Option<StopReason>,
     timeout: Option<Duration>,
 ) -> TaskOutcome {
     match (outcome, why) {
@@ -24,10 +24,10 @@ pub(super) fn into_answer(
             Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool's result is not an object"))
         }
         (Outcome::Error(error), _) => Err(error),
-        (Outcome::Stopped, Some(Why::TimedOut)) => Err(timed_out(timeout)),
-        (Outcome::Stopped, Some(Why::Shutdown)) => Err(shutting_down()),
+        (Outcome::Stopped, Some(StopReason::TimedOut)) => Err(timed_out(timeout)),
+        (Outcome::Stopped, Some(StopReason::Shutdown)) => Err(shutting_down()),
         // CAN-08: no answer for a request that its requestor cancelled.
-        (Outcome::Stopped, Some(Why::Requested)) => Err(ErrorObject::new(
+        (Outcome::Stopped, Some(StopReason::Requested)) => Err(ErrorObject::new(
             code::INTERNAL_ERROR,
             "the call was cancelled, and not by its requestor",
         )),
@@ -35,14 +35,14 @@ pub(super) fn into_answer(
             Outcome::Stopped,
             None
             | Some(
-                Why::Disconnected
-                | Why::Expired
-                | Why::LeftBehind
-                | Why::Unanswered
-                | Why::Unstored
-                | Why::Feature
-                | Why::Limit
-                | Why::Host,
+                StopReason::Disconnected
+                | StopReason::Expired
+                | StopReason::LeftBehind
+                | StopReason::Unanswered
+                | StopReason::Unstored
+                | StopReason::Feature
+                | StopReason::Limit
+                | StopReason::Host,
             ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
     }

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use super::answer::ResultType;
 use super::{Engine, extension, store};
-use crate::action::Note;
-use crate::connection::{Form, Pending, Reply, Work};
+use crate::action::AuditEvent;
+use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::dialect::TaskRules;
 use crate::durable::{RecordedOutcome, Unstored};
-use crate::few::Few;
+use crate::few::SmallSet;
 use crate::id::{ConnId, RequestId, TaskId};
-use crate::journal::Disk;
+use crate::journal::Durability;
 use crate::message::{ErrorObject, code};
 use crate::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::status::Status;
@@ -31,7 +31,7 @@ enum When {
 
 impl Engine {
     /// Answers a request about a task that its peer may see, as soon as that may be said.
-    pub(super) fn reveal(&mut self, reply: Reply, id: TaskId, form: Form) {
+    pub(super) fn respond_with_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         match self.when(id, form, reply.dialect.tasks) {
             When::Now => self.show(reply, id, form),
             When::Later => self.wait_for_task(reply, id, form),
@@ -39,39 +39,41 @@ impl Engine {
         }
     }
 
-    fn when(&self, id: TaskId, form: Form, rules: TaskRules) -> When {
+    fn when(&self, id: TaskId, form: TaskView, rules: TaskRules) -> When {
         let Some(task) = self.tasks.get(id) else { return When::Now };
         let open = !task.status.is_terminal();
         let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
         match (&task.aside.disk, form) {
-            (Disk::Fresh | Disk::Creating(..), _) => When::Later,
+            (Durability::Fresh | Durability::Creating(..), _) => When::Later,
             // That it is there may be told, and how it was before.
-            (Disk::Ending(..) | Disk::Owed(_), Form::Handle) => When::Now,
-            (Disk::Ending(..), _) => When::Later,
-            (Disk::Owed(_), _) => When::NotYet(self.journal.trouble().unwrap_or(Unstored::Broken)),
-            (Disk::Settled, Form::Outcome) if open || elsewhere => When::Later,
-            (Disk::Settled, Form::Detailed(_)) if elsewhere => When::Later,
+            (Durability::Ending(..) | Durability::Owed(_), TaskView::Handle) => When::Now,
+            (Durability::Ending(..), _) => When::Later,
+            (Durability::Owed(_), _) => {
+                When::NotYet(self.journal.outage().unwrap_or(Unstored::Broken))
+            }
+            (Durability::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
+            (Durability::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
             // What a failure is there depends on what came of it (EXT-03).
-            (Disk::Settled, Form::Handle)
+            (Durability::Settled, TaskView::Handle)
                 if elsewhere && rules == TaskRules::Extension && task.status == Status::Failed =>
             {
                 When::Later
             }
             (
-                Disk::Settled,
-                Form::Handle
-                | Form::Outcome
-                | Form::State
-                | Form::Detailed(_)
-                | Form::Cancelled
-                | Form::TooLate,
+                Durability::Settled,
+                TaskView::Handle
+                | TaskView::Outcome
+                | TaskView::State
+                | TaskView::Detailed(_)
+                | TaskView::Cancelled
+                | TaskView::TooLate,
             ) => When::Now,
         }
     }
 
-    fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: Form) {
+    fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         // A cancel that has taken effect is not refused afterwards.
-        if self.is_full(reply.conn) && form != Form::Cancelled {
+        if self.is_full(reply.conn) && form != TaskView::Cancelled {
             return self.refuse_inflight(reply);
         }
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
@@ -90,14 +92,14 @@ impl Engine {
         if task.aside.waiters.is_empty() {
             return;
         }
-        let mut waiting: Vec<(ConnId, RequestId, Form, TaskRules)> = Vec::new();
+        let mut waiting: Vec<(ConnId, RequestId, TaskView, TaskRules)> = Vec::new();
         for (conn, request) in task.aside.waiters.iter() {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
             if let Some(Pending { reply, work: Work::Task(_, form) }) = pending {
                 waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
             }
         }
-        waiting.sort_by_key(|(_, _, form, _)| *form == Form::Cancelled);
+        waiting.sort_by_key(|(_, _, form, _)| *form == TaskView::Cancelled);
         for (conn, request, form, rules) in waiting {
             if matches!(self.when(id, form, rules), When::Later) {
                 continue;
@@ -107,14 +109,18 @@ impl Engine {
                 task.aside.forget_waiter(&(conn, request));
             }
             if let Some(reply) = reply {
-                self.reveal(reply, id, form);
+                self.respond_with_task(reply, id, form);
                 self.close_if_finished(conn);
             }
         }
     }
 
     /// Answers whoever waited for a task with an error.
-    pub(super) fn fail_waiters(&mut self, waiters: Few<(ConnId, RequestId)>, error: &ErrorObject) {
+    pub(super) fn fail_waiters(
+        &mut self,
+        waiters: SmallSet<(ConnId, RequestId)>,
+        error: &ErrorObject,
+    ) {
         for (conn, request) in waiters.into_entries() {
             if let Some(reply) = self.take_waiter(conn, &request) {
                 self.fail(reply, error);
@@ -135,7 +141,7 @@ impl Engine {
             let creator = task.creator;
             let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
             let status = task.status;
-            self.note(Note::TaskEnded { identity, task: id, tool, status });
+            self.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
             self.finish_call_of(id);
         }
@@ -144,7 +150,7 @@ impl Engine {
     }
 
     /// Whether anybody may know the id of a task.
-    pub(super) fn may_be_told(&self, id: TaskId) -> bool {
+    pub(super) fn is_visible(&self, id: TaskId) -> bool {
         !self.tasks.get(id).is_some_and(Task::is_being_created)
     }
 
@@ -162,14 +168,14 @@ impl Engine {
         self.tasks.iter().map(waits).sum()
     }
 
-    fn show(&mut self, reply: Reply, id: TaskId, form: Form) {
+    fn show(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         match (form, reply.dialect.tasks) {
-            (Form::Handle, rules) => self.show_handle(reply, id, rules),
-            (Form::Outcome, _) => {
+            (TaskView::Handle, rules) => self.show_handle(reply, id, rules),
+            (TaskView::Outcome, _) => {
                 self.note_retrieval(reply.conn, id, "tasks/result");
                 self.show_outcome(reply, id);
             }
-            (Form::Detailed(peer), _) => {
+            (TaskView::Detailed(peer), _) => {
                 self.note_retrieval(reply.conn, id, "tasks/get");
                 let mut detailed = Vec::new();
                 self.write_detailed(&mut Writer::new(&mut detailed), id, &peer);
@@ -177,14 +183,16 @@ impl Engine {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
             }
-            (Form::Cancelled | Form::TooLate, TaskRules::Extension) => self.acknowledge(reply),
-            (Form::TooLate, TaskRules::None | TaskRules::Core) => {
+            (TaskView::Cancelled | TaskView::TooLate, TaskRules::Extension) => {
+                self.acknowledge(reply)
+            }
+            (TaskView::TooLate, TaskRules::None | TaskRules::Core) => {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
                 let message =
                     alloc::format!("the task is {status} already: nothing is left to cancel");
                 self.fail(reply, &ErrorObject::invalid_params(message));
             }
-            (Form::State, _) | (Form::Cancelled, TaskRules::None | TaskRules::Core) => {
+            (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
                 let object = self.task_object(id);
                 self.answer(reply, |json| {
                     json.bytes(&object);

@@ -1,7 +1,7 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
 use super::{Engine, modern, rate};
-use crate::action::Note;
+use crate::action::AuditEvent;
 use crate::call::PeerCapabilities;
 use crate::claim;
 use crate::connection::{Phase, Reply};
@@ -158,7 +158,7 @@ impl Engine {
         connection.peer = PeerCapabilities::read(capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
-        let us = alloc::sync::Arc::clone(&self.us);
+        let us = alloc::sync::Arc::clone(&self.server_info);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
@@ -247,7 +247,7 @@ impl Engine {
     ) {
         self.counters.refused += 1;
         if let Some(identity) = self.identity(reply.conn).cloned() {
-            self.note(Note::Refused { conn: reply.conn, identity, limit });
+            self.note(AuditEvent::Refused { conn: reply.conn, identity, limit });
         }
         let message = alloc::format!("limit reached: {limit} = {max}: {what}");
         self.fail(reply, &limit_error(limit, max, message));

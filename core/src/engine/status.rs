@@ -8,7 +8,7 @@ use super::Engine;
 use crate::action::Action;
 use crate::connection::{Connection, Pending, Reply, Work};
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, SurveyId, TaskId};
+use crate::id::{ConnId, JobId, StatusId, TaskId};
 use crate::job::{Job, JobState, Purpose};
 use crate::json::Raw;
 use crate::message::ErrorObject;
@@ -48,7 +48,7 @@ impl Engine {
             return self.refuse_inflight(reply);
         }
         let (conn, request) = (reply.conn, reply.id.clone());
-        let survey = SurveyId::new(self.next_survey);
+        let survey = StatusId::new(self.next_survey);
         let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
@@ -56,11 +56,11 @@ impl Engine {
         self.next_survey += 1;
         connection.requests.insert(request.clone(), Pending { reply, work: Work::Survey(survey) });
         self.surveys.insert(survey, (conn, request));
-        self.out.push(Action::Survey { survey, jobs, viewer });
+        self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
     }
 
     /// The host has told: answers whoever asked, if that is still wanted.
-    pub(super) fn on_surveyed(&mut self, survey: SurveyId, host: &RawValue) {
+    pub(super) fn on_surveyed(&mut self, survey: StatusId, host: &RawValue) {
         let Some((conn, request)) = self.surveys.remove(&survey) else { return };
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         match connection.requests.get(&request) {
@@ -256,7 +256,7 @@ impl Engine {
                 json.raw(",").member("message", &self.clean(message));
             }
         }
-        if let Some(task) = job.task.filter(|task| self.may_be_told(*task)) {
+        if let Some(task) = job.task.filter(|task| self.is_visible(*task)) {
             json.raw(",\"task\":\"").display(task).raw("\"");
         }
         json.raw("}");

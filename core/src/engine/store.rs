@@ -9,13 +9,13 @@ use core::time::Duration;
 
 use super::Engine;
 use super::creation::not_created;
-use crate::action::{Action, Note, Why};
+use crate::action::{Action, AuditEvent, StopReason};
 use crate::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::id::TaskId;
 use crate::job::JobState;
-use crate::journal::{Disk, Phase, Told, Trouble, Written};
+use crate::journal::{Durability, LastVisible, Outage, Phase, Written};
 use crate::message::{ErrorObject, code};
 use crate::status::Status;
 use crate::task::{Change, Task};
@@ -79,15 +79,15 @@ impl Engine {
 
     /// A task has ended. Requests that wait for it are answered once the store has it; without,
     /// now. A task that no peer may know of yet ends for others after its creation.
-    pub(super) fn store_end(&mut self, id: TaskId, before: Told) {
+    pub(super) fn store_end(&mut self, id: TaskId, before: LastVisible) {
         let Some(task) = self.tasks.get(id) else { return };
         if task.is_being_created() {
             return self.tasks.recount(id);
         }
         if self.journal.is_on() {
             let disk = match self.hand_over(task.record_key()) {
-                Some(seq) => Disk::Ending(seq, before),
-                None => Disk::Owed(before),
+                Some(seq) => Durability::Ending(seq, before),
+                None => Durability::Owed(before),
             };
             if let Some(task) = self.tasks.get_mut(id) {
                 task.aside.disk = disk;
@@ -135,7 +135,7 @@ impl Engine {
         match task.map(|task| (task.aside.disk.awaits(seq), task)) {
             Some((true, task)) if task.is_being_created() => {
                 // What became of the write is not known: the record is deleted to be sure.
-                self.abandon_creation(id, &not_created(why), Why::Unstored);
+                self.abandon_creation(id, &not_created(why), StopReason::Unstored);
             }
             Some((true, task)) => {
                 task.aside.disk = core::mem::take(&mut task.aside.disk).unstored();
@@ -158,29 +158,29 @@ impl Engine {
 
     /// The store did not take a write.
     fn note_trouble(&mut self, why: Unstored) {
-        match &mut self.journal.trouble {
-            Some(trouble) => {
-                trouble.why = why;
-                if let Phase::Trying { failed, .. } = &mut trouble.phase {
+        match &mut self.journal.outage {
+            Some(outage) => {
+                outage.why = why;
+                if let Phase::Trying { failed, .. } = &mut outage.phase {
                     *failed = true;
                 }
             }
             None => {
                 let phase = Phase::Resting { timer: None, takes_owed: false };
-                self.journal.trouble = Some(Trouble { why, phase });
+                self.journal.outage = Some(Outage { why, phase });
                 self.rest(false);
-                self.note(Note::StoreFailed { why });
+                self.note(AuditEvent::StoreFailed { why });
             }
         }
     }
 
     /// Leaves the store alone for a while, perhaps but for what it is owed.
     fn rest(&mut self, takes_owed: bool) {
-        let Some(trouble) = &mut self.journal.trouble else { return };
+        let Some(outage) = &mut self.journal.outage else { return };
         let mut timer = None;
         let at = self.now.at + self.settings.tasks.store_retry;
         self.timers.arm(&mut timer, Timer::Store, at);
-        trouble.phase = Phase::Resting { timer, takes_owed };
+        outage.phase = Phase::Resting { timer, takes_owed };
     }
 
     pub(super) fn on_store_timer(&mut self) {
@@ -200,26 +200,26 @@ impl Engine {
         }
         let probes = last.is_none();
         let last = last.unwrap_or_else(|| self.order_write(StoreWrite::Probe, None));
-        if let Some(trouble) = &mut self.journal.trouble {
-            trouble.phase = Phase::Trying { last, failed: false, probes };
+        if let Some(outage) = &mut self.journal.outage {
+            outage.phase = Phase::Trying { last, failed: false, probes };
         }
     }
 
     /// A try may be over: the next follows, at once when it went well and not everything was
     /// handed over.
     fn go_on_trying(&mut self) {
-        let Some(Trouble { phase: Phase::Trying { last, failed, probes }, .. }) =
-            self.journal.trouble
+        let Some(Outage { phase: Phase::Trying { last, failed, probes }, .. }) =
+            self.journal.outage
         else {
             return;
         };
         let open = self.journal.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
         match (open, failed) {
             (true, _) => {}
-            (false, true) => self.rest(probes && self.journal.owed.is_empty()),
-            (false, false) if probes && self.journal.owed.is_empty() => {
-                self.journal.trouble = None;
-                self.note(Note::StoreRecovered);
+            (false, true) => self.rest(probes && self.journal.unpersisted.is_empty()),
+            (false, false) if probes && self.journal.unpersisted.is_empty() => {
+                self.journal.outage = None;
+                self.note(AuditEvent::StoreRecovered);
             }
             (false, false) => self.try_store(),
         }
@@ -227,8 +227,7 @@ impl Engine {
 
     /// The process is about to end: what the store is owed is tried now or never.
     pub(super) fn hurry_store(&mut self) {
-        if let Some(Trouble { phase: Phase::Resting { timer, .. }, .. }) = &mut self.journal.trouble
-        {
+        if let Some(Outage { phase: Phase::Resting { timer, .. }, .. }) = &mut self.journal.outage {
             self.timers.disarm(timer, Timer::Store);
             self.try_store();
         }
@@ -357,28 +356,28 @@ pub(super) fn check(engine: &Engine) {
         }
         let ended = task.status.is_terminal();
         match &task.aside.disk {
-            Disk::Settled => {
+            Durability::Settled => {
                 let waits = !ended || task.aside.load.is_some();
                 assert!(waits || task.aside.waiters.is_empty(), "{id} keeps somebody waiting");
             }
-            Disk::Fresh => {
+            Durability::Fresh => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
                 assert!(journal.fresh.contains(id), "{id} is never written");
             }
-            Disk::Creating(seq, written) => {
+            Durability::Creating(seq, written) => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
                 assert!(ended || *written == Written::Begun, "{id} has an outcome on disk only");
                 let sent = journal.sent.get(seq).copied().flatten();
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
-            Disk::Ending(seq, before) => {
+            Durability::Ending(seq, before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
                 let sent = journal.sent.get(seq).copied().flatten();
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
-            Disk::Owed(before) => {
+            Durability::Owed(before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
-                assert!(journal.owed.contains_key(id), "{id} is never written");
+                assert!(journal.unpersisted.contains_key(id), "{id} is never written");
                 assert!(task.aside.waiters.is_empty(), "{id} keeps somebody waiting for ever");
             }
         }
@@ -388,12 +387,12 @@ pub(super) fn check(engine: &Engine) {
         }
     }
     assert_eq!(held_jobs, engine.held_jobs.len(), "jobs that wait for the disk are counted");
-    for id in journal.owed.keys() {
-        let owed =
-            engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Disk::Owed(_)));
-        assert!(owed && journal.trouble.is_some(), "{id} is owed to a store that works");
+    for id in journal.unpersisted.keys() {
+        let unpersisted =
+            engine.tasks.get(*id).is_none_or(|task| matches!(task.aside.disk, Durability::Owed(_)));
+        assert!(unpersisted && journal.outage.is_some(), "{id} is owed to a store that works");
     }
-    match journal.trouble.as_ref().map(|trouble| trouble.phase) {
+    match journal.outage.as_ref().map(|outage| outage.phase) {
         None => {}
         Some(Phase::Resting { timer, .. }) => assert!(timer.is_some(), "the store is given up"),
         Some(Phase::Trying { last, .. }) => {
@@ -401,14 +400,14 @@ pub(super) fn check(engine: &Engine) {
             assert!(open, "the store is tried with nothing");
         }
     }
-    let idle = journal.sent.is_empty() && journal.trouble.is_none() && journal.loads.is_empty();
+    let idle = journal.sent.is_empty() && journal.outage.is_none() && journal.loads.is_empty();
     assert!(journal.is_on() || idle, "there is no store");
 }
 
 /// Whether the store's timer is armed.
 pub(super) fn is_armed(engine: &Engine) -> bool {
     matches!(
-        engine.journal.trouble,
-        Some(Trouble { phase: Phase::Resting { timer: Some(_), .. }, .. })
+        engine.journal.outage,
+        Some(Outage { phase: Phase::Resting { timer: Some(_), .. }, .. })
     )
 }

@@ -14,14 +14,14 @@ use serde::de::{Deserializer as _, SeqAccess, Visitor};
 use super::answer::ResultType;
 use super::modern::missing_tasks;
 use super::{Engine, typed};
-use crate::claim::Claim;
+use crate::claim::RequestMeta;
 use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
-use crate::few::Few;
+use crate::few::SmallSet;
 use crate::id::{ConnId, RequestId, TaskId};
 use crate::json::{Found, Raw};
 use crate::message::ErrorObject;
 use crate::params::{self, Params};
-use crate::suspicion::Suspicion;
+use crate::suspicion::AbusePattern;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -30,7 +30,12 @@ use crate::write::Writer;
 const SOON: Duration = Duration::from_millis(10);
 
 impl Engine {
-    pub(super) fn listen(&mut self, reply: Reply, params: Option<&Params<'_>>, claim: &Claim) {
+    pub(super) fn listen(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        claim: &RequestMeta,
+    ) {
         let (tools, named) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
@@ -58,7 +63,7 @@ impl Engine {
             named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
         });
         let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
-        (0..unknown).for_each(|_| self.suspect(reply.conn, Suspicion::UnknownTasks));
+        (0..unknown).for_each(|_| self.suspect(reply.conn, AbusePattern::UnknownTasks));
         self.acknowledge_subscription(&reply, tools, agreed.as_ref());
         let tasks = agreed.unwrap_or_default();
         self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
@@ -226,7 +231,7 @@ impl Engine {
     }
 
     /// A task is gone: its listeners forget it.
-    pub(super) fn forget_topic(&mut self, task: TaskId, listeners: Few<(ConnId, RequestId)>) {
+    pub(super) fn forget_topic(&mut self, task: TaskId, listeners: SmallSet<(ConnId, RequestId)>) {
         for (conn, request) in listeners.into_entries() {
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
             if let Some(aside) = connection.aside.some()
@@ -272,7 +277,7 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
 /// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
 fn read_wanted(
     params: Option<&Params<'_>>,
-    claim: &Claim,
+    claim: &RequestMeta,
 ) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
     let [notifications] = params::find(params, ["notifications"])?;
     let notifications = params::required("notifications", notifications)?;

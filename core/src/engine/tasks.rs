@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Engine;
-use crate::action::{Cancel, Note, Why};
-use crate::connection::{Form, Reply};
+use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::connection::{Reply, TaskView};
 use crate::durable::TaskOutcome;
 use crate::event::Identity;
 use crate::id::{ConnId, TaskId};
@@ -13,7 +13,7 @@ use crate::json::Raw;
 use crate::limits::OnTtl;
 use crate::message::{ErrorObject, code};
 use crate::params::{self, Params};
-use crate::suspicion::Suspicion;
+use crate::suspicion::AbusePattern;
 use crate::task::{Aside, Change, Task};
 use crate::timer::Timer;
 use crate::write::Writer;
@@ -40,7 +40,7 @@ impl Engine {
         let id = TaskId::parse(&task)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
         let Some(id) = id else {
-            self.suspect(conn, Suspicion::UnknownTasks);
+            self.suspect(conn, AbusePattern::UnknownTasks);
             let named = self.clean(&task);
             let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
             return Err(ErrorObject::invalid_params(message));
@@ -75,7 +75,7 @@ impl Engine {
             Err(error) => self.fail(reply, &error),
             Ok((id, _)) => {
                 self.note_poll(reply.conn, id);
-                self.reveal(reply, id, Form::State);
+                self.respond_with_task(reply, id, TaskView::State);
             }
         }
     }
@@ -84,7 +84,7 @@ impl Engine {
     pub(super) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.fail(reply, &error),
-            Ok((id, _)) => self.reveal(reply, id, Form::Outcome),
+            Ok((id, _)) => self.respond_with_task(reply, id, TaskView::Outcome),
         }
     }
 
@@ -130,10 +130,10 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         if self.tasks.get(id).is_some_and(|task| task.status.is_terminal()) {
-            return self.reveal(reply, id, Form::TooLate);
+            return self.respond_with_task(reply, id, TaskView::TooLate);
         }
         self.cancel_live_task(reply.conn, id, "tasks/cancel", reason);
-        self.reveal(reply, id, Form::Cancelled);
+        self.respond_with_task(reply, id, TaskView::Cancelled);
     }
 
     /// Cancels a task that has not ended, on behalf of a peer that may see it.
@@ -160,13 +160,20 @@ impl Engine {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
             }
-            match job.filter(|_| !self.may_be_told(id)) {
+            match job.filter(|_| !self.is_visible(id)) {
                 // There may never be such a task (TSK-41).
                 Some(job) => self.note_job_cancelled(conn, job),
                 None => {
                     let task = id;
-                    let note =
-                        Note::TaskCancelled { conn, identity, task, job, tool, method, reason };
+                    let note = AuditEvent::TaskCancelled {
+                        conn,
+                        identity,
+                        task,
+                        job,
+                        tool,
+                        method,
+                        reason,
+                    };
                     self.note(note);
                 }
             }
@@ -175,7 +182,7 @@ impl Engine {
         // the cancel comes last: nobody can see another status after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
-            self.disown(job, Why::Requested);
+            self.release_job_claim(job, StopReason::Requested);
         }
     }
 
@@ -245,12 +252,12 @@ impl Engine {
         let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
         self.leave_task(id);
-        self.note(Note::TaskExpired { identity: owner, task: id, tool, status });
+        self.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";
         let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
-            self.disown(job, Why::Expired);
+            self.release_job_claim(job, StopReason::Expired);
         }
         self.store_removal(key);
         self.fail_waiters(waiters, &error);

@@ -1,9 +1,9 @@
 //! The trail: what is told of tasks for the audit, and what identities do too often (TSK-41).
 
 use super::Engine;
-use crate::action::Note;
+use crate::action::AuditEvent;
 use crate::id::{ConnId, JobId, TaskId};
-use crate::suspicion::Suspicion;
+use crate::suspicion::AbusePattern;
 
 impl Engine {
     /// A task was created, and will not be undone.
@@ -15,7 +15,7 @@ impl Engine {
         let Some((job, conn)) = early.or_else(works) else { return };
         let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
         let live = self.tasks.live_beside(task);
-        self.note(Note::TaskCreated { conn, identity, task: id, job, tool, live });
+        self.note(AuditEvent::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 
     /// What came of a task is about to be handed out, if anything has come of it.
@@ -24,7 +24,7 @@ impl Engine {
         let ended = self.tasks.get(id).filter(|task| task.view().status.is_terminal());
         let Some(tool) = ended.map(|task| task.tool.clone()) else { return };
         let task = id;
-        self.note(Note::TaskRetrieved { conn, identity, task, tool, method });
+        self.note(AuditEvent::TaskRetrieved { conn, identity, task, tool, method });
     }
 
     /// A job was cancelled by its number.
@@ -33,7 +33,7 @@ impl Engine {
         let Some(job) = self.jobs.get(&id) else { return };
         let reason = job.cancel().and_then(|cancel| cancel.reason);
         let tool = job.tool.name.clone();
-        self.note(Note::JobCancelled { conn, identity, job: id, tool, reason });
+        self.note(AuditEvent::JobCancelled { conn, identity, job: id, tool, reason });
     }
 
     /// A task was asked for: too early, if its `pollInterval` has not passed since the last time.
@@ -43,16 +43,16 @@ impl Engine {
         let Some(task) = self.tasks.get_mut(task) else { return };
         let early = now < core::mem::replace(&mut task.next_poll, now + interval);
         if early {
-            self.suspect(conn, Suspicion::FastPolls);
+            self.suspect(conn, AbusePattern::FastPolls);
         }
     }
 
     /// Counts what an identity does too often, and says so once it has.
     #[cold]
-    pub(super) fn suspect(&mut self, conn: ConnId, pattern: Suspicion) {
+    pub(super) fn suspect(&mut self, conn: ConnId, pattern: AbusePattern) {
         match pattern {
-            Suspicion::UnknownTasks => self.counters.unknown_tasks += 1,
-            Suspicion::FastPolls => self.counters.fast_polls += 1,
+            AbusePattern::UnknownTasks => self.counters.unknown_tasks += 1,
+            AbusePattern::FastPolls => self.counters.fast_polls += 1,
         }
         let policy = self.settings.limits.suspicion;
         let Some(connection) = self.connections.get(&conn) else { return };
@@ -60,7 +60,7 @@ impl Engine {
         if self.watch.count(&identity, pattern, self.now.at, &policy) {
             self.counters.suspicions += 1;
             let (count, window) = (policy.threshold(pattern), policy.window);
-            self.note(Note::Suspicious { conn, identity, pattern, count, window });
+            self.note(AuditEvent::Suspicious { conn, identity, pattern, count, window });
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
 }
 
 /// Name and version of this server, as an object.
-pub(super) fn us(server: &ServerInfo) -> Arc<[u8]> {
+pub(super) fn server_info(server: &ServerInfo) -> Arc<[u8]> {
     let mut us = Vec::new();
     let json = &mut Writer::new(&mut us);
     json.raw("{").member("name", &server.name).raw(",");

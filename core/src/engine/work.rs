@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::Engine;
 use super::result::into_answer;
-use crate::action::{Action, Note, Receipt, Why};
-use crate::claim::Terms;
+use crate::action::{Action, AuditEvent, Receipt, StopReason};
+use crate::claim::RequestContext;
 use crate::connection::{Ending, Pending};
 use crate::dialect::{AfterCancel, Methods};
 use crate::event::{Identity, LogLevel, Outcome};
@@ -21,7 +21,7 @@ use crate::role::Side;
 use crate::task::Change;
 use crate::time::Instant;
 use crate::timer::Timer;
-use crate::tool::Step;
+use crate::tool::StopStep;
 use crate::write::Writer;
 
 /// How long the rest of a job may outlive its first process before it is stopped.
@@ -38,7 +38,7 @@ struct Audience {
 impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(super) fn on_turn(&mut self) {
-        self.park_who_asks();
+        self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
         while self.has_room() {
@@ -97,19 +97,19 @@ impl Engine {
             task.queued = false;
         }
         // What changes nothing tells nobody either.
-        let task = task.filter(|task| tool.read_only || self.may_be_told(*task));
+        let task = task.filter(|task| tool.read_only || self.is_visible(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
     }
 
     /// Tells a job to stop, or takes it out of the queue.
-    pub(super) fn stop(&mut self, id: JobId, why: Why) {
+    pub(super) fn stop(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         match &mut job.state {
             JobState::Held(_) | JobState::Queued(_) => {
                 self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
-                    self.note(Note::Ceased(receipt(id, &job, why, None, self.now.at)));
+                    self.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
                 }
             }
             JobState::Running | JobState::Lingering => {
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn take_step(&mut self, id: JobId, step: Step, why: Why) {
+    pub(super) fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
@@ -144,15 +144,15 @@ impl Engine {
         job.timer = None;
         match &mut job.state {
             JobState::Held(_) | JobState::Queued(_) => unreachable!("a queued job has no timer"),
-            JobState::Running => self.stop(id, Why::TimedOut),
-            JobState::Lingering => self.stop(id, Why::LeftBehind),
+            JobState::Running => self.stop(id, StopReason::TimedOut),
+            JobState::Lingering => self.stop(id, StopReason::LeftBehind),
             JobState::Stopping { step, why, .. } => {
                 let Some((_, next)) = job.tool.ladder.after(*step) else { return };
                 *step = next;
                 let why = *why;
                 self.end_grace(id, why);
                 self.take_step(id, next, why);
-                if next == Step::Abandon {
+                if next == StopStep::Abandon {
                     self.abandon(id);
                 }
             }
@@ -162,7 +162,7 @@ impl Engine {
     fn abandon(&mut self, id: JobId) {
         self.counters.jobs_abandoned += 1;
         if let Some(job) = self.jobs.get(&id) {
-            self.note(Note::Abandoned { job: id, tool: job.tool.name.clone() });
+            self.note(AuditEvent::Abandoned { job: id, tool: job.tool.name.clone() });
         }
         self.on_done(id, Outcome::Stopped);
     }
@@ -201,8 +201,8 @@ impl Engine {
             JobState::Running | JobState::Lingering => None,
             JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
-                if step != Step::Abandon {
-                    self.note(Note::Ceased(receipt(id, job, why, Some(step), since)));
+                if step != StopStep::Abandon {
+                    self.note(AuditEvent::Ceased(receipt(id, job, why, Some(step), since)));
                 }
                 Some(why)
             }
@@ -214,7 +214,13 @@ impl Engine {
     }
 
     /// Gives what came of a job to whoever wants it.
-    pub(super) fn hand_in(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
+    pub(super) fn hand_in(
+        &mut self,
+        id: JobId,
+        job: &Job,
+        outcome: Outcome,
+        why: Option<StopReason>,
+    ) {
         self.remember_outcome(id, job.task, why, || {
             into_answer(outcome.clone(), why, job.tool.timeout)
         });
@@ -249,7 +255,7 @@ impl Engine {
         }
     }
 
-    fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<Why>) {
+    fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<StopReason>) {
         let Some(task) = job.task else { return };
         self.show_held_progress(id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout);
@@ -416,7 +422,7 @@ impl Engine {
 
     /// Sends a message of a job, when it may be sent: after the answer that names its task.
     fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
-        let unknown = audience.task.filter(|task| !self.may_be_told(*task));
+        let unknown = audience.task.filter(|task| !self.is_visible(*task));
         let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
             return self.send_for(audience.conn, audience.mark.as_ref(), write);
         };
@@ -439,8 +445,8 @@ impl Engine {
         let least = match (&connection.side, &job.terms) {
             // Servers log to clients, never the other way.
             (Side::Client(_), _) => None,
-            (Side::Server, Terms::Session(_)) => Some(connection.log_level),
-            (Side::Server, Terms::Claim(claim)) => claim.log_level,
+            (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
+            (Side::Server, RequestContext::Claim(claim)) => claim.log_level,
         };
         if least.is_none_or(|least| level < least) || crowded {
             return;
@@ -459,8 +465,8 @@ impl Engine {
 pub(super) fn receipt(
     id: JobId,
     job: &Job,
-    why: Why,
-    stage: Option<Step>,
+    why: StopReason,
+    stage: Option<StopStep>,
     since: Instant,
 ) -> Box<Receipt> {
     Box::new(Receipt {

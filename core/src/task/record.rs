@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::durable::{LoadId, RecordKey, RecordedOutcome};
-use crate::few::Few;
+use crate::few::SmallSet;
 use crate::id::{ConnId, JobId, RequestId, TaskId};
-use crate::journal::Disk;
-use crate::rare::{Nothing, Rare};
+use crate::journal::Durability;
+use crate::rare::{IsEmpty, LazyBox};
 use crate::records::Record;
 use crate::slab::Place;
 use crate::status::Status;
@@ -39,7 +39,7 @@ pub(crate) struct Task {
     /// Past its ttl and let finish (TSK-35).
     pub(crate) overdue: bool,
     /// Rare data.
-    pub(crate) aside: Rare<Aside>,
+    pub(crate) aside: LazyBox<Aside>,
     pub(crate) created: Wall,
     pub(crate) updated: Wall,
     /// See [`Task::ttl`]; nanoseconds.
@@ -83,10 +83,10 @@ pub(super) struct End {
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
-    pub(crate) waiters: Few<(ConnId, RequestId)>,
+    pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
-    pub(crate) listeners: Few<(ConnId, RequestId)>,
-    pub(crate) disk: Disk,
+    pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
+    pub(crate) disk: Durability,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
     /// The job that ended while the creation was on its way, and where it came from: that it was
@@ -100,11 +100,11 @@ pub(crate) struct Aside {
 /// beyond that is lost, as on one who does not read.
 const SAID_MAX: usize = 16 * 1024;
 
-impl Nothing for Aside {
+impl IsEmpty for Aside {
     const NOTHING: &'static Self = &Self {
-        waiters: Few::None,
-        listeners: Few::None,
-        disk: Disk::Settled,
+        waiters: SmallSet::None,
+        listeners: SmallSet::None,
+        disk: Durability::Settled,
         load: None,
         maker: None,
         said: Vec::new(),
@@ -113,20 +113,20 @@ impl Nothing for Aside {
     fn is_nothing(&self) -> bool {
         self.waiters.is_empty()
             && self.listeners.is_empty()
-            && matches!(self.disk, Disk::Settled)
+            && matches!(self.disk, Durability::Settled)
             && self.load.is_none()
             && self.maker.is_none()
             && self.said.is_empty()
     }
 }
 
-impl Rare<Aside> {
+impl LazyBox<Aside> {
     /// Forgets a request that waits for it.
     pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
         if let Some(aside) = self.some() {
             aside.waiters.remove(waiter);
         }
-        self.tidy();
+        self.shrink();
     }
 
     /// A subscription is over.
@@ -134,13 +134,13 @@ impl Rare<Aside> {
         if let Some(aside) = self.some() {
             aside.listeners.remove(listener);
         }
-        self.tidy();
+        self.shrink();
     }
 
     /// The job that had ended before the task came to be, if one had; it is told once.
     pub(crate) fn take_maker(&mut self) -> Option<(JobId, ConnId)> {
         let maker = self.some().and_then(|aside| aside.maker.take());
-        self.tidy();
+        self.shrink();
         maker
     }
 
@@ -155,16 +155,16 @@ impl Rare<Aside> {
     /// The messages that were kept.
     pub(crate) fn take_said(&mut self) -> Vec<Box<[u8]>> {
         let said = self.some().map(|aside| core::mem::take(&mut aside.said));
-        self.tidy();
+        self.shrink();
         said.unwrap_or_default()
     }
 
     /// All that is to be on disk is there.
     pub(crate) fn settle(&mut self) {
         if let Some(aside) = self.some() {
-            aside.disk = Disk::Settled;
+            aside.disk = Durability::Settled;
         }
-        self.tidy();
+        self.shrink();
     }
 }
 
@@ -192,12 +192,12 @@ impl Task {
 
     /// Whether its creation is not on disk yet: nobody may know of it (DUR-01).
     pub(crate) fn is_being_created(&self) -> bool {
-        matches!(self.aside.disk, Disk::Fresh | Disk::Creating(..))
+        matches!(self.aside.disk, Durability::Fresh | Durability::Creating(..))
     }
 
     /// Whether all that is to be on disk of it is there.
     pub(crate) fn is_settled(&self) -> bool {
-        matches!(self.aside.disk, Disk::Settled)
+        matches!(self.aside.disk, Durability::Settled)
     }
 
     /// Its outcome.
@@ -217,10 +217,10 @@ impl Task {
     /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
     pub(crate) fn view(&self) -> View<'_> {
         match &self.aside.disk {
-            Disk::Settled | Disk::Fresh | Disk::Creating(..) => {
+            Durability::Settled | Durability::Fresh | Durability::Creating(..) => {
                 View { status: self.status, status_message: self.message(), updated: self.updated }
             }
-            Disk::Ending(_, before) | Disk::Owed(before) => View {
+            Durability::Ending(_, before) | Durability::Owed(before) => View {
                 status: before.status,
                 status_message: before.queued.then_some(QUEUED),
                 updated: before.updated,

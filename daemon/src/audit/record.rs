@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Cancel, Note, Receipt};
+use ceased_core::action::{AuditEvent, Cancel, Receipt};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId, RequestId, TaskId};
 use serde_json::value::RawValue;
@@ -32,7 +32,7 @@ pub(crate) enum Happening {
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
     /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
     /// ended.
-    Noted(Note),
+    Noted(AuditEvent),
     /// A job that was told to stop, by whomever, has ended, or outlasts SIGKILL: the receipt.
     Cancel(Arc<CancelRecord>),
     /// Records that were not written, because one party had many of the same kind in a short time.
@@ -75,25 +75,25 @@ pub(crate) struct CancelRecord {
 
 impl Happening {
     /// The record of a note; nothing for a note that is no business of an audit, and for
-    /// [`Note::Ceased`] and [`Note::Outlasted`], of which the engine knows only a part.
-    pub(crate) fn of(note: Note) -> Option<Self> {
+    /// [`AuditEvent::Ceased`] and [`AuditEvent::Outlasted`], of which the engine knows only a part.
+    pub(crate) fn of(note: AuditEvent) -> Option<Self> {
         match note {
-            Note::Ceased(_)
-            | Note::Outlasted(_)
-            | Note::CancelIgnored { .. }
-            | Note::RemoteTask { .. }
-            | Note::StoreFailed { .. }
-            | Note::StoreRecovered => None,
-            Note::CallCancelled { .. }
-            | Note::TaskCancelled { .. }
-            | Note::JobCancelled { .. }
-            | Note::Abandoned { .. }
-            | Note::Refused { .. }
-            | Note::TaskCreated { .. }
-            | Note::TaskEnded { .. }
-            | Note::TaskRetrieved { .. }
-            | Note::TaskExpired { .. }
-            | Note::Suspicious { .. } => Some(Self::Noted(note)),
+            AuditEvent::Ceased(_)
+            | AuditEvent::Outlasted(_)
+            | AuditEvent::CancelIgnored { .. }
+            | AuditEvent::RemoteTask { .. }
+            | AuditEvent::StoreFailed { .. }
+            | AuditEvent::StoreRecovered => None,
+            AuditEvent::CallCancelled { .. }
+            | AuditEvent::TaskCancelled { .. }
+            | AuditEvent::JobCancelled { .. }
+            | AuditEvent::Abandoned { .. }
+            | AuditEvent::Refused { .. }
+            | AuditEvent::TaskCreated { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. }
+            | AuditEvent::Suspicious { .. } => Some(Self::Noted(note)),
         }
     }
 
@@ -162,53 +162,53 @@ fn who<'l, 'b>(
     line.word("event", event).identity("identity", identity).conn("connection", conn)
 }
 
-fn write_note(line: &mut Line<'_>, note: &Note) {
+fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
     match note {
-        Note::CallCancelled { conn, identity, request, tool, job, method, reason } => {
+        AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason } => {
             who(line, "cancel_requested", identity, *conn).word("method", method);
             asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
         }
-        Note::TaskCancelled { conn, identity, task, job, tool, method, reason } => {
+        AuditEvent::TaskCancelled { conn, identity, task, job, tool, method, reason } => {
             who(line, "cancel_requested", identity, *conn).word("method", method);
             asked(line, None, Some(*task), *job, Some(tool), reason.as_deref());
         }
-        Note::JobCancelled { conn, identity, job, tool, reason } => {
+        AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
             who(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");
             asked(line, None, None, Some(*job), Some(tool), reason.as_deref());
         }
-        Note::TaskCreated { conn, identity, task, job, tool, live: _ } => {
+        AuditEvent::TaskCreated { conn, identity, task, job, tool, live: _ } => {
             who(line, "create", identity, *conn).task("task", *task);
             line.number("job", job.get()).text("tool", tool);
         }
-        Note::TaskEnded { identity, task, tool, status } => {
+        AuditEvent::TaskEnded { identity, task, tool, status } => {
             line.word("event", "complete").identity("identity", identity).task("task", *task);
             line.text("tool", tool).word("status", status.as_str());
         }
-        Note::TaskRetrieved { conn, identity, task, tool, method } => {
+        AuditEvent::TaskRetrieved { conn, identity, task, tool, method } => {
             who(line, "retrieve", identity, *conn).task("task", *task);
             line.text("tool", tool).word("method", method);
         }
-        Note::TaskExpired { identity, task, tool, status } => {
+        AuditEvent::TaskExpired { identity, task, tool, status } => {
             line.word("event", "expire").identity("identity", identity).task("task", *task);
             line.text("tool", tool).word("status", status.as_str());
         }
-        Note::Refused { conn, identity, limit } => {
+        AuditEvent::Refused { conn, identity, limit } => {
             who(line, "refuse", identity, *conn).word("limit", limit);
         }
-        Note::Abandoned { job, tool } => {
+        AuditEvent::Abandoned { job, tool } => {
             line.word("event", "abandon").number("job", job.get()).text("tool", tool);
         }
-        Note::Suspicious { conn, identity, pattern, count, window } => {
+        AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
             who(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
             line.number("count", u64::from(*count)).number("window_ms", millis(*window));
         }
         // See [`Happening::of`].
-        Note::Ceased(_)
-        | Note::Outlasted(_)
-        | Note::CancelIgnored { .. }
-        | Note::RemoteTask { .. }
-        | Note::StoreFailed { .. }
-        | Note::StoreRecovered => {
+        AuditEvent::Ceased(_)
+        | AuditEvent::Outlasted(_)
+        | AuditEvent::CancelIgnored { .. }
+        | AuditEvent::RemoteTask { .. }
+        | AuditEvent::StoreFailed { .. }
+        | AuditEvent::StoreRecovered => {
             line.word("event", "unrecorded");
         }
     }

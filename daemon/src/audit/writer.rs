@@ -217,7 +217,7 @@ fn write_all(file: &mut File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)
 
 #[cfg(test)]
 mod tests {
-    use ceased_core::action::Note;
+    use ceased_core::action::AuditEvent;
     use ceased_core::id::JobId;
 
     use super::*;
@@ -226,7 +226,7 @@ mod tests {
     const FIRST: Wall = Wall::from_millis(0);
 
     fn record(text: &str) -> Happening {
-        Happening::Noted(Note::Abandoned { job: JobId::new(1), tool: text.into() })
+        Happening::Noted(AuditEvent::Abandoned { job: JobId::new(1), tool: text.into() })
     }
 
     fn line(text: &str) -> Vec<u8> {

@@ -14,8 +14,8 @@ use rustix::net::Shutdown;
 
 use super::args::ConnectArgs;
 use super::reach;
-use super::{Backend, Exit, Failure, Io, Site, spawn};
-use crate::client::{Nozzle, is_gone, poll, read};
+use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
+use crate::client::{NonblockingWriter, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
@@ -34,7 +34,8 @@ pub(super) fn connect(
     let token = reach::token(&args.daemon, io)?;
     let site = backend.site(args.daemon.config.as_deref());
     // A config that is wrong was said to be so where the daemon was looked for.
-    let configured = site.as_ref().map_or(Site::default().eof_grace, |site| site.eof_grace);
+    let configured =
+        site.as_ref().map_or(DaemonLocation::default().eof_grace, |site| site.eof_grace);
     let grace = args.eof_grace.unwrap_or(configured);
     let daemon = match reach::first_reachable(&endpoints) {
         Ok((socket, endpoint)) => {
@@ -205,7 +206,7 @@ fn ready(
 struct Lane<'a> {
     from: BorrowedFd<'a>,
     to: BorrowedFd<'a>,
-    nozzle: Nozzle,
+    nozzle: NonblockingWriter,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
@@ -215,7 +216,7 @@ struct Lane<'a> {
 impl<'a> Lane<'a> {
     fn new(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> io::Result<Self> {
         let bytes = vec![0; LANE_BYTES].into();
-        let nozzle = Nozzle::of(to)?;
+        let nozzle = NonblockingWriter::of(to)?;
         Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false })
     }
 

@@ -91,7 +91,7 @@ impl From<Exit> for ExitCode {
 /// `None` is for the usual places.
 pub trait Backend {
     /// `ceased serve`, until a signal ends it; recorded in a new file if that is named.
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: Life) -> Exit;
+    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit;
 
     /// `ceased stdio`, until its peer leaves; recorded in a new file if that is named.
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
@@ -106,7 +106,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// When there is a config and it is wrong.
-    fn site(&self, config: Option<&Path>) -> Result<Site, Failure>;
+    fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure>;
 
     /// A server in this process, for one peer; `None` when there is no config.
     ///
@@ -117,7 +117,7 @@ pub trait Backend {
 
 /// How long `ceased serve` lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Life {
+pub struct ServeOptions {
     /// It ends once nobody has needed it for this long; `None`: never by itself.
     pub idle_exit: Option<Duration>,
     /// It leaves the session it was started in, and every descriptor but 0 to 2. Its standard error
@@ -127,7 +127,7 @@ pub struct Life {
 
 /// What a daemon of this user would run with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
+pub struct DaemonLocation {
     /// The configuration file; `None` when there is none, and the rest is what holds then.
     pub config: Option<PathBuf>,
     /// The first Unix listener.
@@ -140,7 +140,7 @@ pub struct Site {
     pub state_dir: Option<PathBuf>,
 }
 
-impl Default for Site {
+impl Default for DaemonLocation {
     /// Facts that need no daemon in the program.
     fn default() -> Self {
         Self {
@@ -317,7 +317,8 @@ pub fn run(
     let done = match &command {
         Command::Serve(args) => {
             let EngineArgs { config, record } = &args.engine;
-            let life = Life { idle_exit: args.idle_exit, own_session: args.own_session.clone() };
+            let life =
+                ServeOptions { idle_exit: args.idle_exit, own_session: args.own_session.clone() };
             Ok(backend.serve(config.config.as_deref(), record.as_deref(), life))
         }
         Command::Stdio(args) => {
@@ -382,7 +383,7 @@ impl ClientOnly {
 }
 
 impl Backend for ClientOnly {
-    fn serve(&self, _: Option<&Path>, _: Option<&Path>, _: Life) -> Exit {
+    fn serve(&self, _: Option<&Path>, _: Option<&Path>, _: ServeOptions) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 
@@ -398,10 +399,10 @@ impl Backend for ClientOnly {
         Self::refuse(err)
     }
 
-    fn site(&self, config: Option<&Path>) -> Result<Site, Failure> {
+    fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure> {
         match config {
             Some(_) => Err(Failure::new(Exit::Usage, format!("{}; use --socket", Self::WHY))),
-            None => Ok(Site::default()),
+            None => Ok(DaemonLocation::default()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stdout;
 
-use crate::client::{Error, Nozzle, poll};
+use crate::client::{Error, NonblockingWriter, poll};
 
 /// Standard output, without a buffer.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Write for Output<'_> {
     /// # Errors
     /// [`Error::Interrupted`] in an [`io::Error`] when there is a wish to stop and no room.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let nozzle = Nozzle::of(stdout())?;
+        let nozzle = NonblockingWriter::of(stdout())?;
         loop {
             if let Some(count) = nozzle.write(stdout(), bytes)? {
                 return Ok(count);

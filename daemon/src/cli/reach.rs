@@ -8,7 +8,7 @@ use ceased_core::message::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
-use super::{Backend, Exit, Failure, Io, Site};
+use super::{Backend, DaemonLocation, Exit, Failure, Io};
 use crate::client::{Client, Endpoint, Error, Options};
 
 /// How long connecting may take: a daemon on this machine accepts at once.
@@ -38,7 +38,7 @@ pub(super) fn endpoints(
         return Ok(vec![Endpoint::Unix(path.into())]);
     }
     match backend.site(args.config.as_deref()) {
-        Ok(Site { config: Some(_), socket: Some(path), .. }) => {
+        Ok(DaemonLocation { config: Some(_), socket: Some(path), .. }) => {
             return Ok(vec![Endpoint::Unix(path)]);
         }
         Ok(_) => {}

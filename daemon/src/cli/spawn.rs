@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::reach::{self, Unreachable};
-use super::{Exit, Failure, Io, Site, trust};
+use super::{DaemonLocation, Exit, Failure, Io, trust};
 use crate::client::Endpoint;
 use crate::store::dir::{Holder, Phase};
 use crate::{logging, service};
@@ -41,7 +41,7 @@ const LAST_WORDS_MAX: usize = 10;
 /// the end of the input.
 pub(super) fn connect(
     endpoints: &[Endpoint],
-    site: &Site,
+    site: &DaemonLocation,
     grace: Duration,
     io: &mut Io<'_>,
 ) -> Result<OwnedFd, Failure> {
@@ -99,8 +99,8 @@ pub(super) fn connect(
 }
 
 /// Where a daemon is started: the socket that the configuration says.
-fn place<'e>(endpoints: &'e [Endpoint], site: &Site) -> Result<&'e Path, Failure> {
-    if let Site { config: Some(config), socket: None, .. } = site {
+fn place<'e>(endpoints: &'e [Endpoint], site: &DaemonLocation) -> Result<&'e Path, Failure> {
+    if let DaemonLocation { config: Some(config), socket: None, .. } = site {
         let what = format!(
             "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
              with transport = \"unix\"; add one, or start the daemon with `ceased serve`",
@@ -121,7 +121,7 @@ fn place<'e>(endpoints: &'e [Endpoint], site: &Site) -> Result<&'e Path, Failure
 
 /// A daemon that is started, again and again while another one is about to end.
 struct Spawned<'a> {
-    site: &'a Site,
+    site: &'a DaemonLocation,
     path: &'a Path,
     log: PathBuf,
     child: Option<Child>,
@@ -328,14 +328,14 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn start(site: &Site, path: &Path, log: &Path) -> Result<Child, Failure> {
+fn start(site: &DaemonLocation, path: &Path, log: &Path) -> Result<Child, Failure> {
     let stderr = logging::create(log).map_err(|why| fail("use the log", log, &why))?;
     spawn(site, log, stderr).map_err(|why| fail("start a daemon", path, &why))
 }
 
 /// Starts it apart from us: a session of its own, no descriptor of ours, its log a
 /// file that it keeps small.
-fn spawn(site: &Site, log: &Path, stderr: File) -> io::Result<Child> {
+fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
     if let Some(config) = &site.config {

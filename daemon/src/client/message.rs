@@ -89,10 +89,10 @@ impl Message {
                     .map_err(|why| broken(&format!("a line is not UTF-8 ({why})"), line))?;
                 Self::parse(text)
             }
-            Frame::Overlong => Err(Error::Protocol(format!(
+            Frame::TooLong => Err(Error::Protocol(format!(
                 "a line is longer than {LINE_BYTES_MAX} bytes; ask for less at once"
             ))),
-            Frame::Alien(said) => Err(broken("it does not speak JSON-RPC", said)),
+            Frame::NotJsonRpc(said) => Err(broken("it does not speak JSON-RPC", said)),
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
             let error = read(line).unwrap_err().to_string();
             assert!(error.contains(word), "{line}: {error}");
         }
-        let alien = Message::read(&Frame::Alien(b"SSH-2.0-x\x1b[2J")).unwrap_err().to_string();
+        let alien = Message::read(&Frame::NotJsonRpc(b"SSH-2.0-x\x1b[2J")).unwrap_err().to_string();
         assert!(alien.contains("SSH-2.0") && !alien.contains('\x1b'), "{alien}");
     }
 

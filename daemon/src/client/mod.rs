@@ -52,7 +52,7 @@ pub use wait::{Interrupts, Trigger};
 pub use wire::LINE_BYTES_MAX;
 
 pub(crate) use wait::poll;
-pub(crate) use wire::{Nozzle, is_gone, read};
+pub(crate) use wire::{NonblockingWriter, is_gone, read};
 
 use crate::server::AUTHENTICATE;
 use message::Message;

@@ -35,7 +35,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(super) struct Wire {
     input: OwnedFd,
     output: OwnedFd,
-    nozzle: Nozzle,
+    nozzle: NonblockingWriter,
     inbox: Inbox,
     piece: Box<[u8]>,
     outbox: Vec<u8>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Wire {
 impl Wire {
     pub(super) fn new(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
         Ok(Self {
-            nozzle: Nozzle::of(output.as_fd())?,
+            nozzle: NonblockingWriter::of(output.as_fd())?,
             input,
             output,
             inbox: Inbox::new(FrameLimits { frame_bytes_max: LINE_BYTES_MAX }),
@@ -183,7 +183,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Option<usi
 
 /// How to write to a descriptor that may be in blocking mode, without blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nozzle {
+pub(crate) enum NonblockingWriter {
     /// A socket is asked not to wait, call by call.
     Socket,
     /// A pipe that polls as writable has room for one page.
@@ -192,7 +192,7 @@ pub(crate) enum Nozzle {
     File,
 }
 
-impl Nozzle {
+impl NonblockingWriter {
     /// The way to write to `fd`.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
@@ -237,7 +237,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
-    fn whole_transfer(read: OwnedFd, write: OwnedFd, expected: Nozzle) {
+    fn whole_transfer(read: OwnedFd, write: OwnedFd, expected: NonblockingWriter) {
         let spare = UnixStream::pair().unwrap();
         let mut wire = Wire::new(spare.0.into(), write).unwrap();
         assert_eq!(wire.nozzle, expected);
@@ -261,13 +261,13 @@ mod tests {
     #[test]
     fn a_full_socket_in_blocking_mode_does_not_block() {
         let (read, write) = UnixStream::pair().unwrap();
-        whole_transfer(read.into(), write.into(), Nozzle::Socket);
+        whole_transfer(read.into(), write.into(), NonblockingWriter::Socket);
     }
 
     #[test]
     fn a_full_pipe_in_blocking_mode_does_not_block() {
         let (read, write) = io::pipe().unwrap();
-        whole_transfer(read.into(), write.into(), Nozzle::Pipe);
+        whole_transfer(read.into(), write.into(), NonblockingWriter::Pipe);
     }
 
     #[test]

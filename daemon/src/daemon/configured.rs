@@ -17,8 +17,8 @@ use crate::logging::SetLevel;
 use crate::metrics::Thresholds;
 use crate::process::Isolation;
 use crate::scarcity;
-use crate::server::{Entrance, Guards, Reload, Reloaded};
-use crate::store::kept::{Keep, OnDisk};
+use crate::server::{Guards, ListenSpec, Reload, Reloaded};
+use crate::store::kept::{OnDisk, StoreLocation};
 use crate::tokens::TokenFileError;
 use crate::tools;
 
@@ -138,19 +138,19 @@ pub(super) fn address(listen: &Listen) -> Address {
 }
 
 /// Where peers come in, and who may.
-pub(super) fn entrance(listen: &Listen) -> Result<Entrance, TokenFileError> {
+pub(super) fn entrance(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
     let group = match listen {
         Listen::Unix { group, .. } => *group,
         Listen::Tcp { .. } | Listen::Stdio => None,
     };
-    Ok(Entrance { address: address(listen), group, access: Access::of(listen)? })
+    Ok(ListenSpec { address: address(listen), group, access: Access::of(listen)? })
 }
 
 /// Where a configured daemon keeps its tasks.
-pub(super) fn keep(daemon: &config::Daemon) -> Keep {
+pub(super) fn keep(daemon: &config::Daemon) -> StoreLocation {
     match daemon.store {
-        config::Keeping::Auto | config::Keeping::Disk => Keep::Disk(on_disk(daemon)),
-        config::Keeping::Memory => Keep::Memory,
+        config::Keeping::Auto | config::Keeping::Disk => StoreLocation::Disk(on_disk(daemon)),
+        config::Keeping::Memory => StoreLocation::Memory,
     }
 }
 

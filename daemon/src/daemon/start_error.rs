@@ -70,7 +70,7 @@ impl fmt::Display for StartError {
                 "cannot start: {error}; a newer kernel, or a sandbox that allows these system calls, \
                  is needed"
             ),
-            Self::Io(error) => match scarcity::remedy(error) {
+            Self::Io(error) => match scarcity::limit_hint(error) {
                 Some(remedy) => write!(f, "cannot start: {error}; {remedy}"),
                 None => write!(f, "cannot start: {error}"),
             },

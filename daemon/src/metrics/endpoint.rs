@@ -16,7 +16,7 @@ use ceased_transports::{Accept, Address, ListenError, Listener, Transport};
 use crossbeam_channel::{Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
 
-use crate::reports::{Report, Reports};
+use crate::reports::{LoopSender, Report};
 
 /// Bytes of a request at most, its headers included.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
@@ -52,7 +52,7 @@ impl Endpoint {
     /// [`ListenError`], and what the system does not give, as one.
     pub(crate) fn start(
         address: &Address,
-        reports: Reports,
+        reports: LoopSender,
     ) -> Result<(Self, Address), ListenError> {
         let mut listener = Listener::bind(address)?;
         let bound = listener.address().clone();
@@ -108,7 +108,7 @@ enum Stage {
 struct Server {
     poll: Poll,
     listener: Listener,
-    reports: Reports,
+    reports: LoopSender,
     /// Looked at between any two steps, so that a peer that always has something to say cannot put
     /// off the end.
     is_stopped: Arc<AtomicBool>,
@@ -121,7 +121,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(poll: Poll, listener: Listener, reports: Reports, is_stopped: Arc<AtomicBool>) -> Self {
+    fn new(
+        poll: Poll,
+        listener: Listener,
+        reports: LoopSender,
+        is_stopped: Arc<AtomicBool>,
+    ) -> Self {
         let (peers, next, again) = (BTreeMap::new(), FIRST_PEER, None);
         let look = listener.has_file().then(|| Instant::now() + LOOK_EVERY);
         Self { poll, listener, reports, is_stopped, peers, next, again, look }
@@ -452,7 +457,7 @@ mod tests {
         let mut listener = Listener::bind(&address).expect("it is free");
         let poll = Poll::new().expect("a poll");
         listener.register(poll.registry(), LISTENER).expect("it can be watched");
-        let (reports, _) = Reports::aside();
+        let (reports, _) = LoopSender::aside();
         (Server::new(poll, listener, reports, Arc::default()), address)
     }
 

@@ -20,7 +20,7 @@ use super::Stopped;
 use super::cgroup::{self, Group};
 use super::families::Families;
 use super::guard::ready;
-use super::job::{Part, World, reap, watch};
+use super::job::{Part, Shared, reap, watch};
 use super::launch::Prepared;
 use super::lineage::Lineage;
 use super::pipes::Watched;
@@ -59,7 +59,7 @@ impl Direct {
         theirs: &[OwnedFd; 4],
         group: Option<Group>,
         slot: usize,
-        world: &mut World,
+        world: &mut Shared,
     ) -> io::Result<Self> {
         let registry = &world.registry;
         let spawned = Self::spawn(prepared, theirs, group.as_ref(), slot, registry);
@@ -142,7 +142,7 @@ impl Direct {
     ///
     /// Where its number is all that holds the job together, the command stays a zombie until the
     /// job is over: so long nobody else can get the number.
-    pub(super) fn exit_status(&mut self, world: &mut World) -> Option<Status> {
+    pub(super) fn exit_status(&mut self, world: &mut Shared) -> Option<Status> {
         let fd = self.exit.fd()?;
         let keep =
             if self.group.is_some() { WaitIdOptions::empty() } else { WaitIdOptions::NOWAIT };
@@ -166,14 +166,14 @@ impl Direct {
     }
 
     /// Finds processes of the job that have left its group, while their parents are alive.
-    pub(super) fn follow(&self, world: &mut World) {
+    pub(super) fn follow(&self, world: &mut Shared) {
         if let Some(group) = &self.group {
             world.families.follow(self.job, group);
         }
     }
 
     /// Whether processes of the job outlive its command.
-    pub(super) fn has_survivors(&mut self, stopped: Stopped, world: &mut World) -> bool {
+    pub(super) fn has_survivors(&mut self, stopped: Stopped, world: &mut Shared) -> bool {
         let Some(group) = &self.group else {
             let survivors = world.table().members(self.pid);
             if stopped == Stopped::Killed {
@@ -199,7 +199,7 @@ impl Direct {
     }
 
     /// Sends SIGKILL again to what has not ended by it, in longer and longer intervals.
-    pub(super) fn sweep(&mut self, has_exited: bool, world: &mut World) {
+    pub(super) fn sweep(&mut self, has_exited: bool, world: &mut Shared) {
         let now = Instant::now();
         let Some((_, pause)) = self.sweep_at.filter(|(at, _)| *at <= now) else { return };
         self.sweep_at = Some((now + pause, (pause * 2).min(SWEEP_LAST)));
@@ -214,7 +214,7 @@ impl Direct {
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
-    pub(super) fn terminate(&mut self, has_exited: bool, world: &mut World) {
+    pub(super) fn terminate(&mut self, has_exited: bool, world: &mut Shared) {
         world.families.take_in_once(&world.own_children);
         self.follow(world);
         match &self.group {
@@ -237,7 +237,7 @@ impl Direct {
     }
 
     /// SIGKILL to every process of the job.
-    pub(super) fn kill(&mut self, has_exited: bool, world: &mut World) {
+    pub(super) fn kill(&mut self, has_exited: bool, world: &mut Shared) {
         let pause = Duration::from_millis(20);
         self.sweep_at.get_or_insert((Instant::now() + pause, pause));
         world.families.take_in_once(&world.own_children);
@@ -273,7 +273,7 @@ impl Direct {
     }
 
     /// The live processes of the job.
-    pub(super) fn processes(&self, world: &mut World) -> Vec<Process> {
+    pub(super) fn processes(&self, world: &mut Shared) -> Vec<Process> {
         match &self.group {
             Some(group) => {
                 let (members, kin) = (group.processes(), world.families.kin(self.job));
@@ -298,7 +298,7 @@ impl Direct {
     }
 
     /// How many processes of the job are alive; `None` where that cannot be known.
-    pub(super) fn survivors(&self, world: &mut World) -> Option<u32> {
+    pub(super) fn survivors(&self, world: &mut Shared) -> Option<u32> {
         let alive = match &self.group {
             // The usual case, in one look.
             Some(group)
@@ -318,7 +318,7 @@ impl Direct {
     }
 
     /// Gives back what the job held of the kernel; returns how many processes were signalled.
-    pub(super) fn release(&mut self, world: &mut World) -> u32 {
+    pub(super) fn release(&mut self, world: &mut Shared) -> u32 {
         if let Some(group) = &self.group {
             let fd = group.events().as_raw_fd();
             let _ = world.registry.deregister(&mut SourceFd(&fd));

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getpid, pidfd_send_signal};
 
 use super::Isolation;
 use super::guard::{Started, ready};
-use super::job::{Part, World, reap, watch};
+use super::job::{Part, Shared, reap, watch};
 use super::launch::Prepared;
 use super::pipes::Watched;
 use super::roster::Entry;
@@ -180,7 +180,7 @@ impl Guarded {
     }
 
     /// Whether the guard has exited just now; what it said before is still to be heard.
-    pub(super) fn look_for_exit(&mut self, world: &mut World) -> bool {
+    pub(super) fn look_for_exit(&mut self, world: &mut Shared) -> bool {
         let is_new = match self.state {
             State::Guarding | State::Done => {
                 reap(&mut self.exit, self.pid, world) || self.is_dead_and_traced(world)
@@ -200,7 +200,7 @@ impl Guarded {
 
     /// Whether the guard is dead, but kept from us by a process that traces it. It is reaped as an
     /// orphan, once that has ended too.
-    fn is_dead_and_traced(&mut self, world: &mut World) -> bool {
+    fn is_dead_and_traced(&mut self, world: &mut Shared) -> bool {
         let is_dead = self.exit.fd().is_some_and(|fd| ready(fd, Duration::ZERO).unwrap_or(false));
         if is_dead {
             self.exit.close(&world.registry);
@@ -210,7 +210,7 @@ impl Guarded {
     }
 
     /// Replaces a guard that does not end its job in time.
-    pub(super) fn tick(&mut self, world: &World) {
+    pub(super) fn tick(&mut self, world: &Shared) {
         let Some(since) = self.killing else { return };
         if Stat::is_held(self.pid) {
             self.held_looks += 1;
@@ -321,7 +321,7 @@ impl Lost {
     }
 
     /// Kills what is left; true while something may be alive.
-    pub(super) fn end(&mut self, world: &mut World) -> bool {
+    pub(super) fn end(&mut self, world: &mut Shared) -> bool {
         let is_ended = self.end_session(world);
         match world.orphans {
             // Also where the session is empty: its last process may have left it.
@@ -331,7 +331,7 @@ impl Lost {
     }
 
     /// Kills the members of the command's session; true when there are none.
-    fn end_session(&mut self, world: &mut World) -> bool {
+    fn end_session(&mut self, world: &mut Shared) -> bool {
         let Some(leader) = self.leader else { return true };
         let table = world.table();
         let (members, is_blind) = (table.members(leader), table.is_blind());

@@ -23,7 +23,7 @@ use super::pipes::{Flow, Pipe, Pipes, Watched};
 use super::progress::Progress;
 use super::survey::Process;
 use super::wire::{FromGuard, Status};
-pub(super) use super::world::World;
+pub(super) use super::world::Shared;
 use super::{Captured, Ending, Exit, Report, Stopped};
 use crate::accounts::Account;
 use crate::sys::Fault;
@@ -75,7 +75,7 @@ pub(super) struct Job {
     launch: Launch,
     started: Instant,
     pipes: Pipes,
-    body: Body,
+    body: Runner,
     failed: Option<Failure>,
     exited: Option<(Status, Duration)>,
     stopped: Stopped,
@@ -117,7 +117,7 @@ enum Failure {
 }
 
 /// The processes of a job.
-enum Body {
+enum Runner {
     Direct(Direct),
     Guarded(Guarded),
     /// The guard was killed.
@@ -131,7 +131,7 @@ impl Job {
         mut launch: Launch,
         account: Option<&Account>,
         slot: usize,
-        world: &mut World,
+        world: &mut Shared,
     ) -> Result<Self, String> {
         let prepared = Prepared::new(&launch, account, &world.inherited)?;
         launch.env = Vec::new();
@@ -148,7 +148,7 @@ impl Job {
             give_pipes(&theirs, uid);
         }
         let started = Instant::now();
-        match Body::start(&launch, prepared, &theirs, slot, world) {
+        match Runner::start(&launch, prepared, &theirs, slot, world) {
             Ok((body, failed)) => Ok(Self {
                 id: launch.job,
                 launch,
@@ -170,7 +170,7 @@ impl Job {
     }
 
     /// Takes in what one of the job's descriptors announced.
-    pub(super) fn on_event(&mut self, part: Part, world: &mut World) -> Flow {
+    pub(super) fn on_event(&mut self, part: Part, world: &mut Shared) -> Flow {
         match part {
             Part::Pipe(pipe) => return self.turn(pipe, world),
             Part::Control => self.hear_guard(&world.registry),
@@ -181,7 +181,7 @@ impl Job {
         Flow::Waiting
     }
 
-    fn turn(&mut self, pipe: Pipe, world: &mut World) -> Flow {
+    fn turn(&mut self, pipe: Pipe, world: &mut Shared) -> Flow {
         let (job, report) = (self.id, &mut world.report);
         let mut told = |progress| report(told(job, progress));
         self.pipes.turn(pipe, &world.registry, &mut world.scratch, &mut told)
@@ -190,55 +190,55 @@ impl Job {
     /// Whether time alone can change something, so that the job must be looked at again.
     pub(super) fn needs_tick(&self) -> bool {
         let body = match &self.body {
-            Body::Direct(direct) => {
+            Runner::Direct(direct) => {
                 let is_killed = self.stopped == Stopped::Killed;
                 direct.is_unwatched() || self.exited.is_some() || is_killed
             }
-            Body::Guarded(guarded) => guarded.needs_tick(),
-            Body::Lost(_) => true,
+            Runner::Guarded(guarded) => guarded.needs_tick(),
+            Runner::Lost(_) => true,
         };
         body || self.pipes.holds_progress()
     }
 
     /// Looks at what time may have changed.
-    pub(super) fn tick(&mut self, world: &mut World) {
+    pub(super) fn tick(&mut self, world: &mut Shared) {
         let (job, report) = (self.id, &mut world.report);
         self.pipes.tick(&mut |progress| report(told(job, progress)));
         let is_unwatched = match &mut self.body {
-            Body::Direct(direct) => direct.is_unwatched(),
-            Body::Guarded(guarded) => {
+            Runner::Direct(direct) => direct.is_unwatched(),
+            Runner::Guarded(guarded) => {
                 guarded.tick(world);
                 guarded.needs_tick()
             }
-            Body::Lost(_) => false,
+            Runner::Lost(_) => false,
         };
         if is_unwatched {
             self.look_for_exit(world);
         }
-        if let Body::Direct(direct) = &mut self.body {
+        if let Runner::Direct(direct) = &mut self.body {
             direct.sweep(self.exited.is_some(), world);
         }
     }
 
     /// Finds processes of the job that have left its control group.
-    pub(super) fn follow(&self, world: &mut World) {
-        if let Body::Direct(direct) = &self.body {
+    pub(super) fn follow(&self, world: &mut Shared) {
+        if let Runner::Direct(direct) = &self.body {
             direct.follow(world);
         }
     }
 
     /// SIGTERM and SIGCONT to every process of the job.
-    pub(super) fn terminate(&mut self, world: &mut World) {
+    pub(super) fn terminate(&mut self, world: &mut Shared) {
         self.stopped = self.stopped.max(Stopped::Terminated);
         match &mut self.body {
-            Body::Direct(direct) => direct.terminate(self.exited.is_some(), world),
-            Body::Guarded(guarded) => guarded.terminate(),
-            Body::Lost(_) => {}
+            Runner::Direct(direct) => direct.terminate(self.exited.is_some(), world),
+            Runner::Guarded(guarded) => guarded.terminate(),
+            Runner::Lost(_) => {}
         }
     }
 
     /// SIGKILL to every process of the job, until none is left.
-    pub(super) fn kill(&mut self, world: &mut World) {
+    pub(super) fn kill(&mut self, world: &mut Shared) {
         self.stopped = Stopped::Killed;
         match self.killed {
             None => self.killed = Some(Instant::now()),
@@ -248,71 +248,71 @@ impl Job {
             Some(_) => {}
         }
         match &mut self.body {
-            Body::Direct(direct) => direct.kill(self.exited.is_some(), world),
-            Body::Guarded(guarded) => guarded.kill(),
-            Body::Lost(_) => {}
+            Runner::Direct(direct) => direct.kill(self.exited.is_some(), world),
+            Runner::Guarded(guarded) => guarded.kill(),
+            Runner::Lost(_) => {}
         }
     }
 
     /// The live processes of the job, as its containment shows them.
-    pub(super) fn processes(&self, world: &mut World) -> Vec<Process> {
+    pub(super) fn processes(&self, world: &mut Shared) -> Vec<Process> {
         match &self.body {
-            Body::Direct(direct) => direct.processes(world),
-            Body::Guarded(guarded) => guarded.processes(),
+            Runner::Direct(direct) => direct.processes(world),
+            Runner::Guarded(guarded) => guarded.processes(),
             // They are being killed as they are found.
-            Body::Lost(_) => Vec::new(),
+            Runner::Lost(_) => Vec::new(),
         }
     }
 
     /// Whether a process is part of the job, as far as its descent shows.
     pub(super) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         match &self.body {
-            Body::Direct(direct) => direct.holds(lineage, families),
-            Body::Guarded(guarded) => lineage.is_below(guarded.pid()),
-            Body::Lost(_) => false,
+            Runner::Direct(direct) => direct.holds(lineage, families),
+            Runner::Guarded(guarded) => lineage.is_below(guarded.pid()),
+            Runner::Lost(_) => false,
         }
     }
 
     /// Forgets what the tool printed.
-    pub(super) fn abandon(&mut self, world: &World) {
+    pub(super) fn abandon(&mut self, world: &Shared) {
         self.pipes.discard(&world.registry);
     }
 
     /// Whether orphans have to be looked for before the job can be over.
     pub(super) fn awaits_look(&mut self) -> bool {
         match &mut self.body {
-            Body::Direct(direct) => self.exited.is_some() && direct.is_empty(),
-            Body::Guarded(_) | Body::Lost(_) => false,
+            Runner::Direct(direct) => self.exited.is_some() && direct.is_empty(),
+            Runner::Guarded(_) | Runner::Lost(_) => false,
         }
     }
 
     /// Whether no process of the job is left (STOP-01).
-    pub(super) fn is_over(&mut self, world: &mut World) -> bool {
-        if let Body::Guarded(guarded) = &self.body
+    pub(super) fn is_over(&mut self, world: &mut Shared) -> bool {
+        if let Runner::Guarded(guarded) = &self.body
             && guarded.was_killed()
         {
             self.stopped = Stopped::Killed;
         }
-        if let Body::Guarded(guarded) = &mut self.body
+        if let Runner::Guarded(guarded) = &mut self.body
             && guarded.is_lost()
         {
             tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
             // The number of a leader that was reaped may be somebody else's by now.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
-            self.body = Body::Lost(guarded.lose(leader));
+            self.body = Runner::Lost(guarded.lose(leader));
         }
         let others = match &mut self.body {
-            Body::Direct(direct) => {
+            Runner::Direct(direct) => {
                 self.exited.is_some() && direct.has_survivors(self.stopped, world)
             }
-            Body::Guarded(guarded) => guarded.has_survivors(),
-            Body::Lost(lost) => lost.end(world),
+            Runner::Guarded(guarded) => guarded.has_survivors(),
+            Runner::Lost(lost) => lost.end(world),
         };
         let is_over = !others
             && match &self.body {
-                Body::Direct(_) => self.exited.is_some(),
-                Body::Guarded(guarded) => guarded.is_over(),
-                Body::Lost(_) => true,
+                Runner::Direct(_) => self.exited.is_some(),
+                Runner::Guarded(guarded) => guarded.is_over(),
+                Runner::Lost(_) => true,
             };
         if others && self.stopped == Stopped::No && !self.told_lingering {
             self.told_lingering = true;
@@ -323,7 +323,7 @@ impl Job {
 
     /// If the job, which is not over, was killed in vain: what there is of it so far. Once only; the
     /// job is watched on, and its output is forgotten from now on.
-    pub(super) fn outlasting(&mut self, world: &mut World) -> Option<Exit> {
+    pub(super) fn outlasting(&mut self, world: &mut Shared) -> Option<Exit> {
         if self.outlasts != Outlasts::Perhaps || self.failed.is_some() {
             return None;
         }
@@ -331,18 +331,18 @@ impl Job {
         let gone = Instant::now();
         let (stdout, stderr) = self.finish_output(world);
         let (alive, signalled) = match &self.body {
-            Body::Direct(direct) => (direct.survivors(world), direct.signalled()),
-            Body::Guarded(guarded) => {
+            Runner::Direct(direct) => (direct.survivors(world), direct.signalled()),
+            Runner::Guarded(guarded) => {
                 (u32::try_from(guarded.processes().len()).ok(), guarded.signalled())
             }
-            Body::Lost(lost) => (None, lost.signalled()),
+            Runner::Lost(lost) => (None, lost.signalled()),
         };
         // Otherwise it would be over.
         let survivors = Some(alive.unwrap_or_default().max(1));
         Some(self.exit(stdout, stderr, signalled, survivors, gone))
     }
 
-    fn finish_output(&mut self, world: &mut World) -> (Captured, Captured) {
+    fn finish_output(&mut self, world: &mut Shared) -> (Captured, Captured) {
         let (id, report) = (self.id, &mut world.report);
         let mut told = |progress| report(told(id, progress));
         self.pipes.finish(&world.registry, &mut world.scratch, &mut told)
@@ -368,13 +368,13 @@ impl Job {
     }
 
     /// Releases everything the job held, and says how it ended.
-    pub(super) fn end(mut self, world: &mut World) -> Ending {
+    pub(super) fn end(mut self, world: &mut Shared) -> Ending {
         let gone = Instant::now();
         let (stdout, stderr) = self.finish_output(world);
         let survivors = match &self.body {
-            Body::Direct(direct) => direct.survivors(world),
+            Runner::Direct(direct) => direct.survivors(world),
             // The kernel told the guard that it has no child, nor inherits any.
-            Body::Guarded(_) | Body::Lost(_) => Some(0),
+            Runner::Guarded(_) | Runner::Lost(_) => Some(0),
         };
         let failed = self.failed.take();
         match failed {
@@ -394,18 +394,18 @@ impl Job {
     }
 
     /// Gives back what the job held of the kernel; returns how many processes were signalled.
-    fn release(&mut self, world: &mut World) -> u32 {
+    fn release(&mut self, world: &mut Shared) -> u32 {
         match &mut self.body {
-            Body::Direct(direct) => direct.release(world),
-            Body::Guarded(guarded) => guarded.release(&world.registry),
-            Body::Lost(lost) => lost.signalled(),
+            Runner::Direct(direct) => direct.release(world),
+            Runner::Guarded(guarded) => guarded.release(&world.registry),
+            Runner::Lost(lost) => lost.signalled(),
         }
     }
 
     /// Learns whether our child, the command or its guard, has exited.
-    fn look_for_exit(&mut self, world: &mut World) {
+    fn look_for_exit(&mut self, world: &mut Shared) {
         match &mut self.body {
-            Body::Direct(direct) => {
+            Runner::Direct(direct) => {
                 if self.exited.is_none()
                     && let Some(status) = direct.exit_status(world)
                 {
@@ -413,18 +413,18 @@ impl Job {
                     self.failed = direct.fault().map(Failure::Fault);
                 }
             }
-            Body::Guarded(guarded) => {
+            Runner::Guarded(guarded) => {
                 if guarded.look_for_exit(world) {
                     self.hear_guard(&world.registry);
                 }
             }
-            Body::Lost(_) => {}
+            Runner::Lost(_) => {}
         }
     }
 
     /// Takes in what the guard said.
     fn hear_guard(&mut self, registry: &Registry) {
-        let Body::Guarded(guarded) = &mut self.body else { return };
+        let Runner::Guarded(guarded) = &mut self.body else { return };
         while let Some(message) = guarded.hear(registry) {
             match message {
                 FromGuard::Failed(fault) => self.failed = Some(Failure::Fault(fault)),
@@ -442,13 +442,13 @@ fn told(job: JobId, progress: Progress) -> Report {
     Report::Progress { job, progress, total, message }
 }
 
-impl Body {
+impl Runner {
     fn start(
         launch: &Launch,
         prepared: Prepared,
         theirs: &[OwnedFd; 4],
         slot: usize,
-        world: &mut World,
+        world: &mut Shared,
     ) -> Result<(Self, Option<Failure>), String> {
         let no_process = |error| explain_resources("start a process for the command", &error);
         let (pid, body, failed) = match &world.containment {
@@ -513,7 +513,7 @@ pub(super) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched,
 }
 
 /// Reaps our child behind a pidfd, if it has exited.
-pub(super) fn reap(exit: &mut Watched, pid: Pid, world: &mut World) -> bool {
+pub(super) fn reap(exit: &mut Watched, pid: Pid, world: &mut Shared) -> bool {
     let Some(fd) = exit.fd() else { return true };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let is_reaped = !matches!(retry_on_intr(|| waitid(WaitId::PidFd(fd), options)), Ok(None));

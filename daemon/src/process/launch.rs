@@ -410,7 +410,7 @@ fn hint(program: &OsStr, error: &io::Error) -> &'static str {
 
 /// Why no process could be made for a command, in words for a user.
 pub(super) fn explain_resources(what: &str, error: &io::Error) -> String {
-    match scarcity::remedy(error) {
+    match scarcity::limit_hint(error) {
         Some(remedy) => format!("cannot {what}: {error}; {remedy} or run fewer jobs at once"),
         None => format!("cannot {what}: {error}"),
     }

@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-use ceased_core::id::{JobId, SurveyId};
+use ceased_core::id::{JobId, StatusId};
 
 use rustix::process::Pid;
 
@@ -98,7 +98,7 @@ pub enum Order {
     /// It is still watched, and reported as ended once it is.
     Abandon(JobId),
     /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
-    Survey(SurveyId, Vec<JobId>),
+    Survey(StatusId, Vec<JobId>),
     /// Say which job a process is part of. Answered by one [`Report::Located`].
     Locate {
         /// Number for the answer.
@@ -163,7 +163,7 @@ pub enum Report {
     /// What processes jobs have, of those that were asked about and run.
     Surveyed {
         /// For which [`Order::Survey`].
-        survey: SurveyId,
+        survey: StatusId,
         /// The live processes of each job, in no order.
         processes: Vec<(JobId, Vec<Process>)>,
     },

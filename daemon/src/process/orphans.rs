@@ -11,7 +11,7 @@ use signal_hook::SigId;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::low_level::{pipe, unregister};
 
-use super::job::World;
+use super::job::Shared;
 use super::supervisor::Orphans;
 use super::tree;
 
@@ -50,7 +50,7 @@ impl Drop for ChildExits {
     }
 }
 
-impl World {
+impl Shared {
     /// Reaps orphans that have exited, if orphans are ours to reap.
     ///
     /// Those that cannot be seen now are reaped at the next exit of a child.
@@ -74,7 +74,7 @@ fn has_exited_child() -> bool {
 }
 
 /// Reaps the children that came to us as orphans and have exited, as far as they can be seen.
-fn reap_orphans(world: &World) {
+fn reap_orphans(world: &Shared) {
     for pid in tree::children(getpid()).unwrap_or_default() {
         if !world.own_children.contains(&pid.as_raw_nonzero()) {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

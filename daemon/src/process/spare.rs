@@ -23,7 +23,7 @@ const FAILURES_MAX: u32 = 3;
 /// At most one guard that guards nothing yet, and one that never will and is copied; or one empty
 /// group. The numbers of the guards are among `own_children`, for they are nobody's orphans.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct SparePool {
     original: Option<Started>,
     /// How often in a row it was not copied.
     failures: u32,
@@ -34,7 +34,7 @@ pub(super) struct Spare {
     wanted: bool,
 }
 
-impl Spare {
+impl SparePool {
     /// A group for a job: the spare one, or one that is made now.
     pub(super) fn take_group(&mut self, cgroup: &Cgroup) -> io::Result<Group> {
         self.wanted = true;
@@ -125,7 +125,7 @@ impl Spare {
     }
 
     /// Makes another in the place of one that was taken.
-    pub(super) fn restock(
+    pub(super) fn refill(
         &mut self,
         containment: &Containment,
         own_children: &mut BTreeSet<NonZeroI32>,

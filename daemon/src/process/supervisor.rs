@@ -20,11 +20,11 @@ use super::containment::Containment;
 use super::environment::inherited;
 use super::families::{self, Families, Orphanage};
 use super::guard::Program;
-use super::job::World;
+use super::job::Shared;
 use super::limits;
 use super::orphans::ChildExits;
 use super::roll::Roll;
-use super::spare::Spare;
+use super::spare::SparePool;
 use super::turns::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::{Order, Report};
 use crate::accounts::Account;
@@ -136,7 +136,7 @@ impl Supervisor {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let (messages, inbox) = unbounded();
         let mailbox = Mailbox { messages, waker };
-        let world = World {
+        let world = Shared {
             registry: poll.registry().try_clone()?,
             containment,
             orphans,
@@ -144,7 +144,7 @@ impl Supervisor {
             null: File::open("/dev/null")?,
             scratch: vec![0; SCRATCH_BYTES],
             report,
-            spare: Spare::default(),
+            spare: SparePool::default(),
             families,
             own_children: BTreeSet::new(),
             emptied: Vec::new(),
@@ -164,7 +164,7 @@ impl Supervisor {
         let mut state = State::new(poll, inbox, mailbox.clone(), world, child_exits);
         state.start_keeper()?;
         state.world.spare.want();
-        state.world.restock();
+        state.world.refill();
         let (ended, is_clean) = bounded(1);
         let handle = thread::Builder::new().name("ceased-process".into()).spawn(move || {
             // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an

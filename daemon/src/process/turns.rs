@@ -6,7 +6,7 @@ use std::mem;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ceased_core::id::{JobId, SurveyId};
+use ceased_core::id::{JobId, StatusId};
 use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::cgroup;
 use super::containment::Containment;
 use super::guard::ready;
-use super::job::{Job, Part, World};
+use super::job::{Job, Part, Shared};
 use super::keeper::Keeper;
 use super::launch::{Launch, explain_resources};
 use super::lineage::Lineage;
@@ -45,7 +45,7 @@ pub(super) const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct State {
     poll: Poll,
     inbox: Receiver<Message>,
-    pub(super) world: World,
+    pub(super) world: Shared,
     jobs: BTreeMap<usize, Job>,
     slots: BTreeMap<JobId, usize>,
     slot_next: usize,
@@ -69,7 +69,7 @@ impl State {
         poll: Poll,
         inbox: Receiver<Message>,
         mailbox: Mailbox,
-        world: World,
+        world: Shared,
         child_exits: Option<ChildExits>,
     ) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl State {
                     return false;
                 }
                 Some(_) => {}
-                None => self.world.restock(),
+                None => self.world.refill(),
             }
         }
     }
@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    fn with(&mut self, job: JobId, act: impl FnOnce(&mut Job, &mut World)) {
+    fn with(&mut self, job: JobId, act: impl FnOnce(&mut Job, &mut Shared)) {
         let Some(slot) = self.slots.get(&job) else { return };
         if let Some(job) = self.jobs.get_mut(slot) {
             act(job, &mut self.world);
@@ -203,7 +203,7 @@ impl State {
         }
     }
 
-    fn survey(&mut self, survey: SurveyId, jobs: &[JobId]) {
+    fn survey(&mut self, survey: StatusId, jobs: &[JobId]) {
         let mut processes = Vec::new();
         for id in jobs {
             if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
@@ -233,7 +233,7 @@ impl State {
     }
 
     /// Has a job stopped, also one that has not begun.
-    fn stop(&mut self, job: JobId, how: impl FnOnce(&mut Job, &mut World)) {
+    fn stop(&mut self, job: JobId, how: impl FnOnce(&mut Job, &mut Shared)) {
         if self.lookups.forget(job) {
             let reason = "it was stopped while the account of its user was looked up".to_owned();
             return self.not_started(job, reason);
@@ -288,7 +288,7 @@ impl State {
 
     fn replace_keeper(&mut self) {
         if self.stopping.is_none() {
-            let World { containment, families, own_children, .. } = &mut self.world;
+            let Shared { containment, families, own_children, .. } = &mut self.world;
             let registry = self.poll.registry();
             self.keeper.tick(containment, families.roll(), registry, KEEPER, own_children);
         }
@@ -366,7 +366,7 @@ impl State {
 
     /// Starts the keeper, where there is something for it to keep.
     pub(super) fn start_keeper(&mut self) -> io::Result<()> {
-        let World { containment, families, own_children, .. } = &mut self.world;
+        let Shared { containment, families, own_children, .. } = &mut self.world;
         let registry = self.poll.registry();
         self.keeper.start(containment, families.roll(), registry, KEEPER, own_children)
     }

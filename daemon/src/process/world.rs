@@ -13,12 +13,12 @@ use super::Report;
 use super::cgroup;
 use super::containment::Containment;
 use super::families::Families;
-use super::spare::Spare;
+use super::spare::SparePool;
 use super::supervisor::Orphans;
 use super::tree::Table;
 
 /// What all jobs of a supervisor share.
-pub(super) struct World {
+pub(super) struct Shared {
     pub(super) registry: Registry,
     pub(super) containment: Containment,
     pub(super) orphans: Orphans,
@@ -27,7 +27,7 @@ pub(super) struct World {
     pub(super) scratch: Vec<u8>,
     pub(super) report: Box<dyn FnMut(Report) + Send>,
     /// The next guard, or the next group.
-    pub(super) spare: Spare,
+    pub(super) spare: SparePool,
     /// What jobs have beside what their control groups show.
     pub(super) families: Families,
     /// Every child that the supervisor started itself and has not reaped.
@@ -40,13 +40,13 @@ pub(super) struct World {
     pub(super) table: Option<Table>,
 }
 
-impl World {
+impl Shared {
     /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
     /// urgent: it takes a moment.
-    pub(super) fn restock(&mut self) {
+    pub(super) fn refill(&mut self) {
         let stays = |group: &PathBuf| cgroup::remove(group).is_err();
         self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stays));
-        self.spare.restock(&self.containment, &mut self.own_children);
+        self.spare.refill(&self.containment, &mut self.own_children);
     }
 
     /// Time has passed: what was seen of processes may not hold any more.

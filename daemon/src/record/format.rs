@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::{Cause, Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::call::Caller;
 use ceased_core::durable::{LoadId, Seq, Unstored};
 use ceased_core::event::{AfterInput, Event, LogLevel};
-use ceased_core::id::{AskId, ConnId, JobId, SurveyId};
+use ceased_core::id::{AskId, ConnId, JobId, StatusId};
 use ceased_core::role::Role;
 use ceased_core::time::Instant;
 use serde::{Deserialize, Serialize};
@@ -198,8 +198,8 @@ impl Happened {
             Event::Frame { conn, frame } => {
                 Self::Frame { conn: conn.get(), frame: Bytes::new(frame) }
             }
-            Event::Overlong { conn } => Self::Overlong { conn: conn.get() },
-            Event::Alien { conn, bytes } => {
+            Event::TooLong { conn } => Self::Overlong { conn: conn.get() },
+            Event::NotJsonRpc { conn, bytes } => {
                 Self::Alien { conn: conn.get(), bytes: Bytes::new(bytes) }
             }
             Event::Finished { conn, then } => {
@@ -245,14 +245,14 @@ impl Happened {
             Event::OpenedAcp { conn, identity, form, side } => Self::OpenedAcp {
                 conn: conn.get(),
                 identity: Who::new(identity),
-                proposed: *form == Form::Proposed,
-                agent: *side == Side::Agent,
+                proposed: *form == AcpForm::Proposed,
+                agent: *side == AcpRole::Agent,
             },
             Event::CancelJob { job, cause } => {
                 let cause = match cause {
-                    Cause::Feature => Because::Feature,
-                    Cause::Limit => Because::Limit,
-                    Cause::Host => Because::Host,
+                    HostStopReason::Feature => Because::Feature,
+                    HostStopReason::Limit => Because::Limit,
+                    HostStopReason::Host => Because::Host,
                 };
                 Self::CancelJob { job: job.get(), cause }
             }
@@ -283,7 +283,9 @@ impl Happened {
             Event::Configured { settings } => {
                 Self::Configured { settings: Box::new(Recipe::new(settings)) }
             }
-            Event::Surveyed { survey, host } => Self::Surveyed(survey.get(), (*host).to_owned()),
+            Event::HostStatusCollected { survey, host } => {
+                Self::Surveyed(survey.get(), (*host).to_owned())
+            }
             Event::Drain { by } => Self::Drain { by: by.as_nanos() },
             Event::Turn => Self::Turn,
             Event::Tick => Self::Tick,
@@ -305,9 +307,9 @@ impl Happened {
             Self::Frame { conn, frame } => {
                 Event::Frame { conn: conn_of(*conn), frame: frame.get() }
             }
-            Self::Overlong { conn } => Event::Overlong { conn: conn_of(*conn) },
+            Self::Overlong { conn } => Event::TooLong { conn: conn_of(*conn) },
             Self::Alien { conn, bytes } => {
-                Event::Alien { conn: conn_of(*conn), bytes: bytes.get() }
+                Event::NotJsonRpc { conn: conn_of(*conn), bytes: bytes.get() }
             }
             Self::Finished { conn, then } => {
                 let then = match then {
@@ -347,14 +349,14 @@ impl Happened {
             Self::OpenedAcp { conn, identity, proposed, agent } => Event::OpenedAcp {
                 conn: conn_of(*conn),
                 identity: identity.get(),
-                form: if *proposed { Form::Proposed } else { Form::Published },
-                side: if *agent { Side::Agent } else { Side::Client },
+                form: if *proposed { AcpForm::Proposed } else { AcpForm::Published },
+                side: if *agent { AcpRole::Agent } else { AcpRole::Client },
             },
             Self::CancelJob { job, cause } => {
                 let cause = match cause {
-                    Because::Feature => Cause::Feature,
-                    Because::Limit => Cause::Limit,
-                    Because::Host => Cause::Host,
+                    Because::Feature => HostStopReason::Feature,
+                    Because::Limit => HostStopReason::Limit,
+                    Because::Host => HostStopReason::Host,
                 };
                 Event::CancelJob { job: job_of(*job), cause }
             }
@@ -390,7 +392,7 @@ impl Happened {
                 Event::Configured { settings: Arc::new(settings.get()?) }
             }
             Self::Surveyed(survey, host) => {
-                Event::Surveyed { survey: SurveyId::new(*survey), host }
+                Event::HostStatusCollected { survey: StatusId::new(*survey), host }
             }
             Self::Drain { by } => Event::Drain { by: Instant::from_nanos(*by) },
             Self::Turn => Event::Turn,

@@ -21,7 +21,7 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
 use ceased_core::frame::Outbox;
-use ceased_core::id::{ConnId, Mint};
+use ceased_core::id::{ConnId, IdSource};
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
 use uuid::Uuid;
@@ -55,7 +55,11 @@ impl Deref for Recorded {
 }
 
 impl Recorded {
-    pub(crate) fn new(settings: &Arc<Settings>, mint: Box<dyn Mint>, file: Option<File>) -> Self {
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        mint: Box<dyn IdSource>,
+        file: Option<File>,
+    ) -> Self {
         let Some(file) = file else {
             return Self { engine: Engine::new(Arc::clone(settings), mint), tape: None };
         };
@@ -108,11 +112,11 @@ impl Drawn {
 
 /// A generator whose ids are noted.
 struct Listened {
-    mint: Box<dyn Mint>,
+    mint: Box<dyn IdSource>,
     drawn: Drawn,
 }
 
-impl Mint for Listened {
+impl IdSource for Listened {
     fn uuid(&mut self) -> Uuid {
         let id = self.mint.uuid();
         self.drawn.push(id);

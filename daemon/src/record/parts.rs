@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ceased_core::call::{Ask, AskTask, Patience};
+use ceased_core::call::{AnswerTimeout, AskTask, OutgoingRequest};
 use ceased_core::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
 use ceased_core::event::{Identity, Outcome};
 use ceased_core::id::{AskId, TaskId};
@@ -74,7 +74,7 @@ impl Who {
     }
 }
 
-/// An [`Ask`] as data.
+/// An [`OutgoingRequest`] as data.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Question {
     method: String,
@@ -90,15 +90,15 @@ struct TaskWish {
     ttl: Option<Duration>,
 }
 
-/// A [`Patience`] as data: timeout, whether progress extends it, cap.
+/// A [`AnswerTimeout`] as data: timeout, whether progress extends it, cap.
 type Wait = (Duration, bool, Duration);
 
-fn wait_of(patience: Patience) -> Wait {
+fn wait_of(patience: AnswerTimeout) -> Wait {
     (patience.timeout, patience.extend_on_progress, patience.cap)
 }
 
-fn patience_of((timeout, extend_on_progress, cap): Wait) -> Patience {
-    Patience { timeout, extend_on_progress, cap }
+fn patience_of((timeout, extend_on_progress, cap): Wait) -> AnswerTimeout {
+    AnswerTimeout { timeout, extend_on_progress, cap }
 }
 
 /// An [`AsClient`] as data.
@@ -127,8 +127,8 @@ impl Dialled {
 }
 
 impl Question {
-    pub(super) fn new(ask: &Ask) -> Self {
-        let Ask { method, params, patience, task } = ask;
+    pub(super) fn new(ask: &OutgoingRequest) -> Self {
+        let OutgoingRequest { method, params, patience, task } = ask;
         Self {
             method: method.to_string(),
             params: params.clone(),
@@ -137,8 +137,8 @@ impl Question {
         }
     }
 
-    pub(super) fn get(&self) -> Ask {
-        Ask {
+    pub(super) fn get(&self) -> OutgoingRequest {
+        OutgoingRequest {
             method: self.method.as_str().into(),
             params: self.params.clone(),
             patience: self.patience.map(patience_of),

@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 use std::sync::Arc;
 
 use ceased_core::engine::Engine;
-use ceased_core::id::{ConnId, Mint};
+use ceased_core::id::{ConnId, IdSource};
 use ceased_core::time::{Instant, Now, Wall};
 use uuid::Uuid;
 
@@ -64,7 +64,7 @@ impl std::error::Error for ReplayError {}
 /// The ids of the recording again.
 struct Recalled(Drawn);
 
-impl Mint for Recalled {
+impl IdSource for Recalled {
     fn uuid(&mut self) -> Uuid {
         // One too many is as good as another one: what comes of it differs.
         self.0.pop().unwrap_or_default()

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use ceased_core::access::Allow;
-use ceased_core::acp::{Offer, Offers};
+use ceased_core::acp::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::parts::Who;
@@ -56,7 +56,7 @@ struct ToolRecipe {
     output_schema: Option<String>,
     task_support: TaskSupport,
     timeout: Option<Duration>,
-    ladder: Ladder,
+    ladder: StopPolicy,
     #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
@@ -102,7 +102,7 @@ impl Recipe {
             tasks: self.tasks,
             catalog: made(&self.tools)?,
             services: made(&self.services)?,
-            acp: Offers { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
+            acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
         })
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use ceased_core::action::{Action, Note, Receipt};
+use ceased_core::action::{Action, AuditEvent, Receipt};
 use ceased_core::call::Caller;
 use ceased_core::event::Event;
 use ceased_core::time::Now;
@@ -130,8 +130,10 @@ impl Server {
                         None => {}
                     }
                 }
-                Action::Survey { survey, jobs, viewer } => self.survey(now, survey, jobs, viewer),
-                Action::Note(note) => {
+                Action::CollectHostStatus { survey, jobs, viewer } => {
+                    self.survey(now, survey, jobs, viewer)
+                }
+                Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);
                 }
@@ -164,57 +166,57 @@ impl Server {
 
     /// Cancels, with identity and reason, are in the audit log (CAN-12), which is in this log
     /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
-    fn log(&self, now: Now, note: &Note) {
+    fn log(&self, now: Now, note: &AuditEvent) {
         match note {
-            Note::CallCancelled { conn, identity, request, tool, job, method: _, reason } => {
+            AuditEvent::CallCancelled { conn, identity, request, tool, job, method: _, reason } => {
                 let job = job.map(tracing::field::display);
                 // A peer chooses its ids, and how long they are.
                 let request = format_args!("{request:.64}");
                 tracing::debug!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
             }
-            Note::TaskCancelled { conn, identity, task, job, tool, method: _, reason } => {
+            AuditEvent::TaskCancelled { conn, identity, task, job, tool, method: _, reason } => {
                 let job = job.map(tracing::field::display);
                 tracing::debug!(%conn, %identity, %task, %tool, job, reason, "task cancelled");
             }
-            Note::CancelIgnored { conn } => {
+            AuditEvent::CancelIgnored { conn } => {
                 tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
             }
-            Note::JobCancelled { conn, identity, job, tool, reason } => {
+            AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
                 tracing::debug!(%conn, %identity, %job, %tool, reason, "job cancelled");
             }
-            Note::Ceased(receipt) => {
+            AuditEvent::Ceased(receipt) => {
                 let Receipt { job, tool, why, since, .. } = &**receipt;
                 let took = now.at - *since;
                 tracing::debug!(%job, %tool, why = why.as_str(), ?took, "ceased");
             }
-            Note::Outlasted(receipt) => {
+            AuditEvent::Outlasted(receipt) => {
                 let Receipt { job, tool, why, .. } = &**receipt;
                 tracing::debug!(%job, %tool, why = why.as_str(), "outlasts SIGKILL");
             }
-            Note::Abandoned { job, tool } => {
+            AuditEvent::Abandoned { job, tool } => {
                 tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
             }
-            Note::RemoteTask { conn, task, method, label, state } => {
+            AuditEvent::RemoteTask { conn, task, method, label, state } => {
                 let state = state.as_str();
                 tracing::info!(%conn, %task, %method, label, state, "task at a peer");
             }
-            Note::StoreFailed { why } => {
+            AuditEvent::StoreFailed { why } => {
                 let why = why.as_str();
                 tracing::error!(why, "the store does not take writes: no tasks until it does");
             }
-            Note::StoreRecovered => tracing::info!("the store takes writes again"),
-            Note::Refused { conn, identity, limit } => {
+            AuditEvent::StoreRecovered => tracing::info!("the store takes writes again"),
+            AuditEvent::Refused { conn, identity, limit } => {
                 tracing::debug!(%conn, %identity, limit, "refused by a limit");
             }
             // TSK-41
-            Note::Suspicious { conn, identity, pattern, count, window } => {
+            AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
                 let pattern = pattern.as_str();
                 tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
             }
-            Note::TaskCreated { .. }
-            | Note::TaskEnded { .. }
-            | Note::TaskRetrieved { .. }
-            | Note::TaskExpired { .. } => {}
+            AuditEvent::TaskCreated { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. } => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::access::Access;
 use crate::daemon::say;
 
 /// A listener and when to try it again, if it needs that.
-pub(super) struct Door {
+pub(super) struct BoundListener {
     pub(super) token: Token,
     pub(super) listener: Listener,
     pub(super) access: Access,
@@ -27,7 +27,7 @@ pub(super) struct Door {
     unrenewed: Option<String>,
 }
 
-impl Door {
+impl BoundListener {
     /// Whether it has a socket file that others can remove, and that is this process's to renew.
     fn has_file(&self) -> bool {
         self.owner == Owner::Us && matches!(self.place, Address::Unix { .. })
@@ -35,14 +35,14 @@ impl Door {
 }
 
 /// Where peers come in, and who may.
-pub(crate) struct Entrance {
+pub(crate) struct ListenSpec {
     pub(crate) address: Address,
     /// Whose the file of a Unix socket is; the group of this process when not said.
     pub(crate) group: Option<u32>,
     pub(crate) access: Access,
 }
 
-impl Entrance {
+impl ListenSpec {
     /// For everybody who can connect. Peers on a Unix socket are the users the system says they
     /// are (TSK-39); peers on TCP are anonymous (TSK-40).
     pub(crate) const fn open(address: Address) -> Self {
@@ -71,29 +71,38 @@ impl Server {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&mut self, address: &Address) -> Result<Address, ListenError> {
-        self.listen_for(Entrance::open(address.clone()))
+        self.listen_for(ListenSpec::open(address.clone()))
     }
 
     /// As [`Server::listen`], for these peers only.
-    pub(crate) fn listen_for(&mut self, entrance: Entrance) -> Result<Address, ListenError> {
+    pub(crate) fn listen_for(&mut self, entrance: ListenSpec) -> Result<Address, ListenError> {
         let listener = Listener::bind_for(&entrance.address, entrance.group)?;
         Ok(self.install(entrance, listener, Owner::Us))
     }
 
     /// Accepts peers of a socket that the service manager made for this address.
-    pub(crate) fn listen_on(&mut self, entrance: Entrance, listener: Listener) {
+    pub(crate) fn listen_on(&mut self, entrance: ListenSpec, listener: Listener) {
         self.install(entrance, listener, Owner::Manager);
     }
 
-    fn install(&mut self, entrance: Entrance, listener: Listener, owner: Owner) -> Address {
-        let Entrance { address: place, group, access } = entrance;
+    fn install(&mut self, entrance: ListenSpec, listener: Listener, owner: Owner) -> Address {
+        let ListenSpec { address: place, group, access } = entrance;
         let address = listener.address().clone();
         let taken: BTreeSet<Token> = self.doors.iter().map(|door| door.token).collect();
         let mut numbers = (FIRST_LISTENER..FIRST_CONN as usize).map(Token);
         // With so many doors the last ones are heard by each other's events, which costs a look.
         let token = numbers.find(|token| !taken.contains(token)).unwrap_or(Token(FIRST_LISTENER));
         let (again, unrenewed) = (None, None);
-        self.doors.push(Door { token, listener, access, again, place, group, owner, unrenewed });
+        self.doors.push(BoundListener {
+            token,
+            listener,
+            access,
+            again,
+            place,
+            group,
+            owner,
+            unrenewed,
+        });
         address
     }
 
@@ -114,12 +123,12 @@ impl Server {
     ///
     /// # Errors
     /// What cannot be listened on, and why.
-    pub(super) fn change_doors(&mut self, now: Now, wanted: Vec<Entrance>) -> Result<(), String> {
-        let mut stays: BTreeMap<usize, Entrance> = BTreeMap::new();
-        let mut opened: Vec<(Entrance, Listener)> = Vec::new();
+    pub(super) fn change_doors(&mut self, now: Now, wanted: Vec<ListenSpec>) -> Result<(), String> {
+        let mut stays: BTreeMap<usize, ListenSpec> = BTreeMap::new();
+        let mut opened: Vec<(ListenSpec, Listener)> = Vec::new();
         for entrance in wanted.into_iter().filter(|it| it.address != Address::Stdio) {
             let mut doors = self.doors.iter().enumerate();
-            let is_this = |(at, door): &(usize, &Door)| {
+            let is_this = |(at, door): &(usize, &BoundListener)| {
                 !stays.contains_key(at) && is_same(&door.place, &entrance.address)
             };
             if let Some((at, _)) = doors.find(is_this) {
@@ -129,7 +138,7 @@ impl Server {
                 opened.push((entrance, listener.map_err(|error| error.to_string())?));
             }
         }
-        for (at, Entrance { address, group, .. }) in &stays {
+        for (at, ListenSpec { address, group, .. }) in &stays {
             let Some(door) = self.doors.get_mut(*at) else { continue };
             if let (Address::Unix { mode, .. }, Owner::Us) = (address, door.owner) {
                 door.listener.set_file(*mode, *group).map_err(|error| error.to_string())?;
@@ -176,13 +185,13 @@ impl Server {
 
     /// Whether there are socket files to look after.
     pub(super) fn has_socket_files(&self) -> bool {
-        self.doors.iter().any(Door::has_file)
+        self.doors.iter().any(BoundListener::has_file)
     }
 
     /// Listens anew where the socket file was removed: by a cleaner of temporary files, or with the
     /// runtime directory of a user who has logged out.
     pub(super) fn renew_doors(&mut self, now: Now) {
-        let is_lost = |door: &Door| door.has_file() && !door.listener.is_in_place();
+        let is_lost = |door: &BoundListener| door.has_file() && !door.listener.is_in_place();
         if !self.doors.iter().any(is_lost) {
             return;
         }

@@ -19,7 +19,7 @@ use super::{Guards, Server};
 
 /// Connections with a message that has begun. Idle connections are not in it.
 #[derive(Debug, Default)]
-pub(super) struct Unended {
+pub(super) struct PartialFrames {
     of: BTreeMap<ConnId, Held>,
     /// When which peer has to have ended its message.
     due: BTreeSet<(Instant, ConnId)>,
@@ -46,7 +46,7 @@ struct Held {
     due: Option<Instant>,
 }
 
-impl Unended {
+impl PartialFrames {
     /// When [`Server::end_slow_frames`] has something to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
@@ -151,7 +151,7 @@ mod tests {
     fn sums_and_deadlines_follow() {
         let (one, two) = (ConnId::new(1), ConnId::new(2));
         let at = Instant::from_nanos;
-        let mut unended = Unended::default();
+        let mut unended = PartialFrames::default();
         unended.set(one, held(1, 5, Some(9)));
         unended.set(two, held(2, 7, Some(4)));
         assert_eq!((unended.bytes, unended.deadline()), (12, Some(at(4))));
@@ -170,7 +170,7 @@ mod tests {
     fn party_that_holds_most_gives_way() {
         let guards =
             Guards { partial_bytes: 100, partial_bytes_per_identity: 60, ..Guards::default() };
-        let mut unended = Unended::default();
+        let mut unended = PartialFrames::default();
         unended.set(ConnId::new(1), held(1, 40, None));
         (2..9).for_each(|conn| unended.set(ConnId::new(conn), held(2, 8, None)));
         let user = |user| Party::Identity(Identity::User(user));

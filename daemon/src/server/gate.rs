@@ -26,7 +26,7 @@ pub(super) const BYTES_MAX: usize = 4096;
 
 /// A peer that has not said who it is.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct TokenHandshake {
     pub(super) access: TokenAccess,
     /// When its time to do so is over.
     pub(super) until: Instant,
@@ -43,13 +43,13 @@ pub(super) enum Verdict {
     Refused { answer: Vec<u8>, why: &'static str },
 }
 
-impl Gate {
+impl TokenHandshake {
     /// Judges the first frame.
     pub(super) fn judge(&self, frame: &Frame<'_>, depth_max: usize) -> Verdict {
         let mut seen = Members::default();
         let message = match frame {
             Frame::Line(line) => Some(Message::parse(line, depth_max, &mut seen)),
-            Frame::Overlong | Frame::Alien(_) => None,
+            Frame::TooLong | Frame::NotJsonRpc(_) => None,
         };
         match message {
             Some(Message::Request { id, method, params }) if method == AUTHENTICATE => {

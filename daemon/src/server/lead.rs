@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::runs::Run;
+use super::runs::RunningJob;
 use super::{LAST_KILL, LAST_WRITES, RunError, Server, Stopping};
 use crate::handler::Job;
 use crate::pool::{Work, run_guarded};
-use crate::reports::{Report, Reports};
+use crate::reports::{LoopSender, Report};
 use crate::store::thread::{StoreThread, Turn};
 
 /// How often the follower looks: what is not quick after all holds up the loop for less
@@ -54,7 +54,7 @@ impl Server {
     pub fn run(mut self) -> Result<(), RunError> {
         self.open_doors(0)?;
         self.now_ready();
-        let lead = Arc::new(Lead::new(self.reports.clone()));
+        let lead = Arc::new(LoopHandoff::new(self.reports.clone()));
         let mut server = Box::new(self);
         loop {
             if let Some(end) = lead.lead(server, Leader::Caller) {
@@ -80,7 +80,7 @@ impl Server {
         let failed = self.failed.take().map(RunError::Store);
         let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         let within = self.time_to_kill();
-        let has_commands = self.runs.values().any(Run::is_command);
+        let has_commands = self.runs.values().any(RunningJob::is_command);
         let Self { supervisor, inbound, links, store, .. } = self;
         // The supervisor must not wait for a loop that has ended.
         drop(inbound);
@@ -106,7 +106,7 @@ impl Server {
             Stopping::No => LAST_KILL,
         };
         let mut commands = self.runs.values().filter(|run| run.is_command()).peekable();
-        if commands.peek().is_some() && commands.all(|run| matches!(run, Run::Outlasting)) {
+        if commands.peek().is_some() && commands.all(|run| matches!(run, RunningJob::Outlasting)) {
             return LAST_LOOK;
         }
         left.clamp(KILL_LEAST, LAST_KILL)
@@ -130,8 +130,8 @@ enum Waited {
 }
 
 /// What leader and follower share.
-struct Lead {
-    reports: Reports,
+struct LoopHandoff {
+    reports: LoopSender,
     state: Mutex<State>,
     /// There has been no quick call for long: whoever called leads again.
     retires: AtomicBool,
@@ -164,8 +164,8 @@ enum Follower {
     Asleep(Thread),
 }
 
-impl Lead {
-    fn new(reports: Reports) -> Self {
+impl LoopHandoff {
+    fn new(reports: LoopSender) -> Self {
         Self {
             reports,
             state: Mutex::default(),
@@ -210,14 +210,14 @@ impl Lead {
             let has_quick = !server.pool.quick().is_empty();
             if has_quick {
                 server = match leader {
-                    Leader::Caller => self.leave(server)?,
+                    Leader::Caller => self.delegate(server)?,
                     Leader::Own => self.run_calls(server)?,
                 };
             } else if let Some(turn) = server.store.as_mut().and_then(StoreThread::turn) {
                 server = match leader {
                     Leader::Caller => {
                         drop(turn);
-                        self.leave(server)?
+                        self.delegate(server)?
                     }
                     Leader::Own => self.carry_out(server, turn)?,
                 };
@@ -237,7 +237,7 @@ impl Lead {
     }
 
     /// Has another thread lead; the server is back when there is none.
-    fn leave(self: &Arc<Self>, server: Box<Server>) -> Option<Box<Server>> {
+    fn delegate(self: &Arc<Self>, server: Box<Server>) -> Option<Box<Server>> {
         self.state().server = Some(server);
         let lead = Arc::clone(self);
         let spawned = thread::Builder::new().name("ceased-loop".into()).spawn(move || {
@@ -297,10 +297,10 @@ impl Lead {
 
     /// Runs the quick calls; `None` when the server was taken meanwhile.
     fn run_calls(self: &Arc<Self>, server: Box<Server>) -> Option<Box<Server>> {
-        match self.lay_down(server) {
+        match self.release(server) {
             Ok(epoch) => {
                 self.run_laid_calls(epoch);
-                self.take_up(epoch)
+                self.reclaim(epoch)
             }
             Err((error, mut server)) => {
                 Self::complain(&error);
@@ -312,11 +312,11 @@ impl Lead {
 
     /// Carries out what the store was ordered; `None` when the server was taken meanwhile.
     fn carry_out(self: &Arc<Self>, server: Box<Server>, mut turn: Turn) -> Option<Box<Server>> {
-        match self.lay_down(server) {
+        match self.release(server) {
             Ok(epoch) => {
                 turn.carry_out();
                 drop(turn);
-                self.take_up(epoch)
+                self.reclaim(epoch)
             }
             Err((error, server)) => {
                 Self::complain(&error);
@@ -330,10 +330,7 @@ impl Lead {
     }
 
     /// Lays the server down with its quick calls, where a follower watches.
-    fn lay_down(
-        self: &Arc<Self>,
-        mut server: Box<Server>,
-    ) -> Result<u64, (io::Error, Box<Server>)> {
+    fn release(self: &Arc<Self>, mut server: Box<Server>) -> Result<u64, (io::Error, Box<Server>)> {
         let mut state = self.state();
         if let Err(error) = self.call_follower(&mut state) {
             return Err((error, server));
@@ -367,12 +364,12 @@ impl Lead {
         let mut next = self.next_call(epoch);
         while let Some(Work { run, call, token }) = next {
             let pace = run.pace(&call);
-            pace.lend_trust();
+            pace.begin_probation();
             let job = Job::new(call, token, reports);
             let outcome = run_guarded(&*run.handler, &job);
             let id = job.id();
             reports = job.into_reports();
-            reports.leave(Report::Done { job: id, outcome });
+            reports.send_lazy(Report::Done { job: id, outcome });
             let ended = Instant::now();
             if self.epoch() != epoch {
                 break;
@@ -391,7 +388,7 @@ impl Lead {
     }
 
     /// Takes up what was laid down, unless another thread has.
-    fn take_up(&self, epoch: u64) -> Option<Box<Server>> {
+    fn reclaim(&self, epoch: u64) -> Option<Box<Server>> {
         let mut state = self.state();
         if self.epoch() != epoch {
             return None;

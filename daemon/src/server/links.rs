@@ -14,7 +14,7 @@ use memchr::memmem;
 use mio::{Events, Token};
 
 use super::party::Party;
-use super::ready::{self, Work};
+use super::ready::{self, Cost};
 use super::repeats::Kind;
 use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
@@ -54,8 +54,8 @@ impl Sink for Heard<'_> {
         let conn = self.conn;
         let event = match frame {
             Frame::Line(frame) => Event::Frame { conn, frame },
-            Frame::Overlong => Event::Overlong { conn },
-            Frame::Alien(bytes) => Event::Alien { conn, bytes },
+            Frame::TooLong => Event::TooLong { conn },
+            Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn, bytes },
         };
         self.engine.handle(self.now, event, self.actions);
     }
@@ -169,7 +169,7 @@ impl Server {
     /// Reads what has arrived, those first for whom least was done lately; and cancels before all.
     pub(super) fn take_bytes(&mut self, now: Now, events: &mut Events) {
         self.ready.skip_few();
-        self.take_cancels(now);
+        self.read_urgent(now);
         let (mut turn, mut slice) = (ready::TURN, ready::SLICE);
         while !turn.is_none()
             && let Some(conn) = self.ready.next()
@@ -177,24 +177,24 @@ impl Server {
             let work = self.read(now, conn);
             (turn, slice) = (turn.less(work), slice.less(work));
             if slice.is_none() && !self.ready.is_empty() {
-                self.look_around(now, events);
+                self.poll_midturn(now, events);
                 slice = ready::SLICE;
             }
         }
     }
 
     /// In the middle of a turn: who has come meanwhile, and cancels what they want cancelled.
-    fn look_around(&mut self, now: Now, events: &mut Events) {
+    fn poll_midturn(&mut self, now: Now, events: &mut Events) {
         // What goes wrong here goes wrong again where the turn polls.
         if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
             self.note_events(now, events);
-            self.take_cancels(now);
+            self.read_urgent(now);
         }
     }
 
     /// Reads the cancels that wait, and raises their flags.
-    fn take_cancels(&mut self, now: Now) {
-        let (allowed, mut done) = (self.ready.allowance(), Work::default());
+    fn read_urgent(&mut self, now: Now) {
+        let (allowed, mut done) = (self.ready.allowance(), Cost::default());
         for _ in 0..ready::GLANCES {
             let is_more = self.look_ahead();
             let before = done;
@@ -235,8 +235,8 @@ impl Server {
     }
 
     /// Reads a little from one peer; the work that was.
-    fn read(&mut self, now: Now, conn: ConnId) -> Work {
-        let looked = Work::reading(0, 0);
+    fn read(&mut self, now: Now, conn: ConnId) -> Cost {
+        let looked = Cost::reading(0, 0);
         let Some(peer) = self.links.get_mut(&conn) else { return looked };
         if !matches!(peer.stage, Stage::Open(_)) {
             peer.place = peer.place.plus(looked);
@@ -251,7 +251,7 @@ impl Server {
         let mut heard = Heard { now, conn, engine, actions };
         let received = peer.link.receive(&mut self.scratch, READ_BUDGET, &mut heard);
         let frames = peer.link.frames_received() - before.0;
-        let work = Work::reading(frames, peer.link.bytes_received() - before.1);
+        let work = Cost::reading(frames, peer.link.bytes_received() - before.1);
         peer.place = peer.place.plus(work);
         match received {
             Ok(Flow::Drained) => {}
@@ -287,7 +287,7 @@ impl Server {
         for (position, (conn, sending)) in std::mem::take(&mut self.unsent).into_iter().enumerate()
         {
             if position % SENDS == SENDS - 1 {
-                self.look_around(now, events);
+                self.poll_midturn(now, events);
             }
             self.send_to(now, conn, sending);
         }
@@ -360,13 +360,13 @@ impl Server {
         self.note_close(&peer.link);
         match &peer.stage {
             Stage::Open(_) if peer.on_record => self.record_disconnect(now, conn, &peer.link),
-            Stage::Gated(_) => {
+            Stage::Authenticating(_) => {
                 let (identity, origin) = (Identity::Anonymous, peer.link.peer());
                 self.record_refusal(now, Some(conn), identity, origin, Kind::Refuse(WENT), WENT);
             }
             Stage::Held(_) => self.go_on_judging(&Party::from(peer.link.peer())),
             // Its refusal was recorded when it was turned away.
-            Stage::Open(_) | Stage::Dismissed(_) => {}
+            Stage::Open(_) | Stage::Rejected(_) => {}
         }
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);

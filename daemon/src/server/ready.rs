@@ -13,11 +13,11 @@ use ceased_core::id::ConnId;
 use ceased_core::time::Instant;
 
 /// Work of reading in one turn of the loop.
-pub(super) const TURN: Work = Work(1024);
+pub(super) const TURN: Cost = Cost(1024);
 /// Work before the loop polls again.
-pub(super) const SLICE: Work = Work(32);
+pub(super) const SLICE: Cost = Cost(32);
 /// What may be read each time of those who come first because of what they say.
-const URGENT: Work = Work(SLICE.0 / 2);
+const URGENT: Cost = Cost(SLICE.0 / 2);
 /// While no more than these wait, nobody waits long.
 const FEW: usize = 4;
 /// Connections looked at ahead of their turn before what they want cancelled is.
@@ -25,7 +25,7 @@ pub(super) const GLANCE: usize = 8;
 /// How often that is done at a time.
 pub(super) const GLANCES: usize = 8;
 /// How far ahead of the others a peer is that has been quiet.
-const AHEAD: Work = Work(64);
+const AHEAD: Cost = Cost(64);
 /// What looking at a peer costs, whatever it has said: the system takes as much for reading it and
 /// for its answer.
 const LOOK: u64 = 4;
@@ -34,9 +34,9 @@ const BYTES: u64 = 2048;
 
 /// Work, in units of a small frame; and a place in the order, which is the work that led there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Work(u64);
+pub(super) struct Cost(u64);
 
-impl Work {
+impl Cost {
     /// What it takes to read this from a peer.
     pub(super) const fn reading(frames: u64, bytes: u64) -> Self {
         Self(LOOK + frames + bytes / BYTES)
@@ -57,30 +57,30 @@ impl Work {
 
 /// Connections with something left to read that no event will announce.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
-    waiting: BTreeSet<(Work, ConnId)>,
+pub(super) struct ReadScheduler {
+    waiting: BTreeSet<(Cost, ConnId)>,
     /// Those of them that come first because of what they say.
-    urgent: BTreeSet<(Work, ConnId)>,
+    urgent: BTreeSet<(Cost, ConnId)>,
     /// Those of them that nobody has looked at, those with nothing to cancel last, and where they
     /// stood when they came.
-    fresh: BinaryHeap<Reverse<(bool, Work, ConnId)>>,
+    fresh: BinaryHeap<Reverse<(bool, Cost, ConnId)>>,
     /// No waiting connection stands further than [`AHEAD`] before this.
-    front: Work,
+    front: Cost,
     /// What the urgent have had beyond what they may: one read may be longer than that.
-    debt: Work,
+    debt: Cost,
     /// The connection that was read last, and since when it has been alone.
     last: Option<(ConnId, Instant)>,
 }
 
-impl Ready {
+impl ReadScheduler {
     /// Where a new connection stands.
-    pub(super) const fn front(&self) -> Work {
+    pub(super) const fn front(&self) -> Cost {
         self.front
     }
 
     /// Puts a connection in, unless it is there. `place` is where it stood, moved back by the work
     /// done for it since. One that `could_cancel` something is looked at before the others.
-    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Work, could_cancel: bool) {
+    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Cost, could_cancel: bool) {
         // Changes nothing for one that is there.
         *place = (*place).max(self.front.less(AHEAD));
         if self.waiting.insert((*place, conn)) {
@@ -108,13 +108,13 @@ impl Ready {
     }
 
     /// A connection that waits comes first.
-    pub(super) fn expedite(&mut self, conn: ConnId, place: Work) {
+    pub(super) fn expedite(&mut self, conn: ConnId, place: Cost) {
         if self.waiting.contains(&(place, conn)) {
             self.urgent.insert((place, conn));
         }
     }
 
-    pub(super) fn remove(&mut self, conn: ConnId, place: Work) {
+    pub(super) fn remove(&mut self, conn: ConnId, place: Cost) {
         self.waiting.remove(&(place, conn));
         self.urgent.remove(&(place, conn));
     }
@@ -132,14 +132,14 @@ impl Ready {
     }
 
     /// What the urgent may have this time.
-    pub(super) fn allowance(&mut self) -> Work {
+    pub(super) fn allowance(&mut self) -> Cost {
         let allowance = URGENT.less(self.debt);
         self.debt = self.debt.less(URGENT);
         allowance
     }
 
     /// The urgent have had more than that, and wait for it the next times.
-    pub(super) fn overdraw(&mut self, by: Work) {
+    pub(super) fn overdraw(&mut self, by: Cost) {
         self.debt = self.debt.plus(by);
     }
 
@@ -168,16 +168,16 @@ mod tests {
     use super::*;
 
     /// Reads so many frames of whoever comes first, and puts it back in.
-    fn read_on(ready: &mut Ready, places: &mut [Work], frames: u64) -> usize {
+    fn read_on(ready: &mut ReadScheduler, places: &mut [Cost], frames: u64) -> usize {
         let conn = ready.next().expect("somebody waits");
         let number = usize::try_from(conn.get()).expect("it is small");
-        places[number] = places[number].plus(Work::reading(frames, 0));
+        places[number] = places[number].plus(Cost::reading(frames, 0));
         ready.insert(conn, &mut places[number], false);
         number
     }
 
-    fn busy(count: usize) -> (Ready, Vec<Work>) {
-        let (mut ready, mut places) = (Ready::default(), vec![Work::default(); count + 1]);
+    fn busy(count: usize) -> (ReadScheduler, Vec<Cost>) {
+        let (mut ready, mut places) = (ReadScheduler::default(), vec![Cost::default(); count + 1]);
         for (number, place) in (0..).zip(places.iter_mut().take(count)) {
             ready.insert(ConnId::new(number), place, false);
         }
@@ -206,7 +206,7 @@ mod tests {
         assert!(loud.contains(&3));
         ready.insert(ConnId::new(9), &mut places[9], false);
         ready.remove(ConnId::new(3), places[3]);
-        places[3] = places[3].plus(Work(1000));
+        places[3] = places[3].plus(Cost(1000));
         ready.insert(ConnId::new(3), &mut places[3], true);
         assert_eq!(ready.fresh(), Some(ConnId::new(3)));
         assert_eq!(ready.fresh(), Some(ConnId::new(9)));
@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn the_urgent_have_their_share() {
         let (mut ready, mut places) = busy(1);
-        let flood = Work::reading(3000, 256 * 1024);
-        let (mut urgent, rounds) = (Work::default(), 10_000);
+        let flood = Cost::reading(3000, 256 * 1024);
+        let (mut urgent, rounds) = (Cost::default(), 10_000);
         for _ in 0..rounds {
             ready.expedite(ConnId::new(0), places[0]);
-            let (allowed, mut done) = (ready.allowance(), Work::default());
+            let (allowed, mut done) = (ready.allowance(), Cost::default());
             while done < allowed
                 && let Some(conn) = ready.next_urgent()
             {
@@ -255,7 +255,7 @@ mod tests {
     /// A connection is alone for as long as no other has spoken.
     #[test]
     fn one_alone_is_known() {
-        let mut ready = Ready::default();
+        let mut ready = ReadScheduler::default();
         assert_eq!(ready.alone_since(), None);
         for (at, conn, since) in [(1, 7, 1), (2, 7, 1), (3, 8, 3), (4, 7, 4), (5, 7, 4)] {
             ready.note_read(ConnId::new(conn), Instant::from_nanos(at));

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use ceased_core::action::Why;
-use ceased_core::call::{Answer, Ask, Caller};
+use ceased_core::action::StopReason;
+use ceased_core::call::{Answer, Caller, OutgoingRequest};
 use ceased_core::event::{Event, Outcome};
 use ceased_core::id::{AskId, JobId, TaskId};
 use ceased_core::json::Json;
 use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::Now;
-use ceased_core::tool::{Step, Tool};
+use ceased_core::tool::{StopStep, Tool};
 use rustix::process::geteuid;
 use serde::Deserialize;
 use serde_json::json;
@@ -28,7 +28,7 @@ use crate::token::CancelToken;
 use crate::tools::{Payload, PayloadRun};
 
 /// Jobs under way.
-pub(super) type Runs = HashMap<JobId, Run, BuildHasherDefault<Spread>>;
+pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
 
 /// Hashes the numbers of jobs. They are counted by the engine, so nobody can choose them.
 #[derive(Default)]
@@ -50,18 +50,18 @@ impl Hasher for Spread {
 }
 
 /// A job under way.
-pub(super) enum Run {
+pub(super) enum RunningJob {
     /// On a worker thread.
     Handler(CancelToken),
     /// A command; why it was told to stop, if it was.
-    Command(Option<Why>),
+    Command(Option<StopReason>),
     /// A command that outlasts SIGKILL: its requestor was answered.
     Outlasting,
     /// Waits for its requestor's word.
-    Unconfirmed(Box<Unconfirmed>),
+    Unconfirmed(Box<AwaitingConfirmation>),
 }
 
-impl Run {
+impl RunningJob {
     /// Whether it has, or may have, processes.
     pub(super) const fn is_command(&self) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl Run {
 }
 
 /// A job that runs when its requestor says so.
-pub(super) struct Unconfirmed {
+pub(super) struct AwaitingConfirmation {
     tool: Arc<Tool>,
     arguments: Json,
     task: Option<TaskId>,
@@ -101,8 +101,8 @@ impl Server {
                 return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         };
-        let unconfirmed = Box::new(Unconfirmed { tool, arguments, task });
-        self.runs.insert(job, Run::Unconfirmed(unconfirmed));
+        let unconfirmed = Box::new(AwaitingConfirmation { tool, arguments, task });
+        self.runs.insert(job, RunningJob::Unconfirmed(unconfirmed));
         let event = Event::Asked { job, ask: CONFIRM, conn: None, request };
         self.engine.handle(now, event, &mut self.actions);
     }
@@ -110,10 +110,10 @@ impl Server {
     /// A requestor was asked whether a job may run: anything but its yes means that it does not.
     pub(super) fn confirmed(&mut self, now: Now, caller: Caller, answer: &Answer) {
         let Caller::Job { job, ask: CONFIRM } = caller else { return };
-        let Some(Run::Unconfirmed(unconfirmed)) = self.runs.remove(&job) else { return };
+        let Some(RunningJob::Unconfirmed(unconfirmed)) = self.runs.remove(&job) else { return };
         let outcome = match verdict(answer) {
             Verdict::Yes => {
-                let Unconfirmed { tool, arguments, task } = *unconfirmed;
+                let AwaitingConfirmation { tool, arguments, task } = *unconfirmed;
                 return self.begin(now, job, &tool, arguments, task);
             }
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
@@ -127,7 +127,7 @@ impl Server {
         let started = match Payload::of(tool).map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
-                self.runs.insert(job, Run::Handler(token.clone()));
+                self.runs.insert(job, RunningJob::Handler(token.clone()));
                 let call = Call { id: job, task, arguments };
                 self.pool.submit(Work { run: Arc::clone(run), call, token });
                 Ok(())
@@ -179,7 +179,7 @@ impl Server {
             .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
         let internal = |why| ErrorObject::new(code::INTERNAL_ERROR, why);
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
-        self.runs.insert(job, Run::Command(None));
+        self.runs.insert(job, RunningJob::Command(None));
         let launch = Launch {
             job,
             argv: filled.argv,
@@ -197,26 +197,29 @@ impl Server {
             .map_err(|gone| ErrorObject::new(code::INTERNAL_ERROR, gone.to_string()))
     }
 
-    pub(super) fn stop(&mut self, job: JobId, step: Step, why: Why) {
+    pub(super) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) {
         match (self.runs.get_mut(&job), step) {
-            (Some(Run::Handler(token)), Step::Flag | Step::Terminate | Step::Kill) => {
+            (
+                Some(RunningJob::Handler(token)),
+                StopStep::Flag | StopStep::Terminate | StopStep::Kill,
+            ) => {
                 token.cancel();
             }
-            (Some(Run::Handler(_)), Step::Abandon) => {
+            (Some(RunningJob::Handler(_)), StopStep::Abandon) => {
                 self.runs.remove(&job);
                 self.trail.abandoned.insert(job);
             }
-            (Some(Run::Command(stopped)), Step::Flag | Step::Terminate) => {
+            (Some(RunningJob::Command(stopped)), StopStep::Flag | StopStep::Terminate) => {
                 *stopped = Some(why);
                 self.order(Order::Terminate(job));
             }
-            (Some(Run::Command(stopped)), Step::Kill | Step::Abandon) => {
+            (Some(RunningJob::Command(stopped)), StopStep::Kill | StopStep::Abandon) => {
                 *stopped = Some(why);
                 self.order(Order::Kill(job));
             }
-            (Some(Run::Outlasting), _) => self.order(Order::Kill(job)),
+            (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(job)),
             // It was told that its question is cancelled, and ends by that.
-            (Some(Run::Unconfirmed(_)), _) => {}
+            (Some(RunningJob::Unconfirmed(_)), _) => {}
             // It has ended, and its report is on the way.
             (None, _) => {}
         }
@@ -232,12 +235,12 @@ impl Server {
 }
 
 /// An elicitation without fields: the requestor accepts, declines or cancels.
-fn question_to_ask(question: &str) -> Ask {
+fn question_to_ask(question: &str) -> OutgoingRequest {
     let params = json!({
         "message": question,
         "requestedSchema": {"type": "object", "properties": {}},
     });
-    Ask {
+    OutgoingRequest {
         method: "elicitation/create".into(),
         params: to_raw_value(&params).ok(),
         patience: None,
@@ -279,20 +282,22 @@ fn verdict(answer: &Answer) -> Verdict {
 }
 
 /// What the engine is told about a command that outlasts SIGKILL.
-pub(super) fn unfinished(run: Option<&mut Run>, exit: &Exit) -> Outcome {
+pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
     let Some(run) = run else { return Outcome::Stopped };
-    match std::mem::replace(run, Run::Outlasting) {
-        Run::Command(why) => outcome(Ok(command_result(exit, why))),
-        Run::Handler(_) | Run::Outlasting | Run::Unconfirmed(_) => Outcome::Stopped,
+    match std::mem::replace(run, RunningJob::Outlasting) {
+        RunningJob::Command(why) => outcome(Ok(command_result(exit, why))),
+        RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Unconfirmed(_) => {
+            Outcome::Stopped
+        }
     }
 }
 
 /// What the engine is told about the end of a command.
-pub(super) fn command_outcome(run: Option<Run>, ending: Ending) -> Outcome {
+pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcome {
     let why = match run {
-        Some(Run::Command(why)) => why,
-        Some(Run::Outlasting) => return Outcome::Stopped,
-        Some(Run::Handler(_) | Run::Unconfirmed(_)) | None => None,
+        Some(RunningJob::Command(why)) => why,
+        Some(RunningJob::Outlasting) => return Outcome::Stopped,
+        Some(RunningJob::Handler(_) | RunningJob::Unconfirmed(_)) | None => None,
     };
     match ending {
         Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(
@@ -304,22 +309,24 @@ pub(super) fn command_outcome(run: Option<Run>, ending: Ending) -> Outcome {
 }
 
 /// The result of a command: standard output for a model, everything for a program.
-fn command_result(exit: &Exit, why: Option<Why>) -> ToolResult {
+fn command_result(exit: &Exit, why: Option<StopReason>) -> ToolResult {
     let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
     let stopped = match why {
-        Some(Why::TimedOut) => Some(("timedOut", "timed out and was stopped")),
+        Some(StopReason::TimedOut) => Some(("timedOut", "timed out and was stopped")),
         // The requestor of the stop gets no answer, so another identity asked for it.
-        Some(Why::Requested) => Some(("cancelled", "was cancelled, and not by its requestor")),
+        Some(StopReason::Requested) => {
+            Some(("cancelled", "was cancelled, and not by its requestor"))
+        }
         Some(
-            Why::Disconnected
-            | Why::Shutdown
-            | Why::Expired
-            | Why::LeftBehind
-            | Why::Unanswered
-            | Why::Unstored
-            | Why::Feature
-            | Why::Limit
-            | Why::Host,
+            StopReason::Disconnected
+            | StopReason::Shutdown
+            | StopReason::Expired
+            | StopReason::LeftBehind
+            | StopReason::Unanswered
+            | StopReason::Unstored
+            | StopReason::Feature
+            | StopReason::Limit
+            | StopReason::Host,
         )
         | None => None,
     };

@@ -12,8 +12,8 @@ use ceased_core::time::{Instant, Now, Wall};
 use super::Server;
 use crate::metrics::StoreStatus;
 use crate::reports;
-use crate::reports::Reports;
-use crate::store::kept::Kept;
+use crate::reports::LoopSender;
+use crate::store::kept::OpenedStore;
 use crate::store::thread::{Order, Report, StoreThread};
 use crate::store::{Store, StoreError};
 
@@ -28,7 +28,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(kept: Option<&Kept>) -> Self {
+    pub(super) fn of(kept: Option<&OpenedStore>) -> Self {
         kept.map_or_else(Self::default, |kept| {
             let (path, set_aside) = (kept.path.clone(), kept.set_aside.clone());
             Self { path, set_aside }
@@ -37,7 +37,7 @@ impl Place {
 }
 
 /// Starts a store's thread that reports to the loop.
-pub(super) fn start(store: Box<dyn Store>, reports: &Reports) -> io::Result<StoreThread> {
+pub(super) fn start(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<StoreThread> {
     let reports = reports.clone();
     let report = Box::new(move |report| reports.send(reports::Report::Store(report)));
     StoreThread::start(store, report)

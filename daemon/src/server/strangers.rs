@@ -17,7 +17,7 @@ use ceased_core::message::{ErrorObject, code};
 use ceased_core::time::{Instant, Now};
 use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
-use super::gate::{self, Gate, Verdict};
+use super::gate::{self, TokenHandshake, Verdict};
 use super::links::Sending;
 use super::party::{self, Party};
 use super::repeats::Kind;
@@ -29,13 +29,13 @@ use crate::tokens::Token;
 /// How far a connection is.
 pub(super) enum Stage {
     /// It has to say who it is.
-    Gated(Box<Gate>),
+    Authenticating(Box<TokenHandshake>),
     /// The engine knows it; by which token, if by one.
     Open(Option<Arc<Token>>),
     /// It presented a wrong token; the answer is held back, so that guessing is slow.
     Held(Box<Held>),
     /// It was turned away and is given until then to hear why.
-    Dismissed(Instant),
+    Rejected(Instant),
 }
 
 /// An answer that is held back.
@@ -48,10 +48,10 @@ impl Stage {
     /// When a stranger has to be through, or gone.
     pub(super) fn until(&self) -> Option<Instant> {
         match self {
-            Self::Gated(gate) => Some(gate.until),
+            Self::Authenticating(gate) => Some(gate.until),
             Self::Open(_) => None,
             Self::Held(held) => Some(held.until),
-            Self::Dismissed(until) => Some(*until),
+            Self::Rejected(until) => Some(*until),
         }
     }
 }
@@ -122,7 +122,11 @@ impl Server {
         };
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
-        let conn = self.watch(link, false, Stage::Gated(Box::new(Gate { access, until })))?;
+        let conn = self.watch(
+            link,
+            false,
+            Stage::Authenticating(Box::new(TokenHandshake { access, until })),
+        )?;
         self.strangers.insert((until, conn));
         Ok(())
     }
@@ -130,7 +134,7 @@ impl Server {
     /// Has the oldest of those go that have not said who they are, if there are as many as may be:
     /// of the party that has most of them, so that no other loses its place to it.
     fn make_place_at_gate(&mut self, now: Now) {
-        let gated = self.strangers_that(|stage| matches!(stage, Stage::Gated(_)));
+        let gated = self.strangers_that(|stage| matches!(stage, Stage::Authenticating(_)));
         let gated = gated.map(|(conn, peer)| (Party::from(peer.link.peer()), conn)).collect();
         let Some(oldest) = party::oldest_of_most(gated, self.bounds().gated) else { return };
         let Some(peer) = self.links.get(&oldest) else { return };
@@ -157,7 +161,7 @@ impl Server {
             None
         } else {
             let link = Link::new(transport, FrameLimits { frame_bytes_max: gate::BYTES_MAX });
-            Some(self.watch(link, false, Stage::Dismissed(now.at))?)
+            Some(self.watch(link, false, Stage::Rejected(now.at))?)
         };
         let why = &error.message;
         let is_news = self.record_refusal(now, conn, identity, &peer, kind, why);
@@ -185,7 +189,7 @@ impl Server {
 
     /// Peers turned away that are still there.
     fn dismissed(&self) -> usize {
-        self.strangers_that(|stage| matches!(stage, Stage::Dismissed(_))).count()
+        self.strangers_that(|stage| matches!(stage, Stage::Rejected(_))).count()
     }
 
     /// Whether so many wrong tokens of a party wait for their answer that it is not heard until one
@@ -202,7 +206,7 @@ impl Server {
 
     /// An answer of a party was sent: hears those that waited for that.
     pub(super) fn go_on_judging(&mut self, party: &Party) {
-        let gated = self.strangers_that(|stage| matches!(stage, Stage::Gated(_)));
+        let gated = self.strangers_that(|stage| matches!(stage, Stage::Authenticating(_)));
         let own = gated.filter(|(_, peer)| Party::from(peer.link.peer()) == *party);
         let waiting: Vec<ConnId> = own.map(|(conn, _)| conn).collect();
         waiting.into_iter().for_each(|conn| self.note_ready(conn));
@@ -229,7 +233,7 @@ impl Server {
             self.strangers.remove(&(until, conn));
         }
         let until = now.at + LAST_FLUSH;
-        peer.stage = Stage::Dismissed(until);
+        peer.stage = Stage::Rejected(until);
         if is_crowded {
             return self.drop_peer(now, conn);
         }
@@ -242,7 +246,7 @@ impl Server {
     pub(super) fn take_words(&mut self, now: Now, conn: ConnId) {
         let depth = self.settings.limits.depth_max;
         let held_up = match self.links.get(&conn) {
-            Some(peer) if matches!(peer.stage, Stage::Gated(_)) => {
+            Some(peer) if matches!(peer.stage, Stage::Authenticating(_)) => {
                 self.is_held_up(&Party::from(peer.link.peer()))
             }
             Some(_) => false,
@@ -256,20 +260,20 @@ impl Server {
         let (mut verdict, mut rest) = (None, Vec::new());
         let (received, until) = match &peer.stage {
             Stage::Open(_) => return,
-            Stage::Held(_) | Stage::Dismissed(_) => {
+            Stage::Held(_) | Stage::Rejected(_) => {
                 (peer.link.receive(words(&mut self.scratch), WORDS, &mut |_: Frame<'_>| {}), None)
             }
-            Stage::Gated(gate) => {
+            Stage::Authenticating(gate) => {
                 let received =
                     peer.link.receive(words(&mut self.scratch), WORDS, &mut |frame: Frame<'_>| {
                         if verdict.is_none() {
                             let found = gate.judge(&frame, depth);
                             if matches!(found, Verdict::Anonymous) {
-                                rest.push(Said::new(&frame));
+                                rest.push(BufferedFrame::new(&frame));
                             }
                             verdict = Some(found);
                         } else {
-                            rest.push(Said::new(&frame));
+                            rest.push(BufferedFrame::new(&frame));
                         }
                     });
                 (received, Some(gate.until))
@@ -289,7 +293,7 @@ impl Server {
                 // It goes as soon as it was sent our last words.
                 Some(
                     Peer { stage: Stage::Held(_), .. }
-                    | Peer { stage: Stage::Dismissed(_), backlog: Some(_), .. },
+                    | Peer { stage: Stage::Rejected(_), backlog: Some(_), .. },
                 ) => {}
                 Some(_) | None => self.drop_peer(now, conn),
             },
@@ -298,7 +302,7 @@ impl Server {
     }
 
     /// Does what was found about a peer.
-    fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[Said]) {
+    fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[BufferedFrame]) {
         let identity = verdict.identity();
         let Some(peer) = self.links.get(&conn) else { return };
         let origin = peer.link.peer().clone();
@@ -339,7 +343,7 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, now: Now, conn: ConnId, identity: Identity, rest: &[Said]) {
+    fn serve(&mut self, now: Now, conn: ConnId, identity: Identity, rest: &[BufferedFrame]) {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.link.set_frame_limits(self.settings.limits.frames);
         }
@@ -355,7 +359,7 @@ impl Server {
         {
             self.strangers.remove(&(at, conn));
             let verdict = match self.links.get_mut(&conn).map(|peer| &mut peer.stage) {
-                Some(Stage::Gated(gate)) => gate.expire(),
+                Some(Stage::Authenticating(gate)) => gate.expire(),
                 Some(Stage::Held(held)) => {
                     let answer = std::mem::take(&mut held.answer);
                     let party = self.links.get(&conn).map(|peer| Party::from(peer.link.peer()));
@@ -365,7 +369,7 @@ impl Server {
                     }
                     continue;
                 }
-                Some(Stage::Dismissed(_)) => {
+                Some(Stage::Rejected(_)) => {
                     self.drop_peer(now, conn);
                     continue;
                 }
@@ -387,7 +391,7 @@ impl Server {
                 return false;
             }
         }
-        if matches!(peer.stage, Stage::Dismissed(_)) {
+        if matches!(peer.stage, Stage::Rejected(_)) {
             // It reads our words and then the end; closing at once could lose it the words.
             let _ = peer.link.finish();
             if peer.link.is_read_finished() {
@@ -410,7 +414,10 @@ impl Server {
             .iter()
             .filter(|(_, peer)| match &peer.stage {
                 Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
-                Stage::Open(None) | Stage::Gated(_) | Stage::Held(_) | Stage::Dismissed(_) => false,
+                Stage::Open(None)
+                | Stage::Authenticating(_)
+                | Stage::Held(_)
+                | Stage::Rejected(_) => false,
             })
             .map(|(conn, _)| *conn)
             .collect();
@@ -439,26 +446,26 @@ fn words(scratch: &mut [u8]) -> &mut [u8] {
 }
 
 /// A frame that came with the first one.
-enum Said {
+enum BufferedFrame {
     Line(Vec<u8>),
     Overlong,
     Alien(Vec<u8>),
 }
 
-impl Said {
+impl BufferedFrame {
     fn new(frame: &Frame<'_>) -> Self {
         match frame {
             Frame::Line(line) => Self::Line(line.to_vec()),
-            Frame::Overlong => Self::Overlong,
-            Frame::Alien(bytes) => Self::Alien(bytes.to_vec()),
+            Frame::TooLong => Self::Overlong,
+            Frame::NotJsonRpc(bytes) => Self::Alien(bytes.to_vec()),
         }
     }
 
     fn event(&self, conn: ConnId) -> Event<'_> {
         match self {
             Self::Line(frame) => Event::Frame { conn, frame },
-            Self::Overlong => Event::Overlong { conn },
-            Self::Alien(bytes) => Event::Alien { conn, bytes },
+            Self::Overlong => Event::TooLong { conn },
+            Self::Alien(bytes) => Event::NotJsonRpc { conn, bytes },
         }
     }
 }

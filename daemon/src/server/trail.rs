@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ceased_core::action::{Note, Receipt};
+use ceased_core::action::{AuditEvent, Receipt};
 use ceased_core::durable::Unstored;
 use ceased_core::event::{Event, Identity};
-use ceased_core::id::{ConnId, JobId, SurveyId};
+use ceased_core::id::{ConnId, JobId, StatusId};
 use ceased_core::time::{Now, Wall};
 use ceased_transports::{Address, Link, ListenError, Peer as Origin};
 use serde_json::value::to_raw_value;
@@ -20,7 +20,7 @@ use crate::audit::{Audit, CancelRecord, Happening};
 use crate::daemon::say;
 use crate::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
 use crate::process::{Ending, Exit, Order, Process, Stopped};
-use crate::reports::Reports;
+use crate::reports::LoopSender;
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -39,7 +39,7 @@ pub(super) struct Trail {
     /// The same of those that have ended since its actions were last carried out.
     fresh_ends: BTreeMap<JobId, End>,
     /// Whose the detailed statuses are that wait for their processes.
-    surveys: BTreeMap<SurveyId, Option<Identity>>,
+    surveys: BTreeMap<StatusId, Option<Identity>>,
     /// Why the store takes nothing at the moment, and since when.
     store_trouble: Option<(Unstored, Wall)>,
     started: Instant,
@@ -122,7 +122,7 @@ impl Trail {
 /// Serves the metrics of the loop behind `reports` at `address`, if there is one.
 pub(super) fn serve_metrics(
     address: Option<&Address>,
-    reports: &Reports,
+    reports: &LoopSender,
 ) -> Result<Option<Endpoint>, ListenError> {
     let Some(address) = address else { return Ok(None) };
     let (endpoint, address) = Endpoint::start(address, reports.clone())?;
@@ -196,7 +196,7 @@ impl Server {
             None => Party::Identity(identity.clone()),
         };
         if self.is_news(now, party, Kind::Limit(limit)) {
-            self.audit(now, &Happening::Noted(Note::Refused { conn, identity, limit }));
+            self.audit(now, &Happening::Noted(AuditEvent::Refused { conn, identity, limit }));
         }
     }
 
@@ -210,29 +210,29 @@ impl Server {
         self.audit(now, &gone);
     }
 
-    pub(super) fn record_note(&mut self, now: Now, note: Note) {
+    pub(super) fn record_note(&mut self, now: Now, note: AuditEvent) {
         match note {
-            Note::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
-            Note::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
-            Note::Refused { conn, identity, limit } => {
+            AuditEvent::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
+            AuditEvent::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
+            AuditEvent::Refused { conn, identity, limit } => {
                 return self.record_limit(now, conn, identity, limit);
             }
-            Note::TaskCreated { ref identity, live, .. } => {
+            AuditEvent::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
                 self.trail.alerts.look_at_tasks(now.at, identity, live, max);
             }
-            Note::StoreFailed { why } => self.trail.store_trouble = Some((why, now.wall)),
-            Note::StoreRecovered => self.trail.store_trouble = None,
-            Note::CallCancelled { .. }
-            | Note::TaskCancelled { .. }
-            | Note::JobCancelled { .. }
-            | Note::CancelIgnored { .. }
-            | Note::Abandoned { .. }
-            | Note::RemoteTask { .. }
-            | Note::TaskEnded { .. }
-            | Note::TaskRetrieved { .. }
-            | Note::TaskExpired { .. }
-            | Note::Suspicious { .. } => {}
+            AuditEvent::StoreFailed { why } => self.trail.store_trouble = Some((why, now.wall)),
+            AuditEvent::StoreRecovered => self.trail.store_trouble = None,
+            AuditEvent::CallCancelled { .. }
+            | AuditEvent::TaskCancelled { .. }
+            | AuditEvent::JobCancelled { .. }
+            | AuditEvent::CancelIgnored { .. }
+            | AuditEvent::Abandoned { .. }
+            | AuditEvent::RemoteTask { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. }
+            | AuditEvent::Suspicious { .. } => {}
         }
         if let Some(happening) = Happening::of(note) {
             self.audit(now, &happening);
@@ -300,7 +300,7 @@ impl Server {
     pub(super) fn survey(
         &mut self,
         now: Now,
-        survey: SurveyId,
+        survey: StatusId,
         jobs: Vec<JobId>,
         viewer: Option<Identity>,
     ) {
@@ -314,7 +314,7 @@ impl Server {
     pub(super) fn answer_survey(
         &mut self,
         now: Now,
-        survey: SurveyId,
+        survey: StatusId,
         processes: Vec<(JobId, Vec<Process>)>,
     ) {
         let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
@@ -324,7 +324,7 @@ impl Server {
         let status = self.snapshot().host_status(containment, viewer, processes, store);
         // A structure of ours without a map whose keys are no texts can be written as JSON.
         let Ok(host) = to_raw_value(&status) else { return };
-        let event = Event::Surveyed { survey, host: &host };
+        let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(now, event, &mut self.actions);
     }
 }

@@ -10,7 +10,7 @@ use ceased_core::event::Event;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 
-use super::{Entrance, LAST_KILL, Server, Stopping};
+use super::{LAST_KILL, ListenSpec, Server, Stopping};
 use crate::metrics::Thresholds;
 use crate::reports::Report;
 use crate::service::{Due, Notifier, Watchdog};
@@ -45,7 +45,7 @@ pub(crate) struct Reloaded {
     /// What the server offers and allows.
     pub(crate) settings: Arc<Settings>,
     /// Where it listens; `None` when that is not the configuration's to say.
-    pub(crate) listen: Option<Vec<Entrance>>,
+    pub(crate) listen: Option<Vec<ListenSpec>>,
     /// See [`super::Options`].
     pub(crate) shutdown_grace: Duration,
     /// See [`super::Options`].
@@ -93,7 +93,7 @@ pub(super) struct Upkeep {
     /// Since when nobody has needed it.
     idle_since: Option<Instant>,
     /// Gives memory back that is not needed at rest.
-    give_back: Option<fn()>,
+    release_memory: Option<fn()>,
     /// The most connections there were since that was called; `None`: it never was.
     crowd: Option<usize>,
     /// When the files are looked at that others may remove.
@@ -111,7 +111,7 @@ const CROWD: usize = 1024;
 const AFTER_CROWD: Duration = Duration::from_secs(1);
 
 impl Upkeep {
-    /// When to call [`Server::keep_up`].
+    /// When to call [`Server::run_idle_checks`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
         let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
@@ -129,7 +129,7 @@ impl Server {
     /// Has this called when everything that the start takes is done, and again a moment after a
     /// crowd of peers has gone.
     pub(crate) const fn give_back_by(&mut self, act: fn()) {
-        self.upkeep.give_back = Some(act);
+        self.upkeep.release_memory = Some(act);
     }
 
     /// Ends by itself once nobody has been connected and nothing has been kept for this long.
@@ -161,16 +161,16 @@ impl Server {
     }
 
     /// Once a turn, when everything else is done.
-    pub(super) fn keep_up(&mut self, now: Now) {
+    pub(super) fn run_idle_checks(&mut self, now: Now) {
         self.feed_watchdog(now.at);
-        self.mind_idleness(now);
+        self.check_idle_exit(now);
         self.look_at_files_when_due(now);
-        self.give_back(now.at);
+        self.release_memory(now.at);
     }
 
     /// Gives memory back, if there is any to be given back and nothing to do.
-    fn give_back(&mut self, now: Instant) {
-        let Some(act) = self.upkeep.give_back else { return };
+    fn release_memory(&mut self, now: Instant) {
+        let Some(act) = self.upkeep.release_memory else { return };
         let here = self.links.len();
         if let Some(most) = &mut self.upkeep.crowd {
             *most = here.max(*most);
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    fn mind_idleness(&mut self, now: Now) {
+    fn check_idle_exit(&mut self, now: Now) {
         let Some(exit) = self.upkeep.idle_exit else { return };
         if self.stopping != Stopping::No || !self.is_idle() {
             self.upkeep.idle_since = None;

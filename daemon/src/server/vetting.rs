@@ -16,7 +16,7 @@ use rustix::process::{Pid, getpid};
 
 use super::party::{self, Party};
 use super::repeats::Kind;
-use super::runs::Run;
+use super::runs::RunningJob;
 use super::{Server, Stopping};
 use crate::process::{Located, Order};
 
@@ -103,8 +103,11 @@ impl Server {
         let Origin::Unix { pid: Some(pid), .. } = peer else { return None };
         let pid = Pid::from_raw(i32::try_from(*pid).ok()?).filter(|pid| *pid != getpid())?;
         let is_foreign = |job| self.engine.owner(job).is_none_or(|owner| owner != identity);
-        let mut commands =
-            self.runs.iter().filter(|(_, run)| matches!(run, Run::Command(_))).map(|(job, _)| *job);
+        let mut commands = self
+            .runs
+            .iter()
+            .filter(|(_, run)| matches!(run, RunningJob::Command(_)))
+            .map(|(job, _)| *job);
         commands.any(is_foreign).then_some(pid)
     }
 

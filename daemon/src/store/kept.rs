@@ -12,7 +12,7 @@ use super::{StateDir, Store, StoreError};
 use crate::daemon::{StartError, say};
 
 /// Where a daemon keeps its tasks.
-pub(crate) enum Keep {
+pub(crate) enum StoreLocation {
     /// In memory: they end with the daemon.
     Memory,
     /// In a state directory.
@@ -43,7 +43,7 @@ pub enum Damaged {
 }
 
 /// An open store and what was in it.
-pub(crate) struct Kept {
+pub(crate) struct OpenedStore {
     pub(crate) store: Box<dyn Store>,
     pub(crate) records: Vec<TaskRecord>,
     pub(crate) dir: Option<Arc<StateDir>>,
@@ -53,14 +53,14 @@ pub(crate) struct Kept {
     pub(crate) set_aside: Option<PathBuf>,
 }
 
-impl Keep {
+impl StoreLocation {
     /// Opens the store and reads it; outcomes of more than `resident` bytes stay in it.
-    pub(crate) fn open(self, resident: usize) -> Result<Option<Kept>, StartError> {
+    pub(crate) fn open(self, resident: usize) -> Result<Option<OpenedStore>, StartError> {
         match self {
             Self::Memory => Ok(None),
             Self::In(mut store) => {
                 let records = records(&mut *store, resident)?;
-                Ok(Some(Kept { store, records, dir: None, path: None, set_aside: None }))
+                Ok(Some(OpenedStore { store, records, dir: None, path: None, set_aside: None }))
             }
             Self::Disk(disk) => disk.open(resident).map(Some),
         }
@@ -68,7 +68,7 @@ impl Keep {
 }
 
 impl OnDisk {
-    fn open(&self, resident: usize) -> Result<Kept, StartError> {
+    fn open(&self, resident: usize) -> Result<OpenedStore, StartError> {
         let dir = Arc::new(StateDir::take(&self.dir)?);
         let path = dir.store()?;
         let mut set_aside_as = None;
@@ -86,7 +86,7 @@ impl OnDisk {
             other => other.map_err(|error| refused(error, &path))?,
         };
         let dir = Some(dir);
-        Ok(Kept { store, records, dir, path: Some(path), set_aside: set_aside_as })
+        Ok(OpenedStore { store, records, dir, path: Some(path), set_aside: set_aside_as })
     }
 
     #[cfg(feature = "sqlite")]

@@ -24,7 +24,7 @@ const MASK_BYTES: usize = size_of::<u64>();
 
 /// What a child needs to become a program, in the form the kernel takes it.
 #[derive(Debug)]
-pub(super) struct Birth {
+pub(super) struct ChildSetup {
     image: Image,
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
@@ -36,9 +36,9 @@ pub(super) struct Birth {
 }
 
 // SAFETY: the pointers are to strings that it owns and nobody changes.
-unsafe impl Send for Birth {}
+unsafe impl Send for ChildSetup {}
 
-impl Birth {
+impl ChildSetup {
     pub(super) fn new(exec: Exec<'_>) -> Self {
         let Exec { image, descriptors, cgroup, dies_with_caller, announced } = exec;
         Self {
@@ -66,7 +66,7 @@ impl Birth {
     /// # Safety
     ///
     /// Only in a child, whose parent has not closed the descriptors before it was born.
-    pub(super) unsafe fn become_program(&self, fault: &AtomicU64, in_cgroup: bool) -> ! {
+    pub(super) unsafe fn exec(&self, fault: &AtomicU64, in_cgroup: bool) -> ! {
         // SAFETY: the caller's guarantees are passed on. The lists end with null pointers.
         unsafe {
             let why = match self.prepare(in_cgroup) {

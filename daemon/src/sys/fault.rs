@@ -4,7 +4,7 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::sharing::Cradle;
+use super::sharing::SharedVmChild;
 
 /// Why a child could not become the program it was meant to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(crate) enum FaultCell {
     /// It has said all it has to say.
     Known(Option<Fault>),
     /// It may have, once it has exited; it took its time to become the program.
-    Late(Cradle),
+    Late(SharedVmChild),
     /// It may have, once it has exited.
     Shared(SharedFault),
 }

@@ -19,7 +19,7 @@ use rustix::event::Timespec;
 use rustix::process::Pid;
 use rustix::thread::futex;
 
-use super::birth::Birth;
+use super::birth::ChildSetup;
 use super::fault::Fault;
 use super::spawn::CLONE_INTO_CGROUP;
 
@@ -33,23 +33,23 @@ const OCCUPIED: u32 = 1;
 
 /// What a child uses of our memory until it is a program; kept for as long as that takes.
 #[derive(Debug)]
-pub(crate) struct Cradle(NonNull<Contents>);
+pub(crate) struct SharedVmChild(NonNull<Contents>);
 
 // SAFETY: it owns its contents, which a child of this process only reads, but for atomic numbers
 // and the stack, which nobody else looks at.
-unsafe impl Send for Cradle {}
+unsafe impl Send for SharedVmChild {}
 
 #[derive(Debug)]
 struct Contents {
-    birth: Box<Birth>,
+    birth: Box<ChildSetup>,
     fault: AtomicU64,
     /// The kernel writes 0, and wakes who waits, when the child no longer shares our memory.
     occupant: AtomicU32,
     stack: Vec<u128>,
 }
 
-impl Cradle {
-    fn new(birth: Box<Birth>) -> Self {
+impl SharedVmChild {
+    fn new(birth: Box<ChildSetup>) -> Self {
         let contents = Contents {
             birth,
             fault: AtomicU64::new(0),
@@ -65,7 +65,7 @@ impl Cradle {
     }
 
     /// The child of an unused cradle.
-    fn into_birth(self) -> Box<Birth> {
+    fn into_birth(self) -> Box<ChildSetup> {
         let cradle = ManuallyDrop::new(self);
         // SAFETY: it was leaked as a box of this type by `new`, and is not used any more.
         unsafe { Box::from_raw(cradle.0.as_ptr()) }.birth
@@ -98,7 +98,7 @@ impl Cradle {
     }
 }
 
-impl Drop for Cradle {
+impl Drop for SharedVmChild {
     /// Leaves alone what a child may still use.
     fn drop(&mut self) {
         if !self.is_occupied() {
@@ -120,17 +120,17 @@ unsafe extern "C" fn be_born(contents: *mut c_void) -> ! {
     // SAFETY: the caller's guarantees are passed on.
     unsafe {
         let contents = &*contents.cast::<Contents>();
-        contents.birth.become_program(&contents.fault, true)
+        contents.birth.exec(&contents.fault, true)
     }
 }
 
 /// What came of it to make a child that shares our memory.
 pub(super) enum Shared {
     /// There is one, and this is what it lies in.
-    Born(Pid, OwnedFd, Cradle),
+    Born(Pid, OwnedFd, SharedVmChild),
     /// It cannot be had here: another processor, or a sandbox that refuses what it cannot look
     /// into.
-    Refused(Box<Birth>),
+    Refused(Box<ChildSetup>),
 }
 
 /// Makes a child that shares our memory until it has become the program, in the control group it is
@@ -139,9 +139,9 @@ pub(super) enum Shared {
 /// # Errors
 ///
 /// When no process can be made.
-pub(super) fn share(birth: Box<Birth>) -> io::Result<Shared> {
+pub(super) fn share(birth: Box<ChildSetup>) -> io::Result<Shared> {
     let cgroup = birth.cgroup();
-    let cradle = Cradle::new(birth);
+    let cradle = SharedVmChild::new(birth);
     // SAFETY: the contents live until the kernel says that the child shares our memory no longer.
     match unsafe { clone(cgroup, &cradle) } {
         Ok((pid, pidfd)) => Ok(Shared::Born(pid, pidfd, cradle)),
@@ -158,7 +158,7 @@ pub(super) fn share(birth: Box<Birth>) -> io::Result<Shared> {
 /// # Safety
 ///
 /// The cradle must be kept until the child has left it.
-unsafe fn clone(cgroup: Option<RawFd>, cradle: &Cradle) -> io::Result<(Pid, OwnedFd)> {
+unsafe fn clone(cgroup: Option<RawFd>, cradle: &SharedVmChild) -> io::Result<(Pid, OwnedFd)> {
     let contents = cradle.contents();
     let mut pidfd: c_int = -1;
     // SAFETY: zeros are a valid block of arguments.

@@ -12,7 +12,7 @@ use std::ptr;
 use libc::c_int;
 use rustix::process::Pid;
 
-use super::birth::{self, Birth};
+use super::birth::{self, ChildSetup};
 use super::fault::{FaultCell, SharedFault};
 use super::sharing::{self, Shared};
 
@@ -103,7 +103,7 @@ pub(crate) struct Spawned {
 /// When no process can be made: `EAGAIN` at a process limit, `EMFILE`, `ENOMEM`; `EACCES`,
 /// `EBUSY` or `EOPNOTSUPP` when the control group takes no process.
 pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
-    let mut birth = Box::new(Birth::new(exec));
+    let mut birth = Box::new(ChildSetup::new(exec));
     if birth.credentials().is_none() {
         let unblocked = Unblocked::block();
         let shared = sharing::share(birth);
@@ -127,7 +127,7 @@ pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
             Ok(Spawned { pid, pidfd, fault: FaultCell::Shared(shared) })
         }
         // SAFETY: we are the child of a fork, with a copy of everything that the birth needs.
-        Forked::Child { in_cgroup } => unsafe { birth.become_program(shared.cell(), in_cgroup) },
+        Forked::Child { in_cgroup } => unsafe { birth.exec(shared.cell(), in_cgroup) },
     }
 }
 

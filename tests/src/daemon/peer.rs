@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 #[cfg(feature = "daemon")]
-use ceased::Running;
+use ceased::DaemonHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
 use rustix::net::{Shutdown, shutdown};
@@ -36,7 +36,7 @@ impl Peer {
     /// When it takes no peers.
     #[cfg(feature = "daemon")]
     #[must_use]
-    pub fn of(daemon: &Running) -> Self {
+    pub fn of(daemon: &DaemonHandle) -> Self {
         let mut peer = Self::of_socket(daemon.connect().expect("it takes peers").into());
         peer.initialize();
         peer

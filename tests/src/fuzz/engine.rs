@@ -3,9 +3,9 @@
 //! A line of the input is one event: its first byte says which, the rest is what a peer says or
 //! which job it is about.
 
-use ceased_core::acp::{Cause, Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
-use ceased_core::call::{Ask, AskTask, Caller, Patience};
+use ceased_core::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
 use ceased_core::id::{AskId, ConnId, JobId};
@@ -90,11 +90,11 @@ impl Host {
                 | Action::TellProgress { .. }
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
-                | Action::Survey { .. }
+                | Action::CollectHostStatus { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
                 | Action::Close { .. }
-                | Action::Note(_)
+                | Action::Audit(_)
                 | Action::Exit => {}
             }
         }
@@ -132,8 +132,8 @@ impl Host {
             let role = AsClient { ask: self.fresh_ask(), offers, patience: patience(number) };
             return self.feed(Event::Opened { conn, identity, role: Role::Client(role) });
         }
-        let form = if number.is_multiple_of(2) { Form::Published } else { Form::Proposed };
-        let side = if number % 4 < 2 { Side::Agent } else { Side::Client };
+        let form = if number.is_multiple_of(2) { AcpForm::Published } else { AcpForm::Proposed };
+        let side = if number % 4 < 2 { AcpRole::Agent } else { AcpRole::Client };
         self.feed(Event::OpenedAcp { conn, identity, form, side });
     }
 
@@ -160,7 +160,8 @@ impl Host {
                 self.feed(Event::CancelCall { caller, reason: Some("x") });
             }
             (b'k', _, Some(job)) => {
-                let cause = [Cause::Feature, Cause::Limit, Cause::Host][text.len() % 3];
+                let cause = [HostStopReason::Feature, HostStopReason::Limit, HostStopReason::Host]
+                    [text.len() % 3];
                 self.feed(Event::CancelJob { job, cause });
             }
             (b'n', Some(conn), job) => {
@@ -183,8 +184,8 @@ impl Host {
         match (kind, conn, job) {
             (b'o' | b'A' | b'C', ..) => self.open(kind, number),
             (b'<', Some(conn), _) => self.feed(Event::Frame { conn, frame: text }),
-            (b'l', Some(conn), _) => self.feed(Event::Overlong { conn }),
-            (b'a', Some(conn), _) => self.feed(Event::Alien { conn, bytes: text }),
+            (b'l', Some(conn), _) => self.feed(Event::TooLong { conn }),
+            (b'a', Some(conn), _) => self.feed(Event::NotJsonRpc { conn, bytes: text }),
             (b'f', Some(conn), _) => {
                 let then = match text.len() % 3 {
                     0 => AfterInput::Answer,
@@ -250,17 +251,17 @@ impl Host {
 }
 
 /// How long to wait for an answer, if not for ever.
-fn patience(number: usize) -> Option<Patience> {
+fn patience(number: usize) -> Option<AnswerTimeout> {
     let seconds = u64::try_from(number % 4).ok().filter(|seconds| *seconds > 0)?;
     let (timeout, cap) = (Duration::from_secs(seconds), Duration::from_secs(3));
-    Some(Patience { timeout, extend_on_progress: seconds == 2, cap })
+    Some(AnswerTimeout { timeout, extend_on_progress: seconds == 2, cap })
 }
 
 /// A question made of bytes: what it is, how long its answer may take, whether it is to be a task.
-fn question(text: &[u8]) -> Ask {
+fn question(text: &[u8]) -> OutgoingRequest {
     let (first, second) = (text.first().copied().unwrap_or(0), text.get(1).copied().unwrap_or(0));
     let method = METHODS[usize::from(first) % METHODS.len()];
     let params = (method == "tools/call").then(|| raw_json(r#"{"name":"sleep"}"#));
     let task = (second % 5 == 4).then_some(AskTask { ttl: None });
-    Ask { method: method.into(), params, patience: patience(usize::from(second)), task }
+    OutgoingRequest { method: method.into(), params, patience: patience(usize::from(second)), task }
 }

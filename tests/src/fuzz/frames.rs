@@ -43,8 +43,8 @@ fn cut(stream: &[u8], size: usize) -> Vec<Cut> {
     let mut sink = |frame: Frame<'_>| {
         cuts.push(match frame {
             Frame::Line(line) => Cut::Line(line.to_vec()),
-            Frame::Overlong => Cut::Overlong,
-            Frame::Alien(_) => Cut::Alien,
+            Frame::TooLong => Cut::Overlong,
+            Frame::NotJsonRpc(_) => Cut::Alien,
         });
     };
     stream.chunks(size).for_each(|piece| inbox.feed(piece, &mut sink));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ceased_core::acp::Speaker;
-use ceased_core::action::{Action, Closing, Note};
+use ceased_core::action::{Action, AuditEvent, CloseReason};
 use ceased_core::call::{Answer, Caller};
 use ceased_core::engine::Sizes;
 use ceased_core::event::Identity;
@@ -158,7 +158,7 @@ pub(super) fn compare(
     let (at, wall) = (judge.now.at.as_nanos(), judge.now.wall.as_millis());
     let named = named.as_ref().unwrap_or(input);
     let lost = lost(actions);
-    let flooded = lost.iter().filter(|(_, why)| *why == Closing::Flooded);
+    let flooded = lost.iter().filter(|(_, why)| *why == CloseReason::Flooded);
     let given_up: Vec<u64> = flooded.map(|(conn, _)| *conn).collect();
     let spare = (!given_up.is_empty()).then(|| oracle.clone());
     let mut expected = oracle.input(at, wall, named, unsent);
@@ -221,7 +221,7 @@ fn name_detached(
     }
     let mut created = Vec::new();
     for action in actions {
-        if let Action::Note(Note::TaskCreated { task, .. }) = action {
+        if let Action::Audit(AuditEvent::TaskCreated { task, .. }) = action {
             created.push(task.to_string());
         }
     }
@@ -233,7 +233,7 @@ fn name_detached(
 }
 
 /// Peers that are closed without what was written for them, with why.
-fn lost(actions: &[Action]) -> Vec<(u64, Closing)> {
+fn lost(actions: &[Action]) -> Vec<(u64, CloseReason)> {
     let mut lost = Vec::new();
     for action in actions {
         if let Action::Close { conn, why } = action
@@ -350,10 +350,10 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
             let params = params.as_deref().map_or("-", RawValue::get);
             Some(format!("notified {conn} {method} {params}"))
         }
-        Action::Survey { .. } | Action::Store { .. } | Action::Load { .. } => {
+        Action::CollectHostStatus { .. } | Action::Store { .. } | Action::Load { .. } => {
             Some(format!("{action:?}"))
         }
-        Action::Flush { .. } | Action::Note(_) => None,
+        Action::Flush { .. } | Action::Audit(_) => None,
     };
     actions.iter().filter_map(order).collect()
 }

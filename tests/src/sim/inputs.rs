@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::Cause;
-use ceased_core::call::{Ask, AskTask, Patience};
+use ceased_core::acp::HostStopReason;
+use ceased_core::call::{AnswerTimeout, AskTask, OutgoingRequest};
 use ceased_core::event::Identity;
 use ceased_core::frame::Frame;
 use ceased_core::id::{AskId, ConnId};
@@ -20,7 +20,7 @@ pub(super) const fn identity(user: u32) -> Identity {
 
 pub(super) fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
     let (sampling, elicitation, roots) = offers;
-    let patience = patience.map(Duration::from_nanos).map(|timeout| Patience {
+    let patience = patience.map(Duration::from_nanos).map(|timeout| AnswerTimeout {
         timeout,
         cap: timeout,
         extend_on_progress: false,
@@ -29,8 +29,8 @@ pub(super) fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<
     Role::Client(AsClient { ask: AskId::new(call), offers, patience })
 }
 
-pub(super) fn ask_of(call: u64, wish: &Wish) -> Ask {
-    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| Patience {
+pub(super) fn ask_of(call: u64, wish: &Wish) -> OutgoingRequest {
+    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| AnswerTimeout {
         timeout: Duration::from_nanos(timeout),
         cap: Duration::from_nanos(cap),
         extend_on_progress,
@@ -44,7 +44,7 @@ pub(super) fn ask_of(call: u64, wish: &Wish) -> Ask {
         params["name"] = tool.as_str().into();
     }
     let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
-    Ask {
+    OutgoingRequest {
         method: wish.method.as_str().into(),
         params: Some(raw_json(&params.to_string())),
         patience,
@@ -55,16 +55,16 @@ pub(super) fn ask_of(call: u64, wish: &Wish) -> Ask {
 pub(super) fn input_of(conn: ConnId, frame: &Frame<'_>) -> Input {
     match frame {
         Frame::Line(line) => Input::Frame(conn, line.to_vec()),
-        Frame::Overlong => Input::Overlong(conn),
-        Frame::Alien(bytes) => Input::Alien(conn, bytes.to_vec()),
+        Frame::TooLong => Input::Overlong(conn),
+        Frame::NotJsonRpc(bytes) => Input::Alien(conn, bytes.to_vec()),
     }
 }
 
-pub(super) const fn cause_of(why: Why) -> Cause {
+pub(super) const fn cause_of(why: Why) -> HostStopReason {
     match why {
-        Why::Feature => Cause::Feature,
-        Why::Limit => Cause::Limit,
-        Why::Host => Cause::Host,
+        Why::Feature => HostStopReason::Feature,
+        Why::Limit => HostStopReason::Limit,
+        Why::Host => HostStopReason::Host,
     }
 }
 

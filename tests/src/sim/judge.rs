@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ceased_core::acp::{Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, Speaker};
 use ceased_core::action::Action;
 use ceased_core::call::Caller;
 use ceased_core::engine::{Engine, Sizes};
@@ -15,7 +15,7 @@ use ceased_core::frame::Inbox;
 use ceased_core::id::{AskId, ConnId, JobId};
 use ceased_core::role::Role;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::Step as StopStep;
+use ceased_core::tool::StopStep;
 use serde_json::json;
 
 use super::compare;
@@ -177,8 +177,8 @@ impl Judge {
     }
 
     fn open_acp(&mut self, conn: u64, user: u32, published: bool, agent: bool) {
-        let form = if published { Form::Published } else { Form::Proposed };
-        let side = if agent { Side::Agent } else { Side::Client };
+        let form = if published { AcpForm::Published } else { AcpForm::Proposed };
+        let side = if agent { AcpRole::Agent } else { AcpRole::Client };
         if self.link(conn) {
             self.feed(Input::OpenedAcp(ConnId::new(conn), identity(user), form, side));
         }
@@ -432,10 +432,10 @@ impl Judge {
             | Action::TellProgress { .. }
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
-            | Action::Survey { .. }
+            | Action::CollectHostStatus { .. }
             | Action::Store { .. }
             | Action::Load { .. }
-            | Action::Note(_) => {}
+            | Action::Audit(_) => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ceased_core::id::Mint;
+use ceased_core::id::IdSource;
 use uuid::Uuid;
 
 /// Ids made of the number of the call they are for, so that leaving one call out of a history
@@ -15,7 +15,7 @@ pub(super) struct Numbered {
     pub(super) collides: bool,
 }
 
-impl Mint for Numbered {
+impl IdSource for Numbered {
     fn uuid(&mut self) -> Uuid {
         let hint = self.hint.load(Ordering::Relaxed);
         let id =

@@ -196,7 +196,7 @@ pub enum Then {
     Until(u64),
 }
 
-/// See [`Cause`](ceased_core::acp::Cause).
+/// See [`Cause`](ceased_core::acp::HostStopReason).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of Cause")]
 pub enum Why {

@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::acp::Offers;
+use ceased_core::acp::AcpServices;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, Ladder, OnDisconnect, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};
 
 use super::dialects;
 use super::fault::{Fault, Faults};
@@ -268,7 +268,7 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
         tasks,
         catalog: catalog(rng, more),
         services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
-        acp: if rng.once_in(8) { Offers::default() } else { tools::offers() },
+        acp: if rng.once_in(8) { AcpServices::default() } else { tools::offers() },
         operators: Vec::new(),
     })
 }
@@ -281,7 +281,7 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let known: Vec<(Arc<str>, TaskSupport, bool, bool, bool)> = all
         .iter()
         .map(|tool| {
-            let command = matches!(tool.ladder, Ladder::Command { .. });
+            let command = matches!(tool.ladder, StopPolicy::Command { .. });
             (
                 tool.name.clone(),
                 tool.task_support,
@@ -296,9 +296,9 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
         task_support,
         timeout: timeout.then(|| millis(rng, 20_000)),
         ladder: if command {
-            Ladder::Command { kill_grace: millis(rng, 5000) }
+            StopPolicy::Command { kill_grace: millis(rng, 5000) }
         } else {
-            Ladder::Handler { patience: millis(rng, 5000) }
+            StopPolicy::Handler { patience: millis(rng, 5000) }
         },
         output_schema: command.then(|| r#"{"type":"object"}"#.into()),
         check: check.then(tools::wants_text),

@@ -1,6 +1,6 @@
 //! The ACP peers of a world: opened on either side of us, held against the published schema.
 
-use ceased_core::acp::{Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, Speaker};
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 use serde_json::{Value, json};
@@ -12,10 +12,10 @@ use crate::trace::Input;
 
 impl Peer {
     /// Matches an answer with its request and holds the message against the schema.
-    pub(super) fn take_note_of_acp(&mut self, side: Side, message: &Value) {
+    pub(super) fn take_note_of_acp(&mut self, side: AcpRole, message: &Value) {
         let (request, response, notification) = match side {
-            Side::Agent => ("AgentRequest", "AgentResponse", "AgentNotification"),
-            Side::Client => ("ClientRequest", "ClientResponse", "ClientNotification"),
+            AcpRole::Agent => ("AgentRequest", "AgentResponse", "AgentNotification"),
+            AcpRole::Client => ("ClientRequest", "ClientResponse", "ClientNotification"),
         };
         assert_eq!(message["jsonrpc"], "2.0", "{message}");
         let method = message.get("method").and_then(Value::as_str);
@@ -56,12 +56,12 @@ impl Peer {
 
 impl World {
     /// A peer connects that speaks ACP and says nothing; we are `side`.
-    pub fn open_acp(&mut self, form: Form, side: Side) -> ConnId {
+    pub fn open_acp(&mut self, form: AcpForm, side: AcpRole) -> ConnId {
         self.open_acp_as(Identity::User(1000), form, side)
     }
 
     /// An ACP connection of this peer.
-    pub fn open_acp_as(&mut self, identity: Identity, form: Form, side: Side) -> ConnId {
+    pub fn open_acp_as(&mut self, identity: Identity, form: AcpForm, side: AcpRole) -> ConnId {
         let conn = self.meet(Some(side), false);
         self.feed(Input::OpenedAcp(conn, identity, form, side));
         conn

@@ -1,6 +1,6 @@
 //! The jobs of a world: they do and end as a test says.
 
-use ceased_core::call::{Answer, Ask, Caller};
+use ceased_core::call::{Answer, Caller, OutgoingRequest};
 use ceased_core::event::{LogLevel, Outcome};
 use ceased_core::id::{AskId, JobId};
 use ceased_core::json::Json;
@@ -55,7 +55,7 @@ impl World {
         };
         let params = Some(raw_json(&params.to_string()));
         let ask = AskId::new(number);
-        let request = Ask { method: method.into(), params, patience: None, task: None };
+        let request = OutgoingRequest { method: method.into(), params, patience: None, task: None };
         self.feed(Input::Asked(job, ask, request));
         Caller::Job { job, ask }
     }

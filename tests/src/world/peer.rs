@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use ceased_core::acp::Side;
-use ceased_core::action::Closing;
+use ceased_core::acp::AcpRole;
+use ceased_core::action::CloseReason;
 use ceased_core::event::Identity;
 use ceased_core::id::{ConnId, JobId};
 use ceased_core::role::Role;
@@ -27,10 +27,10 @@ pub(super) struct Peer {
     /// The ids of the answers.
     pub(super) answered: Vec<Value>,
     pub(super) reads: bool,
-    pub(super) closing: Option<Closing>,
+    pub(super) closing: Option<CloseReason>,
     pub(super) gone: bool,
     /// Which side we are to it, if it speaks ACP.
-    pub(super) acp: Option<Side>,
+    pub(super) acp: Option<AcpRole>,
 }
 
 impl Peer {
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// A peer is about to connect.
-    pub(super) fn meet(&mut self, acp: Option<Side>, is_server: bool) -> ConnId {
+    pub(super) fn meet(&mut self, acp: Option<AcpRole>, is_server: bool) -> ConnId {
         let conn = ConnId::new(self.next_conn);
         self.next_conn += 1;
         let peer = Peer {

@@ -200,7 +200,7 @@ impl Rig {
         self.link.receive(&mut self.scratch, budget, &mut |frame: Frame<'_>| {
             frames.push(match frame {
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
-                Frame::Overlong | Frame::Alien(_) => format!("{frame:?}"),
+                Frame::TooLong | Frame::NotJsonRpc(_) => format!("{frame:?}"),
             });
         })
     }

@@ -22,7 +22,7 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn serve(&self, config: Option<&Path>, _: Option<&Path>, _: Life) -> Exit {
+    fn serve(&self, config: Option<&Path>, _: Option<&Path>, _: ServeOptions) -> Exit {
         self.note("serve", config);
         Exit::Done
     }
@@ -42,12 +42,12 @@ impl Backend for Fake {
         Exit::Done
     }
 
-    fn site(&self, _: Option<&Path>) -> Result<Site, Failure> {
+    fn site(&self, _: Option<&Path>) -> Result<DaemonLocation, Failure> {
         if self.config_is_wrong {
             return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
         }
         let config = self.socket.is_some().then(|| PathBuf::from("c.toml"));
-        Ok(Site { config, socket: self.socket.clone(), ..Site::default() })
+        Ok(DaemonLocation { config, socket: self.socket.clone(), ..DaemonLocation::default() })
     }
 
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {

@@ -1,7 +1,7 @@
 //! ACP: a cancelled request is answered nevertheless, once (ACP-06), and what it asked of others is
 //! cancelled with it (ACP-05, ACP-09).
 
-use ceased_core::acp::{Cause, Form, Side, Speaker};
+use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::event::Outcome;
 use serde_json::Value;
 
@@ -72,11 +72,11 @@ fn parse(text: Option<&str>) -> Value {
 }
 
 impl Oracle {
-    pub(super) fn open_acp(&mut self, conn: u64, identity: &str, form: Form, side: Side) {
+    pub(super) fn open_acp(&mut self, conn: u64, identity: &str, form: AcpForm, side: AcpRole) {
         self.open(conn, identity, ceased_core::role::Role::Server);
         let party = Party {
-            published: form == Form::Published,
-            agent: side == Side::Agent,
+            published: form == AcpForm::Published,
+            agent: side == AcpRole::Agent,
             ours: false,
             theirs: false,
             exchanged: false,
@@ -99,7 +99,7 @@ impl Oracle {
             return self.answer(&asked, &party.cancelled("Shutdown"));
         }
         let settings = std::sync::Arc::clone(&self.settings);
-        let side = if party.agent { Side::Agent } else { Side::Client };
+        let side = if party.agent { AcpRole::Agent } else { AcpRole::Client };
         let service = settings.acp.on(side).services.get(method);
         let Some(service) = service.filter(|_| !method.starts_with("$/")) else {
             self.mark(Mark::UnknownMethod);
@@ -130,7 +130,7 @@ impl Oracle {
             return self.cancelled_acp(conn, members, params);
         }
         let Some(party) = self.party(conn) else { return };
-        let side = if party.agent { Side::Agent } else { Side::Client };
+        let side = if party.agent { AcpRole::Agent } else { AcpRole::Client };
         if self.settings.acp.on(side).notifications.contains(method) {
             self.order(format!("notified c{conn} {method} {}", params.unwrap_or("-")));
         }
@@ -161,14 +161,14 @@ impl Oracle {
         }
     }
 
-    pub(super) fn cancel_job(&mut self, nonce: u64, cause: Cause) {
+    pub(super) fn cancel_job(&mut self, nonce: u64, cause: HostStopReason) {
         self.mark(Mark::HostCancels);
         self.withdraw(
             nonce,
             match cause {
-                Cause::Feature => "Feature",
-                Cause::Limit => "Limit",
-                Cause::Host => "Host",
+                HostStopReason::Feature => "Feature",
+                HostStopReason::Limit => "Limit",
+                HostStopReason::Host => "Host",
             },
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::call::{Ask, Caller};
+use ceased_core::call::{Caller, OutgoingRequest};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -16,9 +16,9 @@ pub(in crate::sim) enum Place {
     /// With one peer, as the request with this number.
     Sent(u64, u64),
     /// With nobody yet (TSK-30, MOD-07).
-    Waiting(Ask),
+    Waiting(OutgoingRequest),
     /// With one of those who want what comes of its job (TSK-30).
-    Offered(u64, u64, Ask),
+    Offered(u64, u64, OutgoingRequest),
 }
 
 /// Maker of a question.
@@ -32,7 +32,7 @@ pub(in crate::sim) enum Asker {
 
 impl Job {
     /// What it asks of whoever looks, and was not told.
-    pub(super) fn questions(&self) -> impl Iterator<Item = (u64, &Ask)> {
+    pub(super) fn questions(&self) -> impl Iterator<Item = (u64, &OutgoingRequest)> {
         self.asks.iter().filter_map(|(call, place)| match place {
             Place::Waiting(ask) | Place::Offered(_, _, ask) => Some((*call, ask)),
             Place::Sent(..) => None,
@@ -45,7 +45,7 @@ impl Job {
 }
 
 /// A request of ours as it is heard.
-fn label(call: u64, ask: &Ask, task: Option<u64>) -> String {
+fn label(call: u64, ask: &OutgoingRequest, task: Option<u64>) -> String {
     let mut text = format!("ask {call} {}", ask.method);
     if let Some(wish) = &ask.task {
         let ttl = wish.ttl.map_or_else(|| "-".to_owned(), |ttl| ttl.as_millis().to_string());
@@ -62,7 +62,7 @@ fn label(call: u64, ask: &Ask, task: Option<u64>) -> String {
 }
 
 impl Oracle {
-    pub(super) fn ask(&mut self, nonce: u64, call: u64, to: Option<u64>, ask: &Ask) {
+    pub(super) fn ask(&mut self, nonce: u64, call: u64, to: Option<u64>, ask: &OutgoingRequest) {
         let asker = Asker::Job(nonce);
         let max = self.settings.limits.asks_max;
         let Some(job) = self.job(nonce) else { return self.refuse_ask(asker, call, "NoJob") };
@@ -104,7 +104,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn host_asks(&mut self, conn: u64, call: u64, ask: &Ask) {
+    pub(super) fn host_asks(&mut self, conn: u64, call: u64, ask: &OutgoingRequest) {
         match self.send_ask(conn, Asker::Host, call, ask, None) {
             Err(refusal) => self.refuse_ask(Asker::Host, call, refusal),
             Ok(_) => {
@@ -124,7 +124,7 @@ impl Oracle {
         conn: u64,
         asker: Asker,
         call: u64,
-        ask: &Ask,
+        ask: &OutgoingRequest,
         task: Option<u64>,
     ) -> Result<u64, &'static str> {
         let max = self.settings.limits.calls_max;
@@ -173,7 +173,7 @@ impl Oracle {
         conn: u64,
         asker: Asker,
         call: u64,
-        ask: &Ask,
+        ask: &OutgoingRequest,
     ) -> Result<u64, &'static str> {
         if ask.task.is_some() {
             return Err("NoTasks");
@@ -207,7 +207,8 @@ impl Oracle {
     pub(super) fn put_questions(&mut self, nonce: u64, to_nobody: Option<&str>) {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else { return };
         let (of_task, listeners) = (job.of_task, self.listeners(job));
-        let open: Vec<(u64, Ask)> = job.questions().map(|(c, ask)| (c, ask.clone())).collect();
+        let open: Vec<(u64, OutgoingRequest)> =
+            job.questions().map(|(c, ask)| (c, ask.clone())).collect();
         if !open.is_empty() && !of_task && job.claim.is_some() {
             self.job(nonce).expect("it asks").asking = true;
             return;
@@ -233,7 +234,7 @@ impl Oracle {
         &mut self,
         nonce: u64,
         call: u64,
-        ask: &Ask,
+        ask: &OutgoingRequest,
         listeners: &[u64],
         before: Option<(u64, u64)>,
         to_nobody: Option<&str>,

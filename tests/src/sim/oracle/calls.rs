@@ -1,6 +1,6 @@
 //! Requests of ours on the wire: sent, answered, overdue, cancelled.
 
-use ceased_core::call::Patience;
+use ceased_core::call::AnswerTimeout;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -103,7 +103,7 @@ impl Oracle {
         call: u64,
         method: &str,
         label: String,
-        patience: Option<&Patience>,
+        patience: Option<&AnswerTimeout>,
         with_task: bool,
     ) -> u64 {
         let now = self.now;

@@ -1,6 +1,6 @@
 //! Calls that ask by their answer, and wait for whoever comes back (MOD-07).
 
-use ceased_core::call::Ask;
+use ceased_core::call::OutgoingRequest;
 use serde_json::{Map, Value};
 
 use super::asks::Asker;
@@ -29,7 +29,13 @@ pub(in crate::sim) struct Parked {
 }
 
 impl Oracle {
-    pub(super) fn ask_by_answer(&mut self, nonce: u64, call: u64, ask: &Ask, claim: &Claim) {
+    pub(super) fn ask_by_answer(
+        &mut self,
+        nonce: u64,
+        call: u64,
+        ask: &OutgoingRequest,
+        claim: &Claim,
+    ) {
         let asker = Asker::Job(nonce);
         if !claim.able.answers(&ask.method) {
             return self.refuse_ask(asker, call, "NotDeclared");

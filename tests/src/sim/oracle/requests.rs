@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ceased_core::event::LogLevel;
-use ceased_core::tool::{Ladder, TaskSupport, Tool};
+use ceased_core::tool::{StopPolicy, TaskSupport, Tool};
 use serde_json::Value;
 
 use super::able::Able;
@@ -368,8 +368,8 @@ impl Oracle {
             return;
         }
         let (wait, command) = match tool.ladder {
-            Ladder::Handler { patience } => (nanos(patience), false),
-            Ladder::Command { kill_grace } => (nanos(kill_grace), true),
+            StopPolicy::Handler { patience } => (nanos(patience), false),
+            StopPolicy::Command { kill_grace } => (nanos(kill_grace), true),
         };
         let number = arguments["n"].as_u64().expect("every call of the simulator has a number");
         let mut job = Job {
