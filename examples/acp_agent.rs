@@ -17,14 +17,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use ceased_core::acp::{AcpForm, AcpRole, AcpServices, HostStopReason, Offer, Speaker};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, AcpServices, HostStopReason, Offer, Speaker};
 use ceased_core::action::{Action, StopReason};
-use ceased_core::call::{Answer, Caller, OutgoingRequest};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, Outcome};
-use ceased_core::id::{AskId, ConnId, IdSource, JobId};
-use ceased_core::json::Json;
-use ceased_core::message::ErrorObject;
+use ceased_core::ids::{AskId, ConnId, IdSource, JobId};
+use ceased_core::json::raw::Json;
+use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest};
+use ceased_core::rpc::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};
@@ -87,7 +87,7 @@ fn main() -> io::Result<()> {
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::access::Allow::Everyone,
+        allow: ceased_core::policy::access::Allow::Everyone,
         payload: None,
     };
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))

@@ -16,10 +16,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
-use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::{ConnId, IdSource};
-use ceased_core::message::ErrorObject;
-use ceased_core::role::Role;
+use ceased_core::ids::{ConnId, IdSource};
+use ceased_core::protocol::role::Role;
+use ceased_core::rpc::frame::{Frame, Inbox};
+use ceased_core::rpc::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
@@ -139,7 +139,7 @@ fn main() -> io::Result<()> {
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::access::Allow::Everyone,
+        allow: ceased_core::policy::access::Allow::Everyone,
         payload: None,
     };
     let catalog = Catalog::new([greet]).map_err(io::Error::other)?;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{AfterInput, Outcome};
-use ceased_core::id::JobId;
-use ceased_core::message::ErrorObject;
+use ceased_core::ids::JobId;
+use ceased_core::rpc::message::ErrorObject;
 use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client, prompt,

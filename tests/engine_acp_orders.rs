@@ -1,8 +1,8 @@
 //! ACP, every order of what can happen to a request: one answer, and the right one.
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::event::Outcome;
-use ceased_core::message::ErrorObject;
+use ceased_core::rpc::message::ErrorObject;
 use ceased_tests::acp::{cancel, cancelled, nothing_is_left};
 use ceased_tests::tools::PATIENCE;
 use ceased_tests::trace::Input;

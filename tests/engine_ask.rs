@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::call::{AnswerTimeout, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::{AfterInput, Identity};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::outgoing::call::{AnswerTimeout, Caller, OutgoingRequest, Refusal};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{REVISIONS, Rigged, World};

@@ -9,7 +9,7 @@ use ceased_core::tool::StopStep;
 use ceased_tests::world::{REVISIONS, World, unreadable};
 use serde_json::{Value, json};
 
-fn batching() -> (World, ceased_core::id::ConnId) {
+fn batching() -> (World, ceased_core::ids::ConnId) {
     let mut w = World::new();
     let c = w.open_as(Identity::User(1), "2025-03-26");
     (w, c)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{Identity, LogLevel};
-use ceased_core::id::RequestId;
+use ceased_core::ids::RequestId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;

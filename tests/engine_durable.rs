@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::durable::{StoreWrite, Unstored};
 use ceased_core::event::{AfterInput, Identity};
-use ceased_core::id::{ConnId, JobId, TaskId};
+use ceased_core::ids::{ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::{StoreWrite, Unstored};
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;
@@ -661,8 +661,8 @@ fn off_means_off() {
     let result = w.result(c, "tasks/result", json!({"taskId": task}));
     assert!(result.to_string().len() > 100_000);
     assert!(w.stored.is_empty() && w.loads.is_empty());
-    w.feed(Input::Durable(ceased_core::durable::Seq::new(9)));
-    w.feed(Input::Unstored(ceased_core::durable::Seq::new(9), Unstored::Full));
+    w.feed(Input::Durable(ceased_core::tasks::durable::Seq::new(9)));
+    w.feed(Input::Unstored(ceased_core::tasks::durable::Seq::new(9), Unstored::Full));
     w.task(c, "sleep");
     let trouble = |note: &&AuditEvent| {
         matches!(note, AuditEvent::StoreFailed { .. } | AuditEvent::StoreRecovered)

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::durable::{StoreWrite, Unstored};
 use ceased_core::event::{Identity, LogLevel};
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::{StoreWrite, Unstored};
 use ceased_core::tool::{Catalog, Tool};
 use ceased_tests::modern::{request, tasks};
 use ceased_tests::store::Store;

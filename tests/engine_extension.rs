@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ceased_core::action::StopReason;
-use ceased_core::call::{Answer, Refusal};
 use ceased_core::event::{Identity, LogLevel};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::outgoing::call::{Answer, Refusal};
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
 use ceased_tests::tools;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::event::Identity;
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, Tool};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, CloseReason, StopReason};
 use ceased_core::event::{AfterInput, Identity, Outcome};
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;

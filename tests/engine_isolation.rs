@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::AcpRole;
-use ceased_core::durable::Unstored;
+use ceased_core::acp::protocol::AcpRole;
 use ceased_core::event::Identity;
-use ceased_core::id::{AskId, ConnId, TaskId};
+use ceased_core::ids::{AskId, ConnId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::Unstored;
 use ceased_tests::acp::{FORMS, answer, permission};
 use ceased_tests::modern::{able, request, tasks};
 use ceased_tests::store::Store;
@@ -85,12 +85,14 @@ fn world(doing: Doing) -> (World, Store, String) {
             let params = json!({
                 "message": "name?", "requestedSchema": {"type": "object", "properties": {}},
             });
-            let ask = ceased_core::call::OutgoingRequest {
+            let ask = ceased_core::outgoing::call::OutgoingRequest {
                 params: Some(raw_json(&params.to_string())),
                 ..permission()
             };
-            let ask =
-                ceased_core::call::OutgoingRequest { method: "elicitation/create".into(), ..ask };
+            let ask = ceased_core::outgoing::call::OutgoingRequest {
+                method: "elicitation/create".into(),
+                ..ask
+            };
             w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
             w.feed(Input::Turn);
         }
@@ -204,7 +206,10 @@ fn anothers_state_is_as_one_that_never_was() {
     let (ann, bob) = (w.connect(ANN), w.connect(BOB));
     let roots = json!({"roots": {}});
     w.send(ann, &request(json!(1), "tools/call", able(&roots, json!({"name": "build"}))));
-    let ask = ceased_core::call::OutgoingRequest { method: "roots/list".into(), ..permission() };
+    let ask = ceased_core::outgoing::call::OutgoingRequest {
+        method: "roots/list".into(),
+        ..permission()
+    };
     w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
     w.feed(Input::Turn);
     let asked = w.next(ann);

@@ -1,7 +1,7 @@
 //! Receivers of a job's questions: the connections that wait for its outcome and can answer.
 
 use ceased_core::event::Identity;
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_tests::again::{call, settings};
 use ceased_tests::modern::cancel;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use ceased_core::call::OutgoingRequest;
 use ceased_core::event::{AfterInput, Identity};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::outgoing::call::OutgoingRequest;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
 use ceased_tests::rng::Rng;
 use ceased_tests::tools;

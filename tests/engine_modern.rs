@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::HostStopReason;
+use ceased_core::acp::protocol::HostStopReason;
 use ceased_core::action::{CloseReason, StopReason};
-use ceased_core::call::{Answer, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::{AfterInput, Identity, LogLevel};
-use ceased_core::id::{AskId, ConnId};
+use ceased_core::ids::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest, Refusal};
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{self, TASKS, cancel, plain, request};
 use ceased_tests::trace::Input;
@@ -24,7 +24,7 @@ fn connect(world: &mut World) -> ConnId {
 }
 
 /// Calls a tool under this id; its job.
-fn call(world: &mut World, conn: ConnId, id: Value, tool: &str) -> ceased_core::id::JobId {
+fn call(world: &mut World, conn: ConnId, id: Value, tool: &str) -> ceased_core::ids::JobId {
     world.send(conn, &request(id, "tools/call", plain(json!({"name": tool}))));
     world.last_started()
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ceased_core::event::Identity;
-use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::RequestId;
+use ceased_core::ids::RequestId;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
-use ceased_core::message::{Members, Message};
+use ceased_core::rpc::frame::{Frame, Inbox};
+use ceased_core::rpc::message::{Members, Message};
 use ceased_tests::slow::{self, Id, Said};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ceased_core::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
-use ceased_core::id::{AskId, ConnId};
+use ceased_core::ids::{AskId, ConnId};
+use ceased_core::outgoing::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
 use ceased_tests::rng::Rng;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ceased_core::action::StopReason;
-use ceased_core::call::{Answer, AskTask, Caller, OutgoingRequest, Refusal};
 use ceased_core::event::Identity;
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::outgoing::call::{Answer, AskTask, Caller, OutgoingRequest, Refusal};
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request};
 use ceased_tests::tools;

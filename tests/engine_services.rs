@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ceased_core::action::StopReason;
 use ceased_core::event::{Identity, Outcome};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::role::Offers;
+use ceased_core::protocol::role::Offers;
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, StopStep, TaskSupport, Tool};
 use ceased_tests::tools;
@@ -82,7 +82,7 @@ fn services_are_jobs() {
     }
     w.send(conn, r#"{"jsonrpc":"2.0","id":2,"method":"roots/list"}"#);
     let job = w.last_started();
-    w.feed(Input::Done(job, Outcome::Error(ceased_core::message::ErrorObject::new(-1, "no"))));
+    w.feed(Input::Done(job, Outcome::Error(ceased_core::rpc::message::ErrorObject::new(-1, "no"))));
     w.expect_error(conn, json!(2), -1);
 }
 

@@ -1,8 +1,8 @@
 //! What a store that cannot take everything, or takes its time, means for those who ask (DUR-01).
 
-use ceased_core::durable::{RecordedOutcome, Unstored};
 use ceased_core::event::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::tasks::durable::{RecordedOutcome, Unstored};
 use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;
 use ceased_tests::tools;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ceased_core::action::CloseReason;
 use ceased_core::event::{AfterInput, Identity};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::suspicion::SuspicionPolicy;
+use ceased_core::policy::abuse::SuspicionPolicy;
 use ceased_tests::modern::{cancel, plain, request, tasks};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

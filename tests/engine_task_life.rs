@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, StopReason};
 use ceased_core::event::{Identity, LogLevel};
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;

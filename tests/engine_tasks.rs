@@ -268,7 +268,7 @@ fn a_result_is_that_of_the_plain_call() {
 #[test]
 fn an_error_is_that_of_the_plain_call() {
     let error = || {
-        let error = ceased_core::message::ErrorObject::new(-32042, "no \"way\"\n");
+        let error = ceased_core::rpc::message::ErrorObject::new(-32042, "no \"way\"\n");
         ceased_core::event::Outcome::Error(error.with_data(r#"{"deep": [1, 2.0]}"#))
     };
     let mut w = World::new();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ceased_core::action::StopReason;
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::time::Instant;
 use ceased_core::tool::StopStep;
@@ -150,7 +150,7 @@ impl Model {
 
 struct Both {
     world: World,
-    conn: ceased_core::id::ConnId,
+    conn: ceased_core::ids::ConnId,
     model: Model,
     /// The request of each job, if it has one.
     requests: Vec<(JobId, Option<usize>)>,

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ceased_core::event::{AfterInput, Identity, Outcome};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::message::ErrorObject;
+use ceased_core::rpc::message::ErrorObject;
 use ceased_core::tool::StopStep;
 use ceased_tests::model::{End, Model, Policy, Seen};
 use ceased_tests::rng::Rng;

@@ -16,9 +16,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use ceased_core::dialect::{ALL, BOTH_ACP};
 use ceased_core::event::{AfterInput, Identity};
-use ceased_core::id::{ConnId, JobId};
+use ceased_core::ids::{ConnId, JobId};
+use ceased_core::protocol::revision::{ALL, BOTH_ACP};
 use ceased_tests::trace::Input;
 use ceased_tests::workspace;
 use ceased_tests::world::World;

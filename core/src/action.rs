@@ -8,14 +8,14 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::call::{Answer, Caller, Refusal};
-use crate::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
 use crate::event::Identity;
-use crate::id::{ConnId, JobId, RequestId, StatusId, TaskId};
-use crate::json::Json;
-use crate::remote_task::RemoteState;
-use crate::suspicion::AbusePattern;
-use crate::task::Status;
+use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::json::raw::Json;
+use crate::outgoing::call::{Answer, Caller, Refusal};
+use crate::outgoing::remote_task::RemoteState;
+use crate::policy::abuse::AbusePattern;
+use crate::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
+use crate::tasks::task::Status;
 use crate::time::Instant;
 use crate::tool::{StopStep, Tool};
 
@@ -140,7 +140,7 @@ pub enum StopReason {
     Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
-    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::HostStopReason)).
+    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::protocol::HostStopReason)).
     Feature,
     /// The host, for a limit of its own.
     Limit,

@@ -4,21 +4,21 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::acp::AcpPeer;
+use crate::acp::protocol::AcpPeer;
 use crate::action::CloseReason;
-use crate::call::{Call, CallFor, PeerCapabilities};
-use crate::dialect::{Dialect, UnreadableId};
+use crate::collections::det_map::{Seed, Table};
+use crate::collections::lazy_box::{IsEmpty, LazyBox};
+use crate::collections::timer_queue::Armed;
 use crate::event::{AfterInput, Identity, LogLevel};
-use crate::frame::Outbox;
-use crate::id::{CallId, ConnId, JobId, RequestId, StatusId, TaskId};
-use crate::message::WireId;
-use crate::rare::{IsEmpty, LazyBox};
-use crate::recall::Handle;
-use crate::remote_task::RemoteTask;
-use crate::role::{Side, TaskCapabilities};
-use crate::table::{Seed, Table};
+use crate::ids::{CallId, ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::outgoing::call::{Call, CallFor, PeerCapabilities};
+use crate::outgoing::remote_task::RemoteTask;
+use crate::protocol::revision::{Dialect, UnreadableId};
+use crate::protocol::role::{Side, TaskCapabilities};
+use crate::rpc::frame::Outbox;
+use crate::rpc::message::WireId;
+use crate::rpc::recall::Handle;
 use crate::time::Instant;
-use crate::timer::Armed;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,129 +4,95 @@
 //! the tables they change are leaves. Nothing here waits, fails or asks for the time. What hardly
 //! ever happens is kept out of line, so that what a call runs through is little and together.
 
-mod acp;
-mod admission;
-mod answer;
-mod answered;
-mod ask;
-mod call;
-mod call_params;
-mod cancel;
-mod check;
-mod control;
-mod creation;
-mod disconnect;
-mod extension;
-mod idempotency;
-mod inputs;
-mod measure;
-mod modern;
-mod operate;
-mod outlast;
-mod park;
-mod rate;
-mod remote;
-mod requestor;
-mod result;
-mod reveal;
-mod session;
-mod status;
-mod store;
-mod subscribe;
-mod tasks;
-mod trail;
-mod typed;
-mod work;
-
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-pub use self::admission::ConnectionLimit;
-use self::idempotency::KeyedCalls;
-pub use self::measure::{Gauges, Load, Sizes};
 use crate::action::{Action, AuditEvent, CloseReason};
+use crate::collections::det_map::{Seed, Table};
+use crate::collections::lazy_box::LazyBox;
+use crate::collections::slot_map::Records;
+use crate::collections::tally::Tally;
+use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
-use crate::dialect::{Batch, Dialect};
 use crate::event::{Event, Identity};
-use crate::frame::Outbox;
-use crate::id::{AskId, CallId, ConnId, IdSource, JobId, RequestId, StatusId};
-use crate::job::{Job, JobState};
-use crate::journal::PendingWrites;
-use crate::message::{BAD_ID, ErrorObject, Members, Message, code};
-use crate::queue::Queue;
-use crate::rare::LazyBox;
-use crate::rate::Rates;
-use crate::records::Records;
+use crate::ids::{AskId, CallId, ConnId, IdSource, JobId, RequestId, StatusId};
+use crate::jobs::job::{Job, JobState};
+use crate::jobs::queue::Queue;
+use crate::policy::abuse::AbuseDetector;
+use crate::policy::rate::Rates;
+use crate::protocol::revision::{Batch, Dialect};
+use crate::rpc::frame::Outbox;
+use crate::rpc::message::{BAD_ID, ErrorObject, Members, Message, code};
+pub use crate::server::admission::ConnectionLimit;
+use crate::server::idempotency::KeyedCalls;
 use crate::settings::Settings;
-use crate::suspicion::AbuseDetector;
-use crate::table::{Seed, Table};
-use crate::tally::Tally;
-use crate::task::Tasks;
+pub use crate::stats::{Gauges, Load, Sizes};
+use crate::tasks::persistence::PendingWrites;
+use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
-use crate::timer::{Armed, Timer, TimerQueue};
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     /// Name and version of this server, as JSON (MOD-02).
-    server_info: Arc<[u8]>,
-    mint: Box<dyn IdSource>,
-    now: Now,
-    out: Vec<Action>,
+    pub(crate) server_info: Arc<[u8]>,
+    pub(crate) mint: Box<dyn IdSource>,
+    pub(crate) now: Now,
+    pub(crate) out: Vec<Action>,
     /// Seed of the hashes of its tables.
-    seed: Seed,
-    connections: Table<ConnId, Box<Connection>>,
+    pub(crate) seed: Seed,
+    pub(crate) connections: Table<ConnId, Box<Connection>>,
     /// Connections of each identity.
-    peers: Tally,
-    jobs: Records<Job>,
+    pub(crate) peers: Tally,
+    pub(crate) jobs: Records<Job>,
     /// Jobs that wait for their turn, and running ones by identity.
-    queue: Queue,
+    pub(crate) queue: Queue,
     /// Calls by the key their requestor gave them.
-    keyed: KeyedCalls,
+    pub(crate) keyed: KeyedCalls,
     /// How often who has asked about tasks lately.
-    task_ops: Rates,
+    pub(crate) task_ops: Rates,
     /// Jobs the host runs.
-    running: usize,
+    pub(crate) running: usize,
     /// How many of them outlast the last step of their ladder.
-    outlasting: usize,
+    pub(crate) outlasting: usize,
     /// Jobs that wait until their task is on disk.
-    held_jobs: Tally,
-    next_job: u64,
+    pub(crate) held_jobs: Tally,
+    pub(crate) next_job: u64,
     /// Jobs that wait for a retry.
-    parked: park::SuspendedCalls,
-    tasks: Tasks,
-    journal: PendingWrites,
-    timers: TimerQueue,
+    pub(crate) parked: crate::server::input_required::SuspendedCalls,
+    pub(crate) tasks: Tasks,
+    pub(crate) journal: PendingWrites,
+    pub(crate) timers: TimerQueue,
     /// Calls the host made.
-    host_calls: BTreeMap<AskId, (ConnId, CallId)>,
-    next_call: u64,
+    pub(crate) host_calls: BTreeMap<AskId, (ConnId, CallId)>,
+    pub(crate) next_call: u64,
     /// Requests that wait for what only the host knows.
-    surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
-    next_survey: u64,
+    pub(crate) surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
+    pub(crate) next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
-    watch: AbuseDetector,
-    drain: Option<Drain>,
-    counters: Counters,
+    pub(crate) watch: AbuseDetector,
+    pub(crate) drain: Option<Drain>,
+    pub(crate) counters: Counters,
     /// Where what is asked for most is written; empty in between.
-    scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
     /// The loosest limits there ever were: a reload does not take back what was admitted.
-    loosest: Admitted,
+    pub(crate) loosest: Admitted,
 }
 
 /// How much may be under way at once.
 #[derive(Debug, Clone, Copy)]
-struct Admitted {
-    running: usize,
-    running_per_identity: usize,
-    inflight: usize,
+pub(crate) struct Admitted {
+    pub(crate) running: usize,
+    pub(crate) running_per_identity: usize,
+    pub(crate) inflight: usize,
 }
 
 impl Admitted {
-    fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
         let limits = &settings.limits;
         Self {
             running: limits.running_max,
@@ -135,7 +101,7 @@ impl Admitted {
         }
     }
 
-    fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         Self {
             running: self.running.max(other.running),
             running_per_identity: self.running_per_identity.max(other.running_per_identity),
@@ -146,14 +112,14 @@ impl Admitted {
 
 /// A shutdown under way.
 #[derive(Debug, Default)]
-struct Drain {
-    kill_timer: Option<Armed>,
-    end_timer: Option<Armed>,
+pub(crate) struct Drain {
+    pub(crate) kill_timer: Option<Armed>,
+    pub(crate) end_timer: Option<Armed>,
     /// The shutdown is being announced: a connection closes after its last message.
-    tells: bool,
+    pub(crate) tells: bool,
     /// Its time is over: whatever is left is the host's to end with itself.
-    over: bool,
-    exit_said: bool,
+    pub(crate) over: bool,
+    pub(crate) exit_said: bool,
 }
 
 impl Engine {
@@ -164,7 +130,7 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let journal = PendingWrites::new(settings.tasks.durable);
-        let server_info = typed::server_info(&settings.server);
+        let server_info = crate::server::typed_result::server_info(&settings.server);
         Self {
             settings,
             server_info,
@@ -182,7 +148,7 @@ impl Engine {
             outlasting: 0,
             held_jobs: Tally::default(),
             next_job: 1,
-            parked: park::SuspendedCalls::default(),
+            parked: crate::server::input_required::SuspendedCalls::default(),
             tasks: Tasks::new(cursor_key, seed),
             journal,
             timers: TimerQueue::default(),
@@ -277,7 +243,7 @@ impl Engine {
     }
 
     /// How many there are.
-    fn open_requests(&self, conn: ConnId) -> usize {
+    pub(crate) fn open_requests(&self, conn: ConnId) -> usize {
         self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
     }
 
@@ -300,7 +266,7 @@ impl Engine {
         &self.counters
     }
 
-    fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
+    pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
         let Some(dialect) = self.dialect_read(conn) else { return };
         self.counters.frames += 1;
         let mut seen = Members::default();
@@ -312,7 +278,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
+    pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
@@ -337,7 +303,7 @@ impl Engine {
         }
     }
 
-    fn on_message(
+    pub(crate) fn on_message(
         &mut self,
         conn: ConnId,
         dialect: &'static Dialect,
@@ -380,13 +346,13 @@ impl Engine {
     }
 
     /// Dialect of a connection; `None` when nothing of it is read any more.
-    fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
+    pub(crate) fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
         let connection = self.connections.get(&conn)?;
         (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
     }
 
     #[cold]
-    fn close(&mut self, conn: ConnId, why: CloseReason) {
+    pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.
         if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {
@@ -403,22 +369,22 @@ impl Engine {
         self.out.push(Action::Close { conn, why });
     }
 
-    fn note(&mut self, note: AuditEvent) {
+    pub(crate) fn note(&mut self, note: AuditEvent) {
         self.out.push(Action::Audit(note));
     }
 
-    fn dialect(&self, conn: ConnId) -> &'static Dialect {
+    pub(crate) fn dialect(&self, conn: ConnId) -> &'static Dialect {
         self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
     }
 
     /// Identity of the peer of a connection.
-    fn identity_of(&self, conn: ConnId) -> Identity {
+    pub(crate) fn identity_of(&self, conn: ConnId) -> Identity {
         self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone())
     }
 
     /// A text of a peer, fit for a log and a status message: no control characters, capped
     /// (CAN-12, TSK-43).
-    fn clean(&self, text: &str) -> String {
+    pub(crate) fn clean(&self, text: &str) -> String {
         let max = self.settings.limits.text_bytes_max;
         let mut clean: String =
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
@@ -434,6 +400,6 @@ impl Engine {
     /// # Panics
     /// When one is broken.
     pub fn check(&self) {
-        check::check(self);
+        crate::invariants::check(self);
     }
 }

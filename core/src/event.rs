@@ -6,14 +6,14 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
-use crate::call::{Caller, OutgoingRequest};
-use crate::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
-use crate::id::{AskId, ConnId, JobId, StatusId};
-use crate::json::Json;
-use crate::message::ErrorObject;
-use crate::role::Role;
+use crate::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
+use crate::ids::{AskId, ConnId, JobId, StatusId};
+use crate::json::raw::Json;
+use crate::outgoing::call::{Caller, OutgoingRequest};
+use crate::protocol::role::Role;
+use crate::rpc::message::ErrorObject;
 use crate::settings::Settings;
+use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::time::Instant;
 
 /// Identity of a peer, as far as the host could establish it (TSK-39, TSK-40).

@@ -12,8 +12,8 @@
 //! use ceased_core::action::Action;
 //! use ceased_core::engine::Engine;
 //! use ceased_core::event::{Event, Identity};
-//! use ceased_core::id::{ConnId, IdSource};
-//! use ceased_core::role::Role;
+//! use ceased_core::ids::{ConnId, IdSource};
+//! use ceased_core::protocol::role::Role;
 //! use ceased_core::settings::Settings;
 //! use ceased_core::time::{Instant, Now, Wall};
 //!
@@ -55,45 +55,38 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod access;
-pub mod acp;
 pub mod action;
-pub mod call;
-mod claim;
 mod connection;
 pub mod counters;
-pub mod dialect;
-pub mod durable;
 pub mod engine;
 pub mod event;
-mod few;
-pub mod frame;
-pub mod id;
-mod job;
-mod journal;
-pub mod json;
 pub mod limits;
-pub mod message;
-mod meta;
-mod params;
-mod queue;
-mod rare;
-mod rate;
-mod recall;
-mod records;
-pub mod remote_task;
-pub mod role;
-mod scan;
 pub mod settings;
-mod slab;
-mod status;
-pub mod suspicion;
-mod table;
-mod tally;
-pub mod task;
-pub mod text;
 pub mod time;
-pub mod timer;
 pub mod tool;
-mod whole;
-mod write;
+
+pub mod collections;
+
+pub mod json;
+
+pub mod rpc;
+
+pub mod protocol;
+
+pub mod policy;
+
+pub mod outgoing;
+
+pub mod acp;
+
+mod jobs;
+
+pub mod tasks;
+
+pub mod ids;
+mod invariants;
+mod stats;
+
+mod server;
+
+mod client;

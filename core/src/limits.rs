@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::suspicion::SuspicionPolicy;
+use crate::policy::abuse::SuspicionPolicy;
 
 /// Bounds of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]

@@ -12,10 +12,10 @@ use core::time::Duration;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Allow;
-use crate::dialect::ToolMembers;
 use crate::event::Identity;
-use crate::write::Writer;
+use crate::json::writer::Writer;
+use crate::policy::access::Allow;
+use crate::protocol::revision::ToolMembers;
 use alloc::vec::Vec;
 
 /// Whether a tool may or must run as a task (`execution.taskSupport`).

@@ -4,7 +4,7 @@
 mod driver;
 
 use allocation_counter::measure;
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use driver::Driver;
 
 /// Allocations of `work` once what is kept for reuse is there: the third time, since who polls a

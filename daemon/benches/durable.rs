@@ -24,8 +24,8 @@ use ceased::store::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskOutcome
 use ceased::store::{Due, Sqlite, Store, StoreError};
 use ceased::{Daemon, HandlerTool, Job, TaskId, TaskSupport, ToolResult};
 use ceased_core::event::Identity;
-use ceased_core::json::Json;
-use ceased_core::task::Status;
+use ceased_core::json::raw::Json;
+use ceased_core::tasks::task::Status;
 use ceased_core::time::Wall;
 use serde_json::json;
 use uuid::Uuid;

@@ -8,7 +8,7 @@ use ceased_transports::Peer as Origin;
 
 use crate::accounts::{self, OVERFLOW_UID};
 use crate::config::Listen;
-use crate::tokens::{Token, TokenFileError, Tokens};
+use crate::token_file::{Token, TokenFileError, Tokens};
 
 /// Access to a listener.
 #[derive(Debug, Clone)]

@@ -8,14 +8,16 @@ use ceased_transports::Address;
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Keeping, Level};
 use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
-use crate::logging;
+use crate::event_loop::RunError;
+use crate::observability::logging;
 use crate::process::guard::Program;
 use crate::process::{Cgroup, Containment, Orphans};
-use crate::server::RunError;
-use crate::service::Service;
+use crate::resource_limits;
+use crate::service_manager::Service;
+use crate::signals;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::{resource_limits, signals, sys};
+use crate::sys;
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]

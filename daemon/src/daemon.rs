@@ -2,7 +2,7 @@
 //! run on this thread or on one of its own.
 
 mod configured;
-mod forecast;
+pub(crate) mod preflight;
 mod start_error;
 
 use std::fmt;
@@ -24,21 +24,23 @@ pub(crate) use self::configured::reload;
 use self::configured::{
     entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
 };
-pub(crate) use self::forecast::{Forecast, forecast};
+pub(crate) use self::preflight::{Forecast, forecast};
 pub use self::start_error::StartError;
-use crate::audit::Audit;
 use crate::config::{self, Config, Listen};
-use crate::metrics::Thresholds;
+use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
+use crate::observability::audit::Audit;
+use crate::observability::metrics::Thresholds;
 use crate::process::guard::Program;
 use crate::process::{Containment, Orphans, Roster};
 use crate::record;
-use crate::server::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
-use crate::service::InheritedSockets;
+use crate::scarcity;
+use crate::service_manager::InheritedSockets;
+use crate::stderr;
 use crate::store::Store;
 #[cfg(feature = "sqlite")]
-use crate::store::kept::OnDisk;
-use crate::store::kept::StoreLocation;
-use crate::{scarcity, stderr, tools};
+use crate::store::open::OnDisk;
+use crate::store::open::StoreLocation;
+use crate::tools::catalog;
 
 /// What a daemon is made of.
 ///
@@ -124,7 +126,7 @@ impl Daemon {
         Self {
             limits: limits(config),
             tasks: task_policy(config),
-            tools: config.tools.iter().map(tools::configured).collect(),
+            tools: config.tools.iter().map(catalog::configured).collect(),
             listen: config.listen.iter().cloned().map(Door::Configured).collect(),
             containment: None,
             guard: None,
@@ -298,7 +300,7 @@ impl Daemon {
 
     /// [`Daemon::build`]; `recording` is the file it has made, if it came to that.
     fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
-        let catalog = tools::catalog(self.tools)?;
+        let catalog = catalog::catalog(self.tools)?;
         // Before anything is accepted: what the last daemon left must be gone.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = match self.containment {

@@ -1,7 +1,7 @@
 //! Random ids from the operating system's generator (TSK-08), drawn many at a time: asking it takes as
 //! long as all else that is done for one.
 
-use ceased_core::id::IdSource;
+use ceased_core::ids::IdSource;
 use rustix::rand::{GetRandomFlags, getrandom};
 use uuid::{Builder, Uuid};
 

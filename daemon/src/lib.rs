@@ -12,50 +12,50 @@
 
 mod access;
 mod accounts;
-pub mod arguments;
-mod audit;
 mod backend;
-mod builtin;
 pub mod cli;
 pub mod client;
 pub mod config;
 mod daemon;
-mod handler;
 mod ids;
-pub mod logging;
-mod metrics;
 mod owned_file;
-mod pace;
-mod pool;
 mod printable;
 pub mod process;
 pub mod record;
-mod reports;
 mod resource_limits;
 mod scarcity;
-mod server;
-mod service;
 mod signals;
 mod stderr;
 pub mod store;
 mod sys;
-mod token;
-mod tokens;
-mod tools;
 
+pub use self::event_loop::{RunError, Server, ServerHandle};
+pub use self::token_file::TokenFileError;
+pub use self::tools::builtin::Builtin;
+pub use self::tools::cancel_token::{CancelToken, Cancelled};
+pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
+pub use self::tools::handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
 pub use backend::LocalBackend;
-pub use builtin::Builtin;
 pub use daemon::{Daemon, DaemonHandle, StartError};
-pub use handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
-pub use server::{RunError, Server, ServerHandle};
-pub use token::{CancelToken, Cancelled};
-pub use tokens::TokenFileError;
-pub use tools::{DEFAULT_ABANDON_AFTER, HandlerTool};
 
 /// The engine's types that appear in this crate's interface.
-pub use ceased_core::{
-    event::LogLevel, id::JobId, id::TaskId, limits::Limits, limits::TaskPolicy,
-    message::ErrorObject, tool::BadTool, tool::OnDisconnect, tool::TaskSupport, tool::Tool,
-};
+pub use ceased_core::event::LogLevel;
+pub use ceased_core::ids::JobId;
+pub use ceased_core::ids::TaskId;
+pub use ceased_core::limits::Limits;
+pub use ceased_core::limits::TaskPolicy;
+pub use ceased_core::rpc::message::ErrorObject;
+pub use ceased_core::tool::BadTool;
+pub use ceased_core::tool::OnDisconnect;
+pub use ceased_core::tool::TaskSupport;
+pub use ceased_core::tool::Tool;
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};
+
+mod event_loop;
+mod service_manager;
+mod token_file;
+
+pub mod tools;
+
+pub mod observability;

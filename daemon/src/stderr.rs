@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stderr;
 
 use crate::client::{NonblockingWriter, poll};
-use crate::token::CancelToken;
+use crate::tools::cancel_token::CancelToken;
 
 /// How long a line waits for room that is not the log's, or that is written at the end. Less than
 /// the end waits for the log's thread to take its order.

@@ -5,11 +5,11 @@
 #![allow(unsafe_code, reason = "the one place for it")]
 
 mod beneath;
-mod birth;
-mod fault;
+pub(crate) mod child_setup;
+pub(crate) mod clone_vm;
+pub(crate) mod exec_error;
 mod memory;
 mod raw;
-mod sharing;
 mod spawn;
 
 use std::io;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
 
-pub(crate) use fault::{Fault, FaultCell, Step};
+pub(crate) use exec_error::{Fault, FaultCell, Step};
 pub(crate) use memory::give_back_memory;
 pub(crate) use spawn::{
     Credentials, Exec, Image, Limit, Spawned, Twin, fork_sibling, spawn, spawn_idle,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ceased::process::guard::Program;
 use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, Stopped};
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::deaths::guard_of;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use ceased::process::{Order, Orphans, Report, Stopped};
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ceased::process::{
     Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
 };
-use ceased_core::id::{JobId, StatusId};
+use ceased_core::ids::{JobId, StatusId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};

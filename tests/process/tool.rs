@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
-use ceased_core::id::{StatusId, TaskId};
+use ceased_core::ids::{StatusId, TaskId};
 
 use crate::process_kit::{
     PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,

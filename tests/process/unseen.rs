@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ceased::process::{Order, Orphans, Stopped};
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, LEADERLESS};
 
 use crate::deaths::daemon_runs;

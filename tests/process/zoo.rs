@@ -3,7 +3,7 @@
 use std::fs;
 
 use ceased::process::{Exit, Order, Report, Stopped};
-use ceased_core::id::{JobId, StatusId};
+use ceased_core::ids::{JobId, StatusId};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::rig;

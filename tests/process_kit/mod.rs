@@ -12,7 +12,7 @@ use ceased::process::guard::Program;
 use ceased::process::{
     Cgroup, Containment, Ending, Exit, Isolation, Launch, Order, Orphans, Report, Supervisor,
 };
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

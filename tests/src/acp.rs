@@ -1,8 +1,8 @@
 //! What the ACP suites share: peers that have initialized, and the forms of a cancel.
 
-use ceased_core::acp::{AcpForm, AcpRole};
-use ceased_core::call::{Answer, OutgoingRequest};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::acp::protocol::{AcpForm, AcpRole};
+use ceased_core::ids::{AskId, ConnId, JobId};
+use ceased_core::outgoing::call::{Answer, OutgoingRequest};
 use serde_json::{Value, json};
 
 use crate::trace::Input;

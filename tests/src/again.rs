@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::id::ConnId;
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};

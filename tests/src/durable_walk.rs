@@ -11,13 +11,13 @@ use crate::store::Store;
 use crate::tools;
 use crate::trace::{Input, Trace};
 use crate::world::{NEWEST, WALL_START, World, result_of};
-use ceased_core::call::OutgoingRequest;
-use ceased_core::durable::Unstored;
 use ceased_core::event::{Identity, LogLevel, Outcome};
-use ceased_core::id::{AskId, ConnId, JobId, TaskId};
+use ceased_core::ids::{AskId, ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::message::ErrorObject;
+use ceased_core::outgoing::call::OutgoingRequest;
+use ceased_core::rpc::message::ErrorObject;
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::Unstored;
 use ceased_core::tool::{Catalog, OnDisconnect, Tool};
 use serde_json::{Value, json};
 
@@ -433,7 +433,7 @@ impl Walk {
         assert!(self.said.insert(id, said).is_none(), "an id is given once");
     }
 
-    fn on_disk(&self, id: &str) -> Option<&ceased_core::durable::TaskRecord> {
+    fn on_disk(&self, id: &str) -> Option<&ceased_core::tasks::durable::TaskRecord> {
         self.store.records.get(&TaskId::parse(id)?)
     }
 

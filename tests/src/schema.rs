@@ -44,7 +44,7 @@ fn load() -> Option<Schemas> {
     let folder = env::var_os("CEASED_SCHEMAS")
         .map_or_else(|| workspace::root().join("../shared/schemas"), PathBuf::from);
     let mut documents = BTreeMap::new();
-    let mcp = ceased_core::dialect::ALL
+    let mcp = ceased_core::protocol::revision::ALL
         .into_iter()
         .map(|dialect| dialect.revision)
         .chain([modern::TASKS])

@@ -1,4 +1,4 @@
-//! A slow, separate reading of JSON-RPC frames: what `ceased_core::message` must agree with.
+//! A slow, separate reading of JSON-RPC frames: what `ceased_core::rpc::message` must agree with.
 //!
 //! It has its own JSON grammar (RFC 8259) and goes through an envelope member by member, so that
 //! it shares nothing with the reader it is compared with but the decoding of string escapes.

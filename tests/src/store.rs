@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ceased_core::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord, Unstored};
-use ceased_core::id::TaskId;
+use ceased_core::ids::TaskId;
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord, Unstored};
 use uuid::Uuid;
 
 use crate::trace::Input;

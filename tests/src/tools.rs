@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::acp::{AcpServices, Offer};
+use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool};
@@ -53,7 +53,7 @@ pub fn tool(name: &str) -> Tool {
         check: None,
         read_only: false,
         on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::access::Allow::Everyone,
+        allow: ceased_core::policy::access::Allow::Everyone,
         payload: None,
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
-use ceased_core::call::{Caller, OutgoingRequest};
-use ceased_core::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
-use ceased_core::id::{AskId, ConnId, JobId};
-use ceased_core::role::Role;
+use ceased_core::ids::{AskId, ConnId, JobId};
+use ceased_core::outgoing::call::{Caller, OutgoingRequest};
+use ceased_core::protocol::role::Role;
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use ceased_core::time::{Instant, Now};
 use serde_json::value::RawValue;
 

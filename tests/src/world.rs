@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{Action, AuditEvent, CloseReason, StopReason};
-use ceased_core::call::{Answer, Caller, Refusal};
 use ceased_core::counters::Counters;
-use ceased_core::durable::{LoadId, RecordKey, Seq, StoreWrite};
 use ceased_core::engine::{Engine, Sizes};
 use ceased_core::event::{Event, Identity};
-use ceased_core::id::{ConnId, IdSource, JobId, StatusId, TaskId};
+use ceased_core::ids::{ConnId, IdSource, JobId, StatusId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::outgoing::call::{Answer, Caller, Refusal};
 use ceased_core::settings::Settings;
+use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite};
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::StopStep;
 use serde_json::Value;

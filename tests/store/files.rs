@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ceased::store::{Due, Sqlite, Store, StoreError};
-use ceased_core::durable::StoreWrite;
+use ceased_core::tasks::durable::StoreWrite;
 
 use super::{contents, open, sample};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ceased::store::{Due, Store};
-use ceased_core::durable::StoreWrite;
+use ceased_core::tasks::durable::StoreWrite;
 
 use crate::sample::{completed, failed, key, put, working};
 use crate::{Contents, contents, open};

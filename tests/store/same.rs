@@ -1,7 +1,7 @@
 //! The store on a disk does what the one in memory does, whatever is asked of it.
 
 use ceased::store::{Due, Memory, Store};
-use ceased_core::durable::StoreWrite;
+use ceased_core::tasks::durable::StoreWrite;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use ceased::store::{Due, Sqlite, Store};
-use ceased_core::durable::StoreWrite;
+use ceased_core::tasks::durable::StoreWrite;
 use ceased_tests::rng::Rng;
 use ceased_tests::wal;
 

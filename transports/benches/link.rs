@@ -10,8 +10,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
-use ceased_core::frame::{Frame, Outbox};
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::{Frame, Outbox};
 use ceased_transports::{Link, Readiness, SCRATCH_BYTES, Sent, Socket};
 use divan::Bencher;
 use divan::counter::BytesCount;

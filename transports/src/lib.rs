@@ -11,7 +11,7 @@
 //! to be put into [`Address`] and [`Listener`] here as well.
 //!
 //! ```
-//! use ceased_core::frame::{Frame, Outbox};
+//! use ceased_core::rpc::frame::{Frame, Outbox};
 //! use ceased_core::limits::FrameLimits;
 //! use ceased_transports::{Flow, Link, SCRATCH_BYTES, Sent, Socket};
 //! use mio::{Events, Poll, Token};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-use ceased_core::frame::{Frame, Inbox, Outbox};
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::{Frame, Inbox, Outbox};
 use ceased_core::time::Instant;
 use mio::event::Event;
 use mio::{Registry, Token};

@@ -5,7 +5,7 @@ mod fake;
 
 use std::io::ErrorKind;
 
-use ceased_core::frame::Outbox;
+use ceased_core::rpc::frame::Outbox;
 use ceased_core::time::Instant;
 use ceased_transports::{Flow, LAST_WORDS_BYTES_MAX, Link, Lost, Peer, Readiness, Sent, Socket};
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_core::frame::{Frame, Outbox};
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::{Frame, Outbox};
 use ceased_transports::{
     Accept, Address, Flow, Link, ListenError, Listener, Lost, Peer, SCRATCH_BYTES, Sent, Socket,
     SocketMode, Transport,

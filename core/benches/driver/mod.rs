@@ -10,10 +10,10 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Identity, Outcome};
-use ceased_core::id::{ConnId, IdSource, JobId};
-use ceased_core::json::Json;
+use ceased_core::ids::{ConnId, IdSource, JobId};
+use ceased_core::json::raw::Json;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::role::Role;
+use ceased_core::protocol::role::Role;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
@@ -106,7 +106,7 @@ impl Driver {
             check: None,
             read_only: false,
             on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-            allow: ceased_core::access::Allow::Everyone,
+            allow: ceased_core::policy::access::Allow::Everyone,
             payload: None,
         };
         let catalog = Catalog::new([echo]).expect("a good tool");

@@ -23,7 +23,7 @@ struct Watch {
 
 impl Subscriber for Watch {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::DEBUG && metadata.target() == "ceased::server::act"
+        *metadata.level() == Level::DEBUG && metadata.target() == "ceased::event_loop::actions"
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

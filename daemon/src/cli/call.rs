@@ -7,9 +7,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::args::CallArgs;
+use super::cancel::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
 use super::display::Display;
-use super::stop::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
-use super::{Backend, Exit, Failure, Io, arguments, format, reach};
+use super::{Backend, Exit, Failure, Io, arguments, discover, format};
 use crate::client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
 /// How long after a Ctrl-C an answer that is due at once may take: the id of a task that is being
@@ -24,9 +24,9 @@ pub(super) fn call(
 ) -> Result<Exit, Failure> {
     let mut session = if args.detach {
         // A server in this process would end with it, and the task with the server.
-        reach::daemon(&args.daemon, io, backend)?
+        discover::daemon(&args.daemon, io, backend)?
     } else {
-        reach::daemon_or_embedded(&args.daemon, io, backend)?
+        discover::daemon_or_embedded(&args.daemon, io, backend)?
     };
     let client = &mut session.client;
     let tool = find(client, &args.tool)?;

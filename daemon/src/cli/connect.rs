@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 
 use super::args::ConnectArgs;
-use super::reach;
+use super::discover;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
 use crate::client::{NonblockingWriter, is_gone, poll, read};
 
@@ -30,14 +30,14 @@ pub(super) fn connect(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let endpoints = reach::endpoints(&args.daemon, io, backend)?;
-    let token = reach::token(&args.daemon, io)?;
+    let endpoints = discover::endpoints(&args.daemon, io, backend)?;
+    let token = discover::token(&args.daemon, io)?;
     let site = backend.site(args.daemon.config.as_deref());
     // A config that is wrong was said to be so where the daemon was looked for.
     let configured =
         site.as_ref().map_or(DaemonLocation::default().eof_grace, |site| site.eof_grace);
     let grace = args.eof_grace.unwrap_or(configured);
-    let daemon = match reach::first_reachable(&endpoints) {
+    let daemon = match discover::first_reachable(&endpoints) {
         Ok((socket, endpoint)) => {
             // Where one would be started; a daemon of the system is elsewhere.
             if args.spawn && endpoints.first() == Some(endpoint) {
@@ -52,7 +52,7 @@ pub(super) fn connect(
     };
     // There is a token with `--tcp` alone, which is the one endpoint then.
     if let Some(endpoint) = endpoints.first() {
-        reach::introduce(daemon.as_fd(), endpoint, token)?;
+        discover::introduce(daemon.as_fd(), endpoint, token)?;
     }
     match bridge(io.input, io.output, daemon.as_fd(), grace) {
         Ok(Ended::Input) => Ok(Exit::Done),

@@ -12,10 +12,8 @@ mod format;
 mod generate;
 mod output;
 mod ps;
-mod reach;
 mod spawn;
 mod status;
-mod stop;
 mod tasks;
 mod top;
 pub(crate) mod trust;
@@ -411,5 +409,7 @@ impl Backend for ClientOnly {
     }
 }
 
+pub(crate) mod cancel;
+pub(crate) mod discover;
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,13 @@ use serde_json::value::RawValue;
 
 use super::args::{DaemonArgs, ListArgs};
 use super::view::{Sort, Status, Trees};
-use super::{Backend, Exit, Failure, Io, format, reach};
+use super::{Backend, Exit, Failure, Io, discover, format};
 use crate::accounts;
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
 /// Runs the command.
 pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let raw = status(&mut session.client)?;
     if args.json {
         format::raw(raw.get(), io)?;

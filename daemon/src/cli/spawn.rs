@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::reach::{self, Unreachable};
+use super::discover::{self, Unreachable};
 use super::{DaemonLocation, Exit, Failure, Io, trust};
 use crate::client::Endpoint;
-use crate::store::dir::{Holder, Phase};
-use crate::{logging, service};
+use crate::observability::logging;
+use crate::service_manager;
+use crate::store::directory::{Holder, Phase};
 
 /// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -252,7 +253,7 @@ enum Reached {
 
 /// Tries every place; the daemon at the first one must not be another user's.
 fn attempt(endpoints: &[Endpoint]) -> Result<Reached, Failure> {
-    match reach::first_reachable(endpoints) {
+    match discover::first_reachable(endpoints) {
         Ok((socket, endpoint)) => {
             if endpoints.first() == Some(endpoint) {
                 check(&socket, endpoint)?;
@@ -341,7 +342,7 @@ fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     if let Some(config) = &site.config {
         command.arg("--config").arg(std::path::absolute(config)?);
     }
-    for name in service::private_variables() {
+    for name in service_manager::private_variables() {
         command.env_remove(name);
     }
     // Where it was first needed is no place for a daemon that others use, too.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::args::ListArgs;
 use super::format::{self, clean, first_line, table};
-use super::{Backend, Exit, Failure, Io, ps, reach};
+use super::{Backend, Exit, Failure, Io, discover, ps};
 
 /// `ceased tools`.
 pub(super) fn tools(
@@ -15,7 +15,7 @@ pub(super) fn tools(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let tools = session.client.tools()?;
     if args.json {
         format::raw_list(tools.iter().map(|tool| &*tool.raw), io)?;
@@ -41,7 +41,7 @@ pub(super) fn status(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let status = ps::status(&mut session.client)?;
     if args.json {
         format::raw(status.get(), io)?;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
+use super::cancel::{Gone, Whose, report, wait_until_gone};
 use super::display::Display;
 use super::format::{self, clean, table};
-use super::stop::{Gone, Whose, report, wait_until_gone};
-use super::{Backend, Exit, Failure, Io, reach};
+use super::{Backend, Exit, Failure, Io, discover};
 use crate::client::{Client, Error, INVALID_PARAMS, Task};
 
 /// `ceased tasks`.
@@ -15,7 +15,7 @@ pub(super) fn tasks(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let tasks = session.client.tasks()?;
     if args.json {
         format::raw_list(tasks.iter().map(|task| &*task.raw), io)?;
@@ -44,7 +44,7 @@ fn in_words(duration: Duration) -> String {
 
 /// `ceased get`.
 pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let task = session.client.task(&args.id).map_err(|error| unknown(error, &args.id))?;
     if args.json {
         format::raw(task.raw.get(), io)?;
@@ -71,7 +71,7 @@ pub(super) fn result(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
     let call = client.start_task_result(&args.id)?;
     let answer = {
@@ -102,7 +102,7 @@ pub(super) fn cancel(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
     let task = match client.cancel_task(&args.id, args.reason.as_deref()) {
         Ok(task) => task,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::args::WatchArgs;
 use super::format::clean;
 use super::tasks::unknown;
-use super::{Backend, Exit, Failure, Io, reach};
+use super::{Backend, Exit, Failure, Io, discover};
 use crate::client::{Client, Notification, Task, TaskStatus};
 
 /// Between two looks when the server does not say.
@@ -28,7 +28,7 @@ pub(super) fn watch(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let mut watch = Watch { io, seen: BTreeMap::new() };
     let watched = match &args.id {
         Some(id) => watch.one(&mut session.client, id),

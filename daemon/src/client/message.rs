@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::frame::Frame;
-use ceased_core::id::RequestId;
+use ceased_core::ids::RequestId;
+use ceased_core::rpc::frame::Frame;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-pub use ceased_core::task::Status as TaskStatus;
+pub use ceased_core::tasks::task::Status as TaskStatus;
 pub use ceased_core::tool::TaskSupport;
 pub use endpoint::Endpoint;
 pub use error::{Error, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RpcError};
@@ -54,7 +54,7 @@ pub use wire::LINE_BYTES_MAX;
 pub(crate) use wait::poll;
 pub(crate) use wire::{NonblockingWriter, is_gone, read};
 
-use crate::server::AUTHENTICATE;
+use crate::event_loop::AUTHENTICATE;
 use message::Message;
 use wait::Deadline;
 use wire::Wire;

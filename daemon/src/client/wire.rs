@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ceased_core::frame::{Frame, Inbox};
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::{Frame, Inbox};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::Errno;

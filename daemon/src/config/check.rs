@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use super::discover::Environment;
 use super::error::{Problem, did_you_mean, line_of};
-use super::find::Environment;
 use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use crate::printable::clean;

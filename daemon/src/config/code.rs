@@ -20,7 +20,7 @@ use self::scan::{ANY, Finding, KNOWN, Scan, TAME, is_code};
 use self::table::VARIABLES;
 use super::check::Checker;
 use super::raw;
-use crate::arguments::{Arguments, CommandTemplate, Template};
+use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 
 /// Notes what is wrong with the command, the standard input and the variables of a tool.
 pub(super) fn check(

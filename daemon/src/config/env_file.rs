@@ -9,7 +9,7 @@ use super::tool::variable_flaw;
 use crate::owned_file::{self, Secrecy, Unfit};
 
 /// Bytes of such a file: what one command can be given.
-const FILE_BYTES_MAX: u64 = crate::arguments::COMMAND_BYTES_MAX as u64;
+const FILE_BYTES_MAX: u64 = crate::tools::arguments::COMMAND_BYTES_MAX as u64;
 
 /// A file of variables, and what was in it when it was read. Its values are displayed nowhere.
 #[derive(Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::check::Checker;
 use super::error::did_you_mean;
 use super::json::{Json, Ordered};
 use super::raw;
-use crate::arguments::Arguments;
+use crate::tools::arguments::Arguments;
 
 const TYPES: [&str; 4] = ["string", "integer", "number", "boolean"];
 

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::check::{Checker, Key};
+use super::discover::Environment;
 use super::error::line_of;
-use super::find::Environment;
 use super::{Listen, raw, who};
 
 /// Bytes of a socket's path: what fits the kernel's structure beside the NUL.

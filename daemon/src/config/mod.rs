@@ -8,7 +8,6 @@ mod code;
 mod describe;
 mod env_file;
 mod error;
-mod find;
 mod input;
 mod json;
 mod listen;
@@ -24,23 +23,23 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ceased_core::access::Allow;
 use ceased_core::limits::OnTtl;
+use ceased_core::policy::access::Allow;
 use ceased_core::tool::{OnDisconnect, TaskSupport};
 use ceased_transports::Address;
 
-use crate::arguments::{Arguments, CommandTemplate, Template};
-use crate::builtin::Builtin;
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::process::Isolation;
 use crate::store::Damaged;
+use crate::tools::arguments::{Arguments, CommandTemplate, Template};
+use crate::tools::builtin::Builtin;
 
 pub use crate::access::Users;
 pub use crate::process::Inherit;
 pub(crate) use code::option_warning;
+pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
-pub use find::Environment;
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -492,5 +491,6 @@ impl Config {
     }
 }
 
+pub(crate) mod discover;
 #[cfg(test)]
 mod tests;

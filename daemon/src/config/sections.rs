@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::check::{Checker, Key};
-use super::find::Environment;
+use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
 use crate::process::Isolation;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use ceased_core::access::Allow;
 use ceased_core::event::Identity;
+use ceased_core::policy::access::Allow;
 use toml::Spanned;
 
 use super::check::{Checker, Key};
 use super::{RunAs, Users, raw};
-use crate::{accounts, tokens};
+use crate::accounts;
+use crate::token_file;
 
 const fn tool_key(name: &'static str) -> Key {
     Key { table: "[[tool]]", name }
@@ -116,7 +117,7 @@ fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
         Some(("group", name)) => {
             Ok(accounts::members(accounts::group(name)?).into_iter().map(Identity::User).collect())
         }
-        Some(("token", name)) if tokens::is_name(name) => Ok(one(Identity::Token(name.into()))),
+        Some(("token", name)) if token_file::is_name(name) => Ok(one(Identity::Token(name.into()))),
         Some(("token", _)) => Err("this cannot be the name of a token".into()),
         None | Some(_) => Err("it takes \"user:NAME\", \"uid:NUMBER\", \"group:NAME\", \
                                \"token:NAME\" or \"anonymous\""

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use ceased_core::event::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
+use ceased_core::policy::abuse::SuspicionPolicy;
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::suspicion::SuspicionPolicy;
 use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
 use crate::access::Access;
 use crate::config::{self, Config, Listen};
-use crate::logging::SetLevel;
-use crate::metrics::Thresholds;
+use crate::event_loop::{Guards, ListenSpec, Reload, Reloaded};
+use crate::observability::logging::SetLevel;
+use crate::observability::metrics::Thresholds;
 use crate::process::Isolation;
 use crate::scarcity;
-use crate::server::{Guards, ListenSpec, Reload, Reloaded};
-use crate::store::kept::{OnDisk, StoreLocation};
-use crate::tokens::TokenFileError;
-use crate::tools;
+use crate::store::open::{OnDisk, StoreLocation};
+use crate::token_file::TokenFileError;
+use crate::tools::catalog;
 
 /// What a configuration file holds now; for a reload of a daemon started with `started`, which
 /// listens where the configuration says only if `listens`.
@@ -29,7 +29,7 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
         let config = Config::load(&path).map_err(|error| error.to_string())?;
         let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
-        let catalog = tools::catalog(config.tools.iter().map(tools::configured).collect());
+        let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (set_level, level) = (Arc::clone(&set_level), config.log.level);
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),

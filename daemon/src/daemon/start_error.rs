@@ -9,7 +9,7 @@ use ceased_transports::ListenError;
 
 use crate::scarcity;
 use crate::store::{StateDirError, StoreError};
-use crate::tokens::TokenFileError;
+use crate::token_file::TokenFileError;
 
 /// Why a daemon cannot start.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use rustix::io::retry_on_intr;
@@ -24,7 +24,7 @@ use super::job::{Part, Shared, reap, watch};
 use super::launch::Prepared;
 use super::lineage::Lineage;
 use super::pipes::Watched;
-use super::survey::Process;
+use super::processes::Process;
 use super::tree::{self, KILL, Stat, TERMINATE};
 use super::wire::Status;
 use crate::sys::{self, Fault, FaultCell, Spawned, Step};

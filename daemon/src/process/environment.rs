@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use super::guard;
 use super::launch::Launch;
 use crate::accounts::Account;
-use crate::service;
+use crate::service_manager;
 
 /// Where programs are looked for when the environment has no `PATH`.
 pub(super) const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -54,7 +54,7 @@ pub(super) fn inherited() -> BTreeMap<OsString, OsString> {
 /// Whether a variable speaks to this process alone, so that no command may have it.
 pub(crate) fn is_private(name: &OsStr) -> bool {
     let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
-    own.iter().any(|private| name == *private) || service::is_private(name)
+    own.iter().any(|private| name == *private) || service_manager::is_private(name)
 }
 
 fn starts_with(name: &OsStr, prefix: &str) -> bool {
@@ -107,7 +107,7 @@ pub(super) fn environment(
 
 #[cfg(test)]
 mod tests {
-    use ceased_core::id::JobId;
+    use ceased_core::ids::JobId;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ceased_core::id::JobId;
+use ceased_core::ids::JobId;
 use rustix::fs::fstat;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, waitid};

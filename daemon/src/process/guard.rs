@@ -31,7 +31,7 @@ use super::launch::{Prepared, unavailable};
 use super::limits;
 use super::roster::{Entry, Roster};
 use super::wire::{self, FromGuard, Status, ToGuardSocket};
-use crate::service;
+use crate::service_manager;
 
 /// The environment variable that, together with [`NAME`], marks a process as a guard.
 pub(super) const MARK: &str = "CEASED_GUARD";
@@ -186,7 +186,7 @@ impl Program {
             None => Stdio::null(),
         };
         let mut command = Command::new(&self.path);
-        for name in service::private_variables() {
+        for name in service_manager::private_variables() {
             command.env_remove(name);
         }
         command

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use ceased_core::id::{JobId, TaskId};
+use ceased_core::ids::{JobId, TaskId};
 
 use super::Isolation;
 use super::environment::{Inherit, JOB, PATH_DEFAULT, environment};

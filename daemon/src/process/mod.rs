@@ -25,6 +25,7 @@ mod containment;
 mod descent;
 mod direct;
 mod environment;
+pub(crate) mod event_loop;
 mod families;
 pub mod guard;
 mod guarded;
@@ -34,23 +35,22 @@ mod keeper;
 mod launch;
 mod limits;
 mod lineage;
-mod lookups;
 mod mounts;
 mod namespace;
 mod orphans;
 mod output;
 mod pipes;
+pub(crate) mod processes;
 mod progress;
 mod roll;
 mod roster;
-mod spare;
+pub(crate) mod shared;
+pub(crate) mod spares;
 mod supervisor;
-mod survey;
 mod sweep;
 mod tree;
-mod turns;
+pub(crate) mod uid_lookup;
 mod wire;
-mod world;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-use ceased_core::id::{JobId, StatusId};
+use ceased_core::ids::{JobId, StatusId};
 
 use rustix::process::Pid;
 
@@ -70,9 +70,9 @@ pub(crate) use environment::is_private;
 pub(crate) use launch::unrunnable;
 pub use launch::{Launch, WorkingDir};
 pub use output::Captured;
+pub use processes::Process;
 pub(crate) use roster::Roster;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
-pub use survey::Process;
 
 /// Undoes what the parent of this process left behind for its signals: unblocks all of them and
 /// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which

@@ -18,17 +18,17 @@ use rustix::process::{getpid, set_child_subreaper};
 
 use super::containment::Containment;
 use super::environment::inherited;
+use super::event_loop::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use super::families::{self, Families, Orphanage};
 use super::guard::Program;
 use super::job::Shared;
 use super::limits;
 use super::orphans::ChildExits;
 use super::roll::Roll;
-use super::spare::SparePool;
-use super::turns::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
+use super::spares::SparePool;
 use super::{Order, Report};
 use crate::accounts::Account;
-use crate::service::Probe;
+use crate::service_manager::Probe;
 use crate::sys;
 
 /// How long a supervisor that is dropped waits for what it killed.

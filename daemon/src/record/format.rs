@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
-use ceased_core::call::Caller;
-use ceased_core::durable::{LoadId, Seq, Unstored};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::event::{AfterInput, Event, LogLevel};
-use ceased_core::id::{AskId, ConnId, JobId, StatusId};
-use ceased_core::role::Role;
+use ceased_core::ids::{AskId, ConnId, JobId, StatusId};
+use ceased_core::outgoing::call::Caller;
+use ceased_core::protocol::role::Role;
+use ceased_core::tasks::durable::{LoadId, Seq, Unstored};
 use ceased_core::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ceased_core::call::{AnswerTimeout, AskTask, OutgoingRequest};
-use ceased_core::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
 use ceased_core::event::{Identity, Outcome};
-use ceased_core::id::{AskId, TaskId};
-use ceased_core::json::Json;
-use ceased_core::message::ErrorObject;
-use ceased_core::role::{AsClient, Offers, Role};
-use ceased_core::task::Status;
+use ceased_core::ids::{AskId, TaskId};
+use ceased_core::json::raw::Json;
+use ceased_core::outgoing::call::{AnswerTimeout, AskTask, OutgoingRequest};
+use ceased_core::protocol::role::{AsClient, Offers, Role};
+use ceased_core::rpc::message::ErrorObject;
+use ceased_core::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use ceased_core::tasks::task::Status;
 use ceased_core::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 use std::sync::Arc;
 
 use ceased_core::engine::Engine;
-use ceased_core::id::{ConnId, IdSource};
+use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::time::{Instant, Now, Wall};
 use uuid::Uuid;
 

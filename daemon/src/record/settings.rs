@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use ceased_core::access::Allow;
-use ceased_core::acp::{AcpServices, Offer};
+use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::policy::access::Allow;
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::parts::Who;
-use crate::arguments::Arguments;
-use crate::tools;
+use crate::tools::arguments::Arguments;
+use crate::tools::catalog;
 
 /// [`Settings`] as data.
 #[derive(Debug, Serialize, Deserialize)]
@@ -136,7 +136,8 @@ impl ToolRecipe {
     }
 
     fn get(&self) -> Result<Tool, String> {
-        let check = self.checked.then(|| Arguments::new(&self.input_schema).map(tools::by_schema));
+        let check =
+            self.checked.then(|| Arguments::new(&self.input_schema).map(catalog::by_schema));
         let check = check.transpose().map_err(|why| format!("{}: {why}", self.name))?;
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
         Ok(Tool {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{StateDirError, StoreError, dir};
+use super::{StateDirError, StoreError, directory};
 use crate::daemon::StartError;
 
 /// The findings.
@@ -26,7 +26,7 @@ pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
         let verdict = format!("{}: no task was ever kept here", store.display());
         return Ok(Inspected { verdict, problems: Vec::new() });
     }
-    let _lock = dir::hold(state_dir, dir::HELD_FOR, dir::Phase::Starting)?;
+    let _lock = directory::hold(state_dir, directory::HELD_FOR, directory::Phase::Starting)?;
     match look(&store) {
         Err(StoreError::Unusable(what)) => {
             Ok(Inspected { verdict: String::new(), problems: vec![what.to_string()] })

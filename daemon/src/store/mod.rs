@@ -5,13 +5,13 @@
 //! purpose in front of another. The daemon runs one on a thread of its own, which writes whatever
 //! has been queued as one batch and then tells the loop how far it got.
 
-pub(crate) mod dir;
+pub(crate) mod directory;
 mod faulty;
 mod file_id;
 pub(crate) mod health;
 pub(crate) mod inspect;
-pub(crate) mod kept;
 mod memory;
+pub(crate) mod open;
 #[cfg(feature = "sqlite")]
 mod place;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
@@ -29,15 +29,15 @@ mod worker;
 
 use std::fmt;
 
-use ceased_core::durable::{RecordKey, StoreWrite, TaskRecord};
+use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskRecord};
 
 /// The engine's types that a store deals in.
-pub use ceased_core::durable;
-pub use dir::{StateDir, StateDirError};
+pub use ceased_core::tasks::durable;
+pub use directory::{StateDir, StateDirError};
 
 pub use faulty::{Fault, Faults, Faulty};
-pub use kept::Damaged;
 pub use memory::Memory;
+pub use open::Damaged;
 #[cfg(feature = "sqlite")]
 pub use sqlite::Sqlite;
 

@@ -6,8 +6,8 @@ use std::hash::Hasher as _;
 use std::time::Duration;
 
 use ceased_core::event::Identity;
-use ceased_core::message::ErrorObject;
-use ceased_core::task::Status;
+use ceased_core::rpc::message::ErrorObject;
+use ceased_core::tasks::task::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use ceased_core::id::TaskId;
+use ceased_core::ids::TaskId;
 use ceased_core::time::Wall;
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, params};

@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_core::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 use super::health::Health;

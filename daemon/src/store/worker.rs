@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ceased_core::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
 use super::health::Health;
 use super::thread::{Order, Report};

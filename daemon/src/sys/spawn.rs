@@ -12,9 +12,9 @@ use std::ptr;
 use libc::c_int;
 use rustix::process::Pid;
 
-use super::birth::{self, ChildSetup};
-use super::fault::{FaultCell, SharedFault};
-use super::sharing::{self, Shared};
+use super::child_setup::{self, ChildSetup};
+use super::clone_vm::{self, Shared};
+use super::exec_error::{FaultCell, SharedFault};
 
 /// The kernel's flag; the one in `libc` is an `int` and too short for it.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -106,7 +106,7 @@ pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
     let mut birth = Box::new(ChildSetup::new(exec));
     if birth.credentials().is_none() {
         let unblocked = Unblocked::block();
-        let shared = sharing::share(birth);
+        let shared = clone_vm::share(birth);
         unblocked.restore();
         birth = match shared? {
             Shared::Born(pid, pidfd, cradle) => {
@@ -142,7 +142,7 @@ pub(crate) fn spawn_idle(cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
     match fork_into(Some(cgroup.as_raw_fd()))? {
         Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         Forked::Child { in_cgroup } => {
-            let entered = in_cgroup || birth::enter(cgroup.as_raw_fd()).is_ok();
+            let entered = in_cgroup || child_setup::enter(cgroup.as_raw_fd()).is_ok();
             // SAFETY: prctl, getppid, pause and _exit are async-signal-safe. The death signal
             // keeps the idle process from outliving a caller that is killed while it looks; one
             // that was killed before is not its parent any more.

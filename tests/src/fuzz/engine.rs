@@ -3,14 +3,14 @@
 //! A line of the input is one event: its first byte says which, the rest is what a peer says or
 //! which job it is about.
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
-use ceased_core::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
-use ceased_core::id::{AskId, ConnId, JobId};
+use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::outgoing::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
+use ceased_core::protocol::role::{AsClient, Offers, Role};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Bytes to frames to messages: cut anywhere, a stream gives the same frames as a naive reading of
 //! it, and every frame is what the [slow reader](crate::slow) says it is.
 
-use ceased_core::frame::{Frame, Inbox};
-use ceased_core::id::RequestId;
+use ceased_core::ids::RequestId;
 use ceased_core::limits::FrameLimits;
-use ceased_core::message::{Members, Message};
+use ceased_core::rpc::frame::{Frame, Inbox};
+use ceased_core::rpc::message::{Members, Message};
 
 use crate::slow::{Id, Said, classify};
 

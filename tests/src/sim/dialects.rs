@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn the_simulator_knows_every_session() {
-        for dialect in ceased_core::dialect::ALL {
-            if ceased_core::dialect::Dialect::negotiate(dialect.revision) != dialect {
+        for dialect in ceased_core::protocol::revision::ALL {
+            if ceased_core::protocol::revision::Dialect::negotiate(dialect.revision) != dialect {
                 assert_eq!(dialect.revision, STATELESS, "{} is not simulated", dialect.name);
                 continue;
             }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::acp::HostStopReason;
-use ceased_core::call::{AnswerTimeout, AskTask, OutgoingRequest};
+use ceased_core::acp::protocol::HostStopReason;
 use ceased_core::event::Identity;
-use ceased_core::frame::Frame;
-use ceased_core::id::{AskId, ConnId};
-use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::ids::{AskId, ConnId};
+use ceased_core::outgoing::call::{AnswerTimeout, AskTask, OutgoingRequest};
+use ceased_core::protocol::role::{AsClient, Offers, Role};
+use ceased_core::rpc::frame::Frame;
 use serde_json::json;
 
 use super::step::{Why, Wish};

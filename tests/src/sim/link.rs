@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ceased_core::frame::Inbox;
+use ceased_core::rpc::frame::Inbox;
 
 use crate::slow::Id;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ceased_core::id::IdSource;
+use ceased_core::ids::IdSource;
 use uuid::Uuid;
 
 /// Ids made of the number of the call they are for, so that leaving one call out of a history

@@ -2,7 +2,7 @@
 //! does not apply is passed over.
 
 use ceased_core::event::Outcome;
-use ceased_core::message::ErrorObject;
+use ceased_core::rpc::message::ErrorObject;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -196,7 +196,7 @@ pub enum Then {
     Until(u64),
 }
 
-/// See [`Cause`](ceased_core::acp::HostStopReason).
+/// See [`Cause`](ceased_core::acp::protocol::HostStopReason).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of Cause")]
 pub enum Why {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::acp::AcpServices;
+use ceased_core::acp::protocol::AcpServices;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};

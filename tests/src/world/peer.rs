@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use ceased_core::acp::AcpRole;
+use ceased_core::acp::protocol::AcpRole;
 use ceased_core::action::CloseReason;
 use ceased_core::event::Identity;
-use ceased_core::id::{ConnId, JobId};
-use ceased_core::role::Role;
+use ceased_core::ids::{ConnId, JobId};
+use ceased_core::protocol::role::Role;
 use serde_json::{Value, json};
 
 use super::{NEWEST, World};
@@ -60,7 +60,8 @@ impl Peer {
         // Before a session has chosen, the engine speaks plain JSON-RPC; the initialize answer is
         // the first message of the revision it names.
         if let Some(revision) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-            let known = ceased_core::dialect::ALL.iter().find(|d| d.revision == revision);
+            let known =
+                ceased_core::protocol::revision::ALL.iter().find(|d| d.revision == revision);
             self.revision = known.expect("a revision we know was negotiated").revision;
             self.initialized = true;
         }

@@ -1,9 +1,9 @@
 //! Peers that are servers: the engine is their client.
 
 use ceased_core::event::Identity;
-use ceased_core::id::{AskId, ConnId};
-use ceased_core::remote_task::RemoteTaskView;
-use ceased_core::role::{AsClient, Offers, Role};
+use ceased_core::ids::{AskId, ConnId};
+use ceased_core::outgoing::remote_task::RemoteTaskView;
+use ceased_core::protocol::role::{AsClient, Offers, Role};
 use serde_json::{Value, json};
 
 use super::World;
@@ -38,7 +38,7 @@ impl World {
         self.expect(conn, json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         self.silent(conn);
         let told = self.told.pop().expect("the host was told of its session");
-        assert!(matches!(told.1, ceased_core::call::Answer::Result(_)), "{told:?}");
+        assert!(matches!(told.1, ceased_core::outgoing::call::Answer::Result(_)), "{told:?}");
         conn
     }
 

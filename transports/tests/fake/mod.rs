@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ceased_core::frame::Frame;
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::Frame;
 use ceased_transports::{Flow, Link, Lost, Peer, Readiness, Transport};
 use mio::{Poll, Registry, Token};
 

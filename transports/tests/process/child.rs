@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use ceased_core::frame::{Frame, Outbox};
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::{Frame, Outbox};
 use ceased_transports::{Flow, Link, SCRATCH_BYTES, Sent, Stdio, StdioError};
 use mio::{Events, Poll, Token};
 use rustix::fs::{Mode, fchmod};

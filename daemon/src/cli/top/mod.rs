@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
 
 use super::args::{DaemonArgs, TopArgs};
-use super::{Backend, Exit, Failure, Io, ps, reach};
+use super::{Backend, Exit, Failure, Io, discover, ps};
 use crate::client::{Client, Error, Interrupts};
 use screen::Theme;
 use state::{State, Wish};
@@ -31,7 +31,7 @@ pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         let message = "ceased top needs a terminal\nceased ps prints the same once";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let mut session = reach::daemon(&args.daemon, io, backend)?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
     let every = args.every.unwrap_or(LOOK_EVERY).max(Duration::from_millis(100));
     let mut terminal = Terminal::take_over()?;
     let theme = Theme::of(std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::config::Level;
-use crate::tools::{Payload, PayloadRun};
+use crate::tools::catalog::{Payload, PayloadRun};
 
 /// Every key outside of the lists of tables; another value than the default; whether it is warned
 /// of instead of applied.

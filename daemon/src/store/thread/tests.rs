@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use ceased_core::event::Identity;
-use ceased_core::id::TaskId;
-use ceased_core::json::Json;
-use ceased_core::task::Status;
+use ceased_core::ids::TaskId;
+use ceased_core::json::raw::Json;
+use ceased_core::tasks::task::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! ACP: a cancelled request is answered nevertheless, once (ACP-06), and what it asked of others is
 //! cancelled with it (ACP-05, ACP-09).
 
-use ceased_core::acp::{AcpForm, AcpRole, HostStopReason, Speaker};
+use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::event::Outcome;
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn parse(text: Option<&str>) -> Value {
 
 impl Oracle {
     pub(super) fn open_acp(&mut self, conn: u64, identity: &str, form: AcpForm, side: AcpRole) {
-        self.open(conn, identity, ceased_core::role::Role::Server);
+        self.open(conn, identity, ceased_core::protocol::role::Role::Server);
         let party = Party {
             published: form == AcpForm::Published,
             agent: side == AcpRole::Agent,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::call::{Caller, OutgoingRequest};
+use ceased_core::outgoing::call::{Caller, OutgoingRequest};
 use serde_json::Value;
 use serde_json::value::RawValue;
 

@@ -1,6 +1,6 @@
 //! Requests of ours on the wire: sent, answered, overdue, cancelled.
 
-use ceased_core::call::AnswerTimeout;
+use ceased_core::outgoing::call::AnswerTimeout;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::role::AsClient;
+use ceased_core::protocol::role::AsClient;
 use ceased_core::tool::TaskSupport;
 use serde_json::{Value, json};
 

@@ -34,7 +34,7 @@ pub use self::state::Task;
 use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 
 use ceased_core::event::{AfterInput, LogLevel};
-use ceased_core::role::Role;
+use ceased_core::protocol::role::Role;
 use ceased_core::settings::Settings;
 use serde_json::value::RawValue;
 

@@ -1,6 +1,6 @@
 //! Calls that ask by their answer, and wait for whoever comes back (MOD-07).
 
-use ceased_core::call::OutgoingRequest;
+use ceased_core::outgoing::call::OutgoingRequest;
 use serde_json::{Map, Value};
 
 use super::asks::Asker;

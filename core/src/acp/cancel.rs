@@ -1,0 +1,234 @@
+//! Cancellation where the cancelled request is answered nevertheless, exactly once: of the peer's
+//! requests by us, of ours by the peer.
+
+use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Pending, Work};
+use crate::engine::Engine;
+use crate::event::Outcome;
+use crate::ids::{CallId, ConnId, JobId, RequestId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::outgoing::call::{Refusal, Wanted};
+use crate::protocol::revision::{AfterCancel, Dialect};
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::Params;
+use crate::tasks::durable::TaskOutcome;
+
+/// Effect of cancelling a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelEffect {
+    /// The peer is told, and will not answer: nobody waits any more (CAN-10).
+    Forget,
+    /// The peer is told, and will answer: its answer is waited for (ACP-03).
+    Await,
+    /// Nothing goes on the wire.
+    Refuse(Refusal),
+}
+
+impl Engine {
+    /// A peer cancels a request of its own (ACP-01).
+    pub(crate) fn on_service_cancelled(
+        &mut self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        let dialect = self.dialect(conn);
+        let Some((request, method)) = named_request(dialect, method, params) else {
+            // CAN-14
+            self.counters.cancels_malformed += 1;
+            return self.note(AuditEvent::CancelIgnored { conn });
+        };
+        let Some(id) = self.cancellable(conn, &request) else {
+            self.counters.cancels_ignored += 1;
+            return self.note(AuditEvent::CancelIgnored { conn });
+        };
+        self.counters.cancelled += 1;
+        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(&id))
+        {
+            let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
+            let (by, of) = (identity.clone(), Some(request.clone()));
+            job.note_cancel(Cancel { by, conn, request: of, reason: None });
+            let job = Some(id);
+            let reason = None;
+            self.note(AuditEvent::CallCancelled {
+                conn,
+                identity,
+                request,
+                tool,
+                job,
+                method,
+                reason,
+            });
+        }
+        self.cancel_with_response(id, StopReason::Requested);
+    }
+
+    /// The job behind a request that its peer may cancel, and has not cancelled yet.
+    fn cancellable(&self, conn: ConnId, request: &RequestId) -> Option<JobId> {
+        let connection = self.connections.get(&conn)?;
+        // ACP-10
+        connection.acp.filter(|party| party.heeds_cancels(connection.dialect))?;
+        // ACP-08: unknown, or answered.
+        let id = match &connection.requests.get(request)?.work {
+            Work::Job(id) => *id,
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
+        };
+        let job = self.jobs.get(&id)?;
+        // ACP-04
+        let protected = connection.dialect.protected.contains(&&*job.tool.name);
+        let cancelled = match job.state {
+            JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
+                false
+            }
+            JobState::Stopping { why, .. } => !why.is_no_cancel(),
+        };
+        (!protected && !cancelled).then_some(id)
+    }
+
+    /// Cancels a job whose request is answered nevertheless: at once when it has not begun, else
+    /// with what it hands in while it is being stopped (ACP-06, ACP-07).
+    pub(crate) fn cancel_with_response(&mut self, id: JobId, why: StopReason) {
+        let Some(job) = self.jobs.get(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        match job.state {
+            // The host has not heard of it.
+            JobState::Held(_) => self.counters.late_reports += 1,
+            JobState::Queued(_) => {
+                self.queue.remove(&job.owner, id);
+                self.counters.jobs_never_started += 1;
+                if let Some(job) = self.remove_job(id) {
+                    self.hand_in(id, &job, Outcome::Stopped, Some(why));
+                }
+            }
+            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
+                self.stop(id, why);
+            }
+        }
+    }
+
+    /// The first step to stop a job was not enough: its request is answered now, while the job goes
+    /// on being stopped.
+    pub(crate) fn end_grace(&mut self, id: JobId, why: StopReason) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let (conn, Purpose::Answer(request)) = (job.conn, &job.purpose) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let error = match connection.dialect.after_cancel {
+            AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
+            AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
+        };
+        let pending = connection.requests.remove(request);
+        job.purpose = Purpose::Nobody;
+        if let (Some(Pending { reply, .. }), Some(error)) = (pending, error) {
+            self.fail(reply, &error);
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// Answer to a request whose service ends like this (ACP-06, ACP-07).
+    pub(crate) fn answer_of_service(
+        &mut self,
+        job: &Job,
+        outcome: Outcome,
+        why: Option<StopReason>,
+    ) -> TaskOutcome {
+        let cancel = why.filter(|why| !why.is_no_cancel());
+        let cancelled = |why| cancelled(self.dialect(job.conn), why);
+        let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
+        match outcome {
+            Outcome::Result(result) => {
+                self.note_served(job, result.get());
+                Ok(result)
+            }
+            Outcome::Error(error) => Err(cancel.and_then(cancelled).unwrap_or(error)),
+            Outcome::Stopped => {
+                let why = why.filter(|why| *why != StopReason::LeftBehind);
+                Err(why.and_then(cancelled).unwrap_or_else(stopped))
+            }
+        }
+    }
+
+    /// Answer to a request that is cut off; `None` where there is none.
+    pub(crate) fn cut_off(&self, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
+        cancelled(self.dialect(conn), why)
+    }
+
+    /// Effect of cancelling a call of ours.
+    pub(crate) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelEffect {
+        let Some(connection) = self.connections.get(&conn) else {
+            return CancelEffect::Refuse(Refusal::NoConnection);
+        };
+        if connection.aside.remote_tasks.contains_key(&id) {
+            return CancelEffect::Forget;
+        }
+        let call = connection.aside.calls.get(&id).filter(|call| call.wanted == Wanted::Yes);
+        let Some(call) = call else { return CancelEffect::Refuse(Refusal::NotInProgress) };
+        let dialect = connection.dialect;
+        if dialect.protected.contains(&&*call.method) {
+            return CancelEffect::Refuse(Refusal::Protected);
+        }
+        match dialect.after_cancel {
+            AfterCancel::Silence | AfterCancel::Recall => CancelEffect::Forget,
+            AfterCancel::Answer { .. } => {
+                match connection.acp.is_some_and(|party| party.may_cancel(dialect)) {
+                    true => CancelEffect::Await,
+                    false => CancelEffect::Refuse(Refusal::CancelNotDeclared),
+                }
+            }
+        }
+    }
+
+    /// Cancels a call whose peer will answer it nevertheless, and waits for that a while (ACP-03).
+    pub(crate) fn await_cancelled(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        wanted: Wanted,
+        reason: Option<&str>,
+    ) {
+        let at = self.now.at + self.settings.limits.cancelled_wait;
+        let call = self.connections.get_mut(&conn).and_then(|c| c.call_mut(id));
+        let Some(call) = call else { return };
+        call.wanted = wanted;
+        self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
+        self.write_cancel(conn, id, reason);
+    }
+}
+
+/// What a cancelled request is answered with; `None` where it is not answered. What the peer did
+/// not cancel says who did (ACP-07).
+fn cancelled(dialect: &Dialect, why: StopReason) -> Option<ErrorObject> {
+    let AfterCancel::Answer { code, message } = dialect.after_cancel else { return None };
+    let error = ErrorObject::new(code, message);
+    let source = match why {
+        StopReason::Requested => return Some(error),
+        StopReason::TimedOut => "timeout",
+        StopReason::Disconnected => "disconnect",
+        StopReason::Expired
+        | StopReason::LeftBehind
+        | StopReason::Unanswered
+        | StopReason::Unstored
+        | StopReason::Feature
+        | StopReason::Limit
+        | StopReason::Host
+        | StopReason::Shutdown => why.as_str(),
+    };
+    Some(error.with_data(alloc::format!("{{\"source\":\"{source}\"}}")))
+}
+
+/// The request a cancel names, in whichever spelling (ACP-01), and how the method is spelled.
+fn named_request(
+    dialect: &Dialect,
+    method: &str,
+    params: Option<&Params<'_>>,
+) -> Option<(RequestId, &'static str)> {
+    let params = params?;
+    let (method, _) = dialect.cancel_heard.iter().find(|(heard, _)| *heard == method)?;
+    let members = dialect.cancel_heard.iter().filter(|(heard, _)| heard == method);
+    // A writer may put both members into one cancel, `null` where it has nothing to say.
+    let named =
+        |null_ids| members.clone().find_map(|(_, member)| params.request_named(member, null_ids));
+    Some((named(false).or_else(|| named(dialect.null_ids))?, method))
+}

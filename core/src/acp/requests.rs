@@ -1,0 +1,140 @@
+//! ACP connections: their requests are services of the host, their notifications are for the host.
+
+use alloc::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, INITIALIZE, Offer, Speaker};
+use crate::action::{Action, StopReason};
+use crate::connection::{Connection, Phase, Reply};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{CallId, ConnId, JobId};
+use crate::jobs::job::{Job, Purpose};
+use crate::protocol::revision::Methods;
+use crate::protocol::role::Role;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::Params;
+
+/// What methods begin with that are the protocol's own. As notifications they may be ignored, as
+/// requests they are unknown.
+const PROTOCOL_LEVEL: &str = "$/";
+
+impl Engine {
+    pub(crate) fn on_opened_acp(
+        &mut self,
+        conn: ConnId,
+        identity: Identity,
+        form: AcpForm,
+        side: AcpRole,
+    ) {
+        let connection = Connection {
+            dialect: form.dialect(),
+            unreadable_id: form.dialect().unreadable_id,
+            phase: Phase::Ready,
+            acp: Some(AcpPeer::new(side)),
+            ..Connection::new(identity, self.seed)
+        };
+        self.admit_connection(conn, connection, Role::Server);
+    }
+
+    /// Offers of the host to the peer of an ACP connection.
+    fn offer(&self, conn: ConnId) -> Option<&Offer> {
+        let party = self.connections.get(&conn)?.acp?;
+        Some(self.settings.acp.on(party.side))
+    }
+
+    pub(crate) fn on_service_request(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        let conn = reply.conn;
+        if self.drain.is_some() {
+            // It is cancelled before it began (ACP-07).
+            let message = "the daemon is shutting down";
+            let refusal = || ErrorObject::new(code::SHUTTING_DOWN, message);
+            let error = self.cut_off(conn, StopReason::Shutdown).unwrap_or_else(refusal);
+            return self.fail(reply, &error);
+        }
+        let service = self.offer(conn).and_then(|offer| offer.services.get(method));
+        let service = service.filter(|_| !method.starts_with(PROTOCOL_LEVEL));
+        let Some(service) = service.map(Arc::clone) else {
+            return self.unknown_method(reply, method);
+        };
+        let job = JobId::new(self.next_job);
+        self.serve(reply, service, params);
+        if protocol::begins(method, params.map(Params::get))
+            && let Some(job) = self.jobs.get_mut(&job)
+        {
+            job.declares = true;
+        }
+    }
+
+    pub(crate) fn on_service_notification(
+        &mut self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        if self.dialect(conn).cancel_heard.iter().any(|(heard, _)| *heard == method) {
+            return self.on_service_cancelled(conn, method, params);
+        }
+        let wanted = self.offer(conn).is_some_and(|offer| offer.notifications.contains(method));
+        if wanted && !method.starts_with(PROTOCOL_LEVEL) {
+            let params = params.map(|params| params.to_raw());
+            self.out.push(Action::Notified { conn, method: method.into(), params });
+        }
+    }
+
+    /// The host or a job tells a peer something.
+    pub(crate) fn on_notify(&mut self, from: Speaker, method: &str, params: Option<&RawValue>) {
+        let conn = match from {
+            Speaker::Host(conn) => Some(conn),
+            Speaker::Job(id) => self
+                .jobs
+                .get(&id)
+                .filter(|job| matches!(job.purpose, Purpose::Answer(_)))
+                .map(|job| job.conn),
+        };
+        let conn = conn.filter(|conn| self.dialect(*conn).methods == Methods::Services);
+        let Some(conn) = conn else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",").member("method", method);
+            if let Some(params) = params {
+                json.raw(",\"params\":").raw(params.get());
+            }
+            json.raw("}");
+        });
+    }
+
+    /// The party we are on a connection, if it is this one.
+    fn party_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
+        let party = self.connections.get_mut(&conn)?.acp.as_mut()?;
+        (party.side == side).then_some(party)
+    }
+
+    /// A service has answered; capabilities are exchanged if that was `initialize` (ACP-02).
+    pub(crate) fn note_served(&mut self, job: &Job, result: &str) {
+        if &*job.tool.name == INITIALIZE
+            && let Some(party) = self.party_as(job.conn, AcpRole::Agent)
+        {
+            party.complete(job.declares, result);
+        }
+    }
+
+    /// A peer has answered; capabilities are exchanged if that was to `initialize` (ACP-02).
+    pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
+        let call = self.connections.get(&conn).and_then(|c| c.aside.calls.get(&call));
+        let initialize = call.filter(|call| &*call.method == INITIALIZE);
+        if let Some(declares) = initialize.map(|call| call.declares)
+            && let Some(party) = self.party_as(conn, AcpRole::Client)
+        {
+            party.complete(declares, result.get());
+        }
+    }
+}

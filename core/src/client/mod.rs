@@ -1,0 +1,3 @@
+//! Client side of a session.
+
+pub(crate) mod session;

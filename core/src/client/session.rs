@@ -1,0 +1,233 @@
+//! The client's side of a session: initialize, what may be asked of a server, what it may ask.
+
+use alloc::borrow::{Cow, ToOwned as _};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::action::CloseReason;
+use crate::connection::{Connection, Phase, Reply};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::ConnId;
+use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::protocol::revision::{Dialect, TaskRules};
+use crate::protocol::role::{AsClient, ClientSide, Declared, Offer, ServerCapabilities, Side};
+use crate::protocol::role::{TaskCapabilities, read_tools};
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::Given;
+use crate::rpc::params::Params;
+use crate::tool::TaskSupport;
+
+impl Engine {
+    /// Begins a session as its client.
+    pub(crate) fn begin_session(&mut self, conn: ConnId, role: AsClient) {
+        let dialect = Dialect::NEWEST_WITH_INITIALIZE;
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let lists = connection.identity != Identity::Anonymous;
+        let declared = Declared::of(role.offers, &self.settings.services, lists);
+        connection.side = Side::Client(Box::new(ClientSide {
+            declared,
+            server: ServerCapabilities::default(),
+            tools: BTreeMap::new(),
+        }));
+        let mut params = Vec::new();
+        let mut json = Writer::new(&mut params);
+        json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
+        declared.write(&mut json);
+        json.raw(",\"clientInfo\":{").member("name", &self.settings.server.name).raw(",");
+        json.member("version", &self.settings.server.version).raw("}}");
+        let params = String::from_utf8(params).expect("JSON was written as text");
+        let params = RawValue::from_string(params).expect("what was written is JSON");
+        let request = OutgoingRequest {
+            method: "initialize".into(),
+            params: Some(params),
+            patience: role.patience,
+            task: None,
+        };
+        let whom = CallFor::Caller(Caller::Host(role.ask));
+        let call = self.place_call(conn, whom, &request, None);
+        self.host_calls.insert(role.ask, (conn, call));
+    }
+
+    /// The server answers `initialize`.
+    pub(crate) fn on_initialize_answered(
+        &mut self,
+        conn: ConnId,
+        caller: Caller,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
+        let answer = match outcome {
+            Err(error) => Answer::Error(error.to_owned()),
+            Ok(result) => match self.settle(conn, result) {
+                Ok(()) => Answer::Result(result.to_owned()),
+                Err(what) => Answer::Unusable(what),
+            },
+        };
+        let settled = matches!(answer, Answer::Result(_));
+        if settled {
+            self.send(conn, |json| {
+                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+            });
+        }
+        self.tell(caller, answer);
+        if !settled {
+            self.close(conn, CloseReason::NoSession);
+        }
+    }
+
+    fn settle(&mut self, conn: ConnId, result: &RawValue) -> Result<(), &'static str> {
+        #[derive(Deserialize)]
+        struct Initialized<'a> {
+            #[serde(borrow, rename = "protocolVersion")]
+            protocol_version: Cow<'a, str>,
+            #[serde(borrow)]
+            capabilities: &'a RawValue,
+        }
+        #[derive(Deserialize, Default)]
+        struct Capabilities<'a> {
+            #[serde(borrow, default)]
+            tasks: Option<&'a RawValue>,
+        }
+        if !result.get().starts_with('{') {
+            return Err("the answer to initialize is no object");
+        }
+        let said: Initialized<'_> = serde_json::from_str(result.get())
+            .map_err(|_| "the answer to initialize names no revision or no capabilities")?;
+        let dialect = Dialect::find(&said.protocol_version)
+            .ok_or("the server speaks no revision of the protocol that we speak")?;
+        let capabilities: Capabilities<'_> =
+            serde_json::from_str(said.capabilities.get()).unwrap_or_default();
+        let Some(connection) = self.connections.get_mut(&conn) else { return Ok(()) };
+        connection.dialect = dialect;
+        connection.unreadable_id = dialect.unreadable_id;
+        connection.phase = Phase::Ready;
+        connection.peer.tasks = TaskCapabilities::read(capabilities.tasks, dialect);
+        if let Side::Client(side) = &mut connection.side {
+            side.server = ServerCapabilities::read(Some(said.capabilities));
+        }
+        Ok(())
+    }
+
+    /// Remembers which tools run as tasks (TSK-04); beyond the limit the rest is not known, and
+    /// what is not known does not run as one.
+    pub(crate) fn learn_tools(&mut self, conn: ConnId, result: &RawValue) {
+        let max = self.settings.limits.remote_tools_max;
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Side::Client(side) = &mut connection.side else { return };
+        for (name, support) in read_tools(result) {
+            if side.tools.len() < max || side.tools.contains_key(&name) {
+                side.tools.insert(name, support);
+            }
+        }
+    }
+
+    /// The server's tools are others now: what was learnt of them is not known any more.
+    pub(crate) fn forget_tools(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Side::Client(side) = &mut connection.side
+        {
+            side.tools.clear();
+        }
+    }
+
+    /// A server asks something of us.
+    pub(crate) fn on_request_of_server(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+        declared: Declared,
+    ) {
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let core = connection.dialect.tasks == TaskRules::Core;
+        let tasks = core && declared.tasks();
+        match (method, connection.phase) {
+            ("ping", _) => self.answer(reply, |json| {
+                json.raw("{}");
+            }),
+            (_, Phase::Fresh) => {
+                let message = "this session is not initialized: answer initialize first";
+                self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+            }
+            (_, Phase::Ready) if self.drain.is_some() => {
+                self.fail(reply, &crate::jobs::result::shutting_down());
+            }
+            ("tasks/get", Phase::Ready) if tasks => self.get_task(reply, params),
+            ("tasks/result", Phase::Ready) if tasks => self.await_task(reply, params),
+            ("tasks/list", Phase::Ready) if tasks => self.list_tasks(reply, params),
+            ("tasks/cancel", Phase::Ready) if tasks => self.cancel_task(reply, params),
+            (_, Phase::Ready) => match declared.offer(method) {
+                Offer::No => self.unknown_method(reply, method),
+                Offer::Plain => self.call_service(reply, method, params, false),
+                Offer::Tasks => self.call_service(reply, method, params, core),
+            },
+        }
+    }
+}
+
+/// Whether the rules let us ask this of the peer of a connection that is ready.
+///
+/// # Errors
+/// Why not; nothing is sent then (TSK-02, TSK-04).
+pub(crate) fn permitted(connection: &Connection, ask: &OutgoingRequest) -> Result<(), Refusal> {
+    let tasks = connection.peer.tasks;
+    let declared = tasks.answers(&ask.method).unwrap_or_else(|| match &connection.side {
+        Side::Server => connection.peer.answers(&ask.method),
+        Side::Client(side) => side.server.answers(&ask.method),
+    });
+    if !declared {
+        return Err(Refusal::NotDeclared);
+    }
+    let augments = tasks.augments(&ask.method);
+    if ask.task.is_some() && !augments {
+        return Err(Refusal::NoTasks);
+    }
+    if augments && names_task(ask) {
+        return Err(Refusal::TaskInParams);
+    }
+    match &connection.side {
+        Side::Client(side) if augments && &*ask.method == "tools/call" => tool_permits(side, ask),
+        Side::Client(_) | Side::Server => Ok(()),
+    }
+}
+
+/// TSK-04: counts only where the server declared tasks for tool calls.
+fn tool_permits(side: &ClientSide, ask: &OutgoingRequest) -> Result<(), Refusal> {
+    let support = label_of(ask).and_then(|name| side.tools.get(&*name)).copied();
+    match (ask.task, support) {
+        (Some(_), Some(TaskSupport::Forbidden) | None) => Err(Refusal::ToolWithoutTasks),
+        (None, Some(TaskSupport::Required)) => Err(Refusal::ToolOnlyAsTask),
+        (Some(_), Some(TaskSupport::Optional | TaskSupport::Required))
+        | (None, Some(TaskSupport::Forbidden | TaskSupport::Optional) | None) => Ok(()),
+    }
+}
+
+#[derive(Deserialize, Default)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    name: Given<'a>,
+    #[serde(borrow, default)]
+    task: Given<'a>,
+}
+
+fn named(ask: &OutgoingRequest) -> Named<'_> {
+    let params = ask.params.as_ref().filter(|params| params.get().starts_with('{'));
+    params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
+}
+
+/// Whether the params ask for a task by themselves, past the engine.
+fn names_task(ask: &OutgoingRequest) -> bool {
+    named(ask).task.0.is_some()
+}
+
+/// Name of the tool that a request calls.
+pub(crate) fn label_of(ask: &OutgoingRequest) -> Option<Box<str>> {
+    named(ask).name.0.and_then(Raw::string).map(|name| name.as_ref().into())
+}

@@ -1,0 +1,241 @@
+//! Records by key: the tables that may have a million entries.
+//!
+//! A record stays where it is; an index of nine bytes for each says where that is. To find one takes
+//! a line of the index from memory and then the record itself. When the index grows it moves its own
+//! entries and touches no record.
+//!
+//! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
+//! Nothing sees the order of the hashes: whoever walks the records gets them sorted by key (DET-01).
+
+use alloc::vec::{self, Vec};
+
+use hashbrown::HashTable;
+
+use crate::collections::det_map::Seed;
+use crate::collections::slab::{Place, Slab};
+use crate::ids::{JobId, TaskId};
+
+/// Room for records that an index keeps, however few there are.
+const ROOM_KEPT: usize = 1024;
+
+/// A value that knows its key.
+pub(crate) trait Record {
+    type Key: Number;
+
+    fn key(&self) -> &Self::Key;
+}
+
+/// A key that is a number.
+pub(crate) trait Number: Ord {
+    fn number(&self) -> u128;
+}
+
+impl Number for JobId {
+    #[inline]
+    fn number(&self) -> u128 {
+        self.get().into()
+    }
+}
+
+impl Number for TaskId {
+    #[inline]
+    fn number(&self) -> u128 {
+        u128::from_ne_bytes(*self.uuid().as_bytes())
+    }
+}
+
+/// Records by key.
+#[derive(Debug)]
+pub(crate) struct Records<T> {
+    all: Slab<T>,
+    index: HashTable<Mark>,
+    seed: Seed,
+    /// The one that was put in or taken to be changed last: mostly it is asked for next.
+    last: Option<Place>,
+}
+
+/// Where the record of a hash is.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Bits of the hash.
+    tag: u32,
+    place: Place,
+}
+
+impl Mark {
+    /// The hash for the index, which takes its bits from both ends.
+    #[inline]
+    const fn hash(tag: u32) -> u64 {
+        (tag as u64) << 32 | tag as u64
+    }
+}
+
+impl<T: Record> Records<T> {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { all: Slab::default(), index: HashTable::new(), seed, last: None }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The tag of a key.
+    #[inline]
+    fn tag(&self, key: &T::Key) -> u32 {
+        self.seed.hash(key.number()) as u32
+    }
+
+    /// Where a record is, and the record.
+    #[inline]
+    fn find(&self, key: &T::Key) -> Option<(Place, &T)> {
+        if let Some(place) = self.last {
+            let record = self.all.get(place);
+            if record.key() == key {
+                return Some((place, record));
+            }
+        }
+        let tag = self.tag(key);
+        let is_it = |mark: &Mark| mark.tag == tag && self.all.get(mark.place).key() == key;
+        let mark = self.index.find(Mark::hash(tag), is_it)?;
+        Some((mark.place, self.all.get(mark.place)))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: &T::Key) -> Option<&T> {
+        self.find(key).map(|(_, record)| record)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
+        let (place, _) = self.find(key)?;
+        self.last = Some(place);
+        Some(self.at_mut(place))
+    }
+
+    pub(crate) fn contains_key(&self, key: &T::Key) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// The record at a place, which is its own until it is taken out.
+    pub(crate) fn at(&self, place: Place) -> &T {
+        self.all.get(place)
+    }
+
+    /// As [`Records::at`], to be changed.
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut T {
+        self.all.get_mut(place)
+    }
+
+    /// Puts a record in. Its key must not be there.
+    #[inline]
+    pub(crate) fn insert(&mut self, record: T) -> Place {
+        let tag = self.tag(record.key());
+        let place = self.all.insert(record);
+        let hash = |mark: &Mark| Mark::hash(mark.tag);
+        self.index.insert_unique(Mark::hash(tag), Mark { tag, place }, hash);
+        self.last = Some(place);
+        place
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: &T::Key) -> Option<T> {
+        let (place, _) = self.find(key)?;
+        self.last = self.last.filter(|last| *last != place);
+        let hash = Mark::hash(self.tag(key));
+        if let Ok(mark) = self.index.find_entry(hash, |mark| mark.place == place) {
+            mark.remove();
+        }
+        // Room for a crowd is given back, which is paid for by what was taken out.
+        if (ROOM_KEPT..).contains(&self.index.capacity())
+            && self.index.len() * 16 <= self.index.capacity()
+        {
+            self.index.shrink_to(self.index.len() * 2, |mark| Mark::hash(mark.tag));
+        }
+        Some(self.all.remove(place))
+    }
+
+    /// Everything, sorted by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&T::Key, &T)> {
+        self.into_iter()
+    }
+
+    /// Every key, sorted.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &T::Key> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// Every record, sorted by key.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, record)| record)
+    }
+
+    /// The sum of a number of each record; sums do not depend on the order.
+    pub(crate) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
+        self.all.iter().map(|(_, record)| of(record)).sum()
+    }
+}
+
+impl<'a, T: Record> IntoIterator for &'a Records<T> {
+    type Item = (&'a T::Key, &'a T);
+    type IntoIter = vec::IntoIter<Self::Item>;
+
+    /// Everything, sorted by key.
+    fn into_iter(self) -> Self::IntoIter {
+        let mut all: Vec<Self::Item> = self.all.iter().map(|(_, r)| (r.key(), r)).collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use uuid::Uuid;
+
+    impl Number for u64 {
+        fn number(&self) -> u128 {
+            (*self).into()
+        }
+    }
+
+    impl Record for (u64, u64) {
+        type Key = u64;
+
+        fn key(&self) -> &u64 {
+            &self.0
+        }
+    }
+
+    /// DET-01: they do what an ordered map does, and show the same order whatever the seed.
+    #[test]
+    fn records_are_an_ordered_map() {
+        for seed in 0..8 {
+            let mut records: Records<(u64, u64)> =
+                Records::new(Seed::drawn(Uuid::from_u128(seed.into())));
+            let mut map = BTreeMap::new();
+            let mut random: u64 = seed;
+            for turn in 0..60_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                let key = (random >> 33) % 5_000;
+                assert_eq!(records.contains_key(&key), map.contains_key(&key));
+                if turn % 3 == 0 || map.contains_key(&key) {
+                    assert_eq!(records.remove(&key).map(|(_, turn)| turn), map.remove(&key));
+                } else {
+                    let place = records.insert((key, turn));
+                    assert_eq!(records.at(place), &(key, turn));
+                    map.insert(key, turn);
+                }
+                assert_eq!(records.get(&key).map(|(_, turn)| turn), map.get(&key));
+                assert_eq!(records.len(), map.len());
+                if let (Some(ours), Some(theirs)) = (records.get_mut(&key), map.get_mut(&key)) {
+                    ours.1 += 1;
+                    *theirs += 1;
+                }
+            }
+            assert!(records.keys().eq(map.keys()));
+            assert!(records.values().map(|(_, turn)| turn).eq(map.values()));
+            assert_eq!(records.sum(|(_, turn)| *turn as usize) as u64, map.values().sum::<u64>());
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Jobs: starting, hearing from, stopping and ending them.
+
+use core::time::Duration;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use crate::action::{Action, AuditEvent, Receipt, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Ending, Pending};
+use crate::engine::Engine;
+use crate::event::{Identity, LogLevel, Outcome};
+use crate::ids::{ConnId, JobId, RequestId, TaskId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::jobs::result::into_answer;
+use crate::json::raw::Json;
+use crate::json::writer::Writer;
+use crate::protocol::request_meta::RequestContext;
+use crate::protocol::revision::{AfterCancel, Methods};
+use crate::protocol::role::Side;
+use crate::tasks::task::Change;
+use crate::time::Instant;
+use crate::tool::StopStep;
+
+/// How long the rest of a job may outlive its first process before it is stopped.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Address of the messages of a job: the peers that still want them.
+struct Audience {
+    conn: ConnId,
+    task: Option<TaskId>,
+    /// The request that takes back what is unsent when it is cancelled (MOD-04).
+    mark: Option<RequestId>,
+}
+
+impl Engine {
+    /// Everything of this turn was handed in: starts what there is room for.
+    pub(crate) fn on_turn(&mut self) {
+        self.suspend_asking_calls();
+        self.hand_over_begun();
+        let share = self.settings.limits.running_per_identity_max;
+        while self.has_room() {
+            let Some(id) = self.queue.start(share) else { break };
+            self.start(id);
+        }
+        self.hand_over_waiting();
+    }
+
+    /// Whether one more job may run.
+    pub(crate) fn has_room(&self) -> bool {
+        self.running < self.settings.limits.running_max
+    }
+
+    /// Whether one more job of an identity would have to wait.
+    pub(crate) fn is_crowded(&self, owner: &Identity) -> bool {
+        let limits = &self.settings.limits;
+        let share = limits.running_per_identity_max;
+        let own = self.queue.running_of(owner) + self.queue.len_of(owner);
+        own >= share || self.running + self.queue.startable(share) >= limits.running_max
+    }
+
+    /// The task of a job is on disk: the job waits for its turn.
+    pub(crate) fn release_job(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let state = core::mem::replace(&mut job.state, JobState::Running);
+        let JobState::Held(arguments) = state else {
+            unreachable!("the job of a task is held until that is on disk");
+        };
+        job.state = JobState::Queued(arguments);
+        self.held_jobs.remove(&job.owner);
+        self.queue.push(&job.owner, id);
+    }
+
+    fn start(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("a queued job is in the table");
+        let state = core::mem::replace(&mut job.state, JobState::Running);
+        let JobState::Queued(arguments) = state else {
+            unreachable!("only queued jobs are in the queue");
+        };
+        self.run(id, arguments);
+    }
+
+    /// Has the host run a job, which is noted as running.
+    pub(crate) fn run(&mut self, id: JobId, arguments: Json) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Some(timeout) = job.tool.timeout {
+            self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + timeout);
+        }
+        let task = job.task;
+        let tool = alloc::sync::Arc::clone(&job.tool);
+        self.running += 1;
+        self.counters.jobs_started += 1;
+        // It runs now: the message of a task that had to wait says so no longer.
+        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
+            task.queued = false;
+        }
+        // What changes nothing tells nobody either.
+        let task = task.filter(|task| tool.read_only || self.is_visible(*task));
+        self.out.push(Action::Start { job: id, tool, arguments, task });
+    }
+
+    /// Tells a job to stop, or takes it out of the queue.
+    pub(crate) fn stop(&mut self, id: JobId, why: StopReason) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        match &mut job.state {
+            JobState::Held(_) | JobState::Queued(_) => {
+                self.queue.remove(&job.owner, id);
+                self.counters.jobs_never_started += 1;
+                if let Some(job) = self.remove_job(id) {
+                    self.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
+                }
+            }
+            JobState::Running | JobState::Lingering => {
+                let step = job.tool.ladder.first();
+                job.state = JobState::Stopping { step, why, since: self.now.at };
+                self.cancel_asks(id);
+                self.take_step(id, step, why);
+            }
+            // It is being stopped; a requestor's word is worth more in a view than ours.
+            JobState::Stopping { why: earlier, .. } => {
+                if earlier.is_no_cancel() {
+                    *earlier = why;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        self.out.push(Action::Stop { job: id, step, why });
+        match job.tool.ladder.after(step) {
+            Some((wait, _)) => {
+                self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + wait);
+            }
+            None => self.timers.disarm(&mut job.timer, Timer::Job(id)),
+        }
+    }
+
+    /// The timer of a job is due: its timeout, or the next step of its ladder.
+    pub(crate) fn on_job_timer(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.timer = None;
+        match &mut job.state {
+            JobState::Held(_) | JobState::Queued(_) => unreachable!("a queued job has no timer"),
+            JobState::Running => self.stop(id, StopReason::TimedOut),
+            JobState::Lingering => self.stop(id, StopReason::LeftBehind),
+            JobState::Stopping { step, why, .. } => {
+                let Some((_, next)) = job.tool.ladder.after(*step) else { return };
+                *step = next;
+                let why = *why;
+                self.end_grace(id, why);
+                self.take_step(id, next, why);
+                if next == StopStep::Abandon {
+                    self.abandon(id);
+                }
+            }
+        }
+    }
+
+    fn abandon(&mut self, id: JobId) {
+        self.counters.jobs_abandoned += 1;
+        if let Some(job) = self.jobs.get(&id) {
+            self.note(AuditEvent::Abandoned { job: id, tool: job.tool.name.clone() });
+        }
+        self.on_done(id, Outcome::Stopped);
+    }
+
+    /// The first process of a job is gone and others are not. They may be about to go as well, as
+    /// the rest of a pipeline does; if not, they are stopped: they have no business left.
+    pub(crate) fn on_lingering(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        match job.state {
+            JobState::Running => {
+                job.state = JobState::Lingering;
+                self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
+            }
+            JobState::Held(_)
+            | JobState::Queued(_)
+            | JobState::Lingering
+            | JobState::Stopping { .. } => {
+                self.counters.late_reports += 1;
+            }
+        }
+    }
+
+    pub(crate) fn on_done(&mut self, id: JobId, outcome: Outcome) {
+        let removed = self.remove_job(id);
+        let Some(job) = &removed else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let why = match job.state {
+            JobState::Held(_) | JobState::Queued(_) => {
+                panic!("{id} ended before it was started")
+            }
+            JobState::Running | JobState::Lingering => None,
+            JobState::Stopping { step, why, since } => {
+                // A thread that was given up goes on: it has not ceased.
+                if step != StopStep::Abandon {
+                    self.note(AuditEvent::Ceased(receipt(id, job, why, Some(step), since)));
+                }
+                Some(why)
+            }
+        };
+        if job.outlasts {
+            return;
+        }
+        self.hand_in(id, job, outcome, why);
+    }
+
+    /// Gives what came of a job to whoever wants it.
+    pub(crate) fn hand_in(
+        &mut self,
+        id: JobId,
+        job: &Job,
+        outcome: Outcome,
+        why: Option<StopReason>,
+    ) {
+        self.remember_outcome(id, job.task, why, || {
+            into_answer(outcome.clone(), why, job.tool.timeout)
+        });
+        match &job.purpose {
+            // TSK-26: dropped; that it stopped is all that was wanted of it.
+            Purpose::Orphan => {}
+            Purpose::Nobody => match outcome {
+                Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
+                Outcome::Stopped => {}
+            },
+            Purpose::Answer(request) => {
+                let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+                let ends = connection.ending != Ending::Open;
+                if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
+                    self.show_held_progress(id, job);
+                    let answer = match reply.dialect.after_cancel {
+                        AfterCancel::Silence | AfterCancel::Recall => {
+                            into_answer(outcome, why, job.tool.timeout)
+                        }
+                        AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
+                    };
+                    self.answer_with(reply, answer);
+                    if ends {
+                        self.close_if_finished(job.conn);
+                    }
+                }
+            }
+            Purpose::Task => self.end_task_of(id, job, outcome, why),
+            Purpose::Retry(state) => {
+                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
+            }
+        }
+    }
+
+    fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<StopReason>) {
+        let Some(task) = job.task else { return };
+        self.show_held_progress(id, job);
+        let outcome = into_answer(outcome, why, job.tool.timeout);
+        let failure = crate::jobs::result::failure(&outcome).map(|text| self.clean(&text));
+        let (change, message) = match failure {
+            None => (Change::Complete, None),
+            Some(text) => (Change::Fail, Some(text.into_boxed_str())),
+        };
+        self.end_task(task, change, message, outcome);
+    }
+
+    /// Forgets a job: its place, its timer, its room.
+    pub(crate) fn remove_job(&mut self, id: JobId) -> Option<Job> {
+        let job = self.jobs.get_mut(&id)?;
+        if !job.asks.is_empty() {
+            self.drop_asks(id);
+            return self.remove_job(id);
+        }
+        self.timers.disarm(&mut job.timer, Timer::Job(id));
+        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        // Of a job that has told nothing there is nothing to hold back.
+        if job.progress.latest.is_some()
+            && let Some(connection) = self.connections.get_mut(&job.conn)
+        {
+            connection.held_progress.remove(&id);
+        }
+        match job.state {
+            JobState::Held(_) => self.held_jobs.remove(&job.owner),
+            JobState::Queued(_) => {}
+            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
+                self.running -= 1;
+                self.queue.end(&job.owner);
+            }
+        }
+        self.outlasting -= usize::from(job.outlasts);
+        let (task, conn) = (job.task, job.conn);
+        self.free_task(task, id, conn);
+        // Last, so that it is moved but once.
+        self.jobs.remove(&id)
+    }
+
+    /// A task has no job any more.
+    pub(crate) fn free_task(&mut self, task: Option<TaskId>, id: JobId, conn: ConnId) {
+        // TSK-08: a generator may give the id of a task that expired while its job was stopping.
+        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task))
+            && task.job == Some(id)
+        {
+            task.job = None;
+            if task.is_being_created() {
+                task.aside.maker = Some((id, conn));
+            }
+        }
+    }
+
+    /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
+    /// since both leave it without a purpose.
+    fn audience(&self, job: &Job) -> Option<Audience> {
+        match &job.purpose {
+            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
+            Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
+            Purpose::Answer(request) => {
+                let mark = match job.terms.dialect().after_cancel {
+                    AfterCancel::Silence | AfterCancel::Answer { .. } => None,
+                    AfterCancel::Recall => Some(request.clone()),
+                };
+                Some(Audience { conn: job.conn, task: None, mark })
+            }
+        }
+    }
+
+    pub(crate) fn on_progress(
+        &mut self,
+        id: JobId,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) {
+        let room = self.settings.limits.write_buffer_bytes;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let total = total.filter(|total| total.is_finite());
+        let told = &mut *job.progress;
+        if progress.is_finite() {
+            told.latest = Some((progress, total, message.map(Into::into)));
+        }
+        let grows = progress.is_finite() && told.last.is_none_or(|last| progress > last);
+        if told.token.is_none() || !grows {
+            self.counters.progress_dropped += 1;
+            return;
+        }
+        told.last = Some(progress);
+        let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+        if connection.outbox.len() >= room {
+            // The peer does not read: only the latest value waits for it.
+            connection.held_progress.insert(id);
+            told.held = Some((progress, total, message.map(Into::into)));
+            return;
+        }
+        job.progress.forget_held();
+        let Some(job) = self.jobs.get(&id) else { return };
+        let message = message.map(|text| self.clean(text));
+        let step = ProgressStep { progress, total, message: message.as_deref() };
+        let with_message = job.terms.dialect().progress_message;
+        let (token, audience) = (job.progress.token.clone(), self.audience(job));
+        self.write_progress(token, audience, &step, with_message);
+    }
+
+    /// Writes what was held back for a job, before its answer or now that the peer reads again.
+    pub(crate) fn show_held_progress(&mut self, id: JobId, job: &Job) {
+        self.forget_held_progress(id, job);
+        if let Some((progress, total, message)) = &job.progress.held {
+            let message = message.as_deref().map(|text| self.clean(text));
+            let (progress, total) = (*progress, *total);
+            let step = ProgressStep { progress, total, message: message.as_deref() };
+            let with_message = job.terms.dialect().progress_message;
+            let (token, audience) = (job.progress.token.clone(), self.audience(job));
+            self.write_progress(token, audience, &step, with_message);
+        }
+    }
+
+    /// Its connection need not show what is held back of a job.
+    fn forget_held_progress(&mut self, id: JobId, job: &Job) {
+        // Of a job that has told nothing there is nothing to hold back.
+        if job.progress.latest.is_some()
+            && let Some(connection) = self.connections.get_mut(&job.conn)
+        {
+            connection.held_progress.remove(&id);
+        }
+    }
+
+    /// The peer reads again: shows it the latest of everything held back.
+    pub(crate) fn show_all_held_progress(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        for id in core::mem::take(&mut connection.held_progress) {
+            if let Some(mut job) = self.jobs.remove(&id) {
+                self.show_held_progress(id, &job);
+                job.progress.forget_held();
+                self.jobs.insert(job);
+            }
+        }
+    }
+
+    fn write_progress(
+        &mut self,
+        token: Option<Box<str>>,
+        audience: Option<Audience>,
+        step: &ProgressStep<'_>,
+        with_message: bool,
+    ) {
+        let (Some(token), Some(audience)) = (token, audience) else {
+            self.counters.progress_dropped += 1;
+            return;
+        };
+        self.say(&audience, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
+            write_related_task(json, audience.task);
+            json.raw("\"progressToken\":").raw(&token);
+            step.write(json, with_message);
+            json.raw("}}");
+        });
+    }
+
+    /// Sends a message of a job, when it may be sent: after the answer that names its task.
+    fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
+        let unknown = audience.task.filter(|task| !self.is_visible(*task));
+        let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
+            return self.send_for(audience.conn, audience.mark.as_ref(), write);
+        };
+        let mut message = Vec::new();
+        write(&mut Writer::new(&mut message));
+        task.aside.keep_said(&message);
+    }
+
+    pub(crate) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
+        let Some(job) = self.jobs.get(&id) else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        let Some(audience) = self.audience(job) else { return };
+        let Some(connection) = self.connections.get(&audience.conn) else { return };
+        if connection.dialect.methods == Methods::Services {
+            return;
+        }
+        let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
+        let least = match (&connection.side, &job.terms) {
+            // Servers log to clients, never the other way.
+            (Side::Client(_), _) => None,
+            (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
+            (Side::Server, RequestContext::Claim(claim)) => claim.log_level,
+        };
+        if least.is_none_or(|least| level < least) || crowded {
+            return;
+        }
+        let tool = alloc::sync::Arc::clone(&job.tool);
+        self.say(&audience, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
+            write_related_task(json, audience.task);
+            json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
+            json.raw(",\"data\":").raw(data.get()).raw("}}");
+        });
+    }
+}
+
+/// The receipt of a job that was told to stop.
+pub(crate) fn receipt(
+    id: JobId,
+    job: &Job,
+    why: StopReason,
+    stage: Option<StopStep>,
+    since: Instant,
+) -> Box<Receipt> {
+    Box::new(Receipt {
+        job: id,
+        tool: job.tool.name.clone(),
+        owner: job.owner.clone(),
+        conn: job.conn,
+        task: job.task,
+        why,
+        cancel: job.cancel(),
+        stage,
+        since,
+    })
+}
+
+/// How far a job is, as it is told to its peer.
+struct ProgressStep<'a> {
+    progress: f64,
+    total: Option<f64>,
+    message: Option<&'a str>,
+}
+
+impl ProgressStep<'_> {
+    /// The first revision has no `message`.
+    fn write(&self, json: &mut Writer<'_>, with_message: bool) {
+        json.raw(",\"progress\":").display(self.progress);
+        if let Some(total) = self.total {
+            json.raw(",\"total\":").display(total);
+        }
+        if let Some(message) = self.message.filter(|_| with_message) {
+            json.raw(",").member("message", message);
+        }
+    }
+}
+
+/// TSK-29: what belongs to a task says to which.
+fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
+    if let Some(task) = task {
+        json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
+        json.uuid(task.uuid()).raw("\"}},");
+    }
+}

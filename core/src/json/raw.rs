@@ -1,0 +1,217 @@
+//! JSON values as text that was checked before.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::fmt;
+
+use serde::de::IgnoredAny;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::json::scan;
+
+/// One JSON value as text.
+///
+/// [`RawValue`] is the same, and reads its text wherever one is made; this is made without where it
+/// is known that the text is JSON.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Json(Box<str>);
+
+impl Json {
+    /// Its text.
+    #[must_use]
+    pub const fn get(&self) -> &str {
+        &self.0
+    }
+
+    /// Output of a serializer, not read again. A caller that hands in anything but one JSON
+    /// value breaks the message that it is put into.
+    #[must_use]
+    pub fn written(text: String) -> Self {
+        debug_assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "no JSON: {text}");
+        Self(text.into())
+    }
+
+    /// A text that was read before, or that a serializer wrote.
+    pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Self(text.into()),
+            Cow::Owned(text) => Self::written(text),
+        }
+    }
+}
+
+impl From<Box<RawValue>> for Json {
+    fn from(raw: Box<RawValue>) -> Self {
+        Self(raw.into())
+    }
+}
+
+impl Serialize for Json {
+    /// As the value it is.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One JSON value in a text that was checked as a whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Raw<'a>(&'a str);
+
+impl<'a> Raw<'a> {
+    /// The value that was found there.
+    pub(crate) const fn checked(text: &'a str) -> Self {
+        Self(text)
+    }
+
+    /// Its text.
+    pub(crate) const fn get(self) -> &'a str {
+        self.0
+    }
+
+    /// The string it is; `None` for anything else, a string with half a surrogate pair included.
+    pub(crate) fn string(self) -> Option<Cow<'a, str>> {
+        scan::unescaped(self.quoted()?)
+    }
+
+    /// The string it is, with U+FFFD for each half of a surrogate pair; `None` for anything else.
+    pub(crate) fn cleaned_string(self) -> Option<Cow<'a, str>> {
+        let replace = |text: &mut String, _| text.push(char::REPLACEMENT_CHARACTER);
+        Some(scan::unescaped_with(self.quoted()?, replace))
+    }
+
+    /// What stands between the quotes of a string.
+    fn quoted(self) -> Option<&'a str> {
+        self.0.strip_prefix('"')?.strip_suffix('"')
+    }
+
+    /// Whether it is an object.
+    pub(crate) fn is_object(self) -> bool {
+        self.0.starts_with('{')
+    }
+
+    /// The boolean it is.
+    pub(crate) fn flag(self) -> Option<bool> {
+        match self.0 {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The members of an object that have these names, in one pass. `None` when it is no object.
+    pub(crate) fn members<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
+        let mut found = Found { members: [None; N], twice: None };
+        let mut seen = [false; N];
+        scan::object(self.0.as_bytes(), scan::DEPTH_MAX, |name, value| {
+            let wanted = |name: &[u8]| names.iter().position(|wanted| wanted.as_bytes() == name);
+            let Some(slot) = scan::named(name, wanted) else { return Some(()) };
+            if core::mem::replace(&mut seen[slot], true) {
+                found.twice = Some(names[slot]);
+            }
+            if let Some(value) = Self(self.0.get(value)?).non_null() {
+                found.members[slot] = Some(value);
+            }
+            Some(())
+        })?;
+        Some(found)
+    }
+
+    /// The same value, unless it is `null`.
+    pub(crate) fn non_null(self) -> Option<Self> {
+        (self.0 != "null").then_some(self)
+    }
+}
+
+/// Members of an object; one that is `null` is as if it were not there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'a, const N: usize> {
+    /// In the order of the names. Of one that is there twice the last counts.
+    pub(crate) members: [Option<Raw<'a>>; N],
+    /// A name that is there twice.
+    pub(crate) twice: Option<&'static str>,
+}
+
+impl<'a> From<&'a RawValue> for Raw<'a> {
+    fn from(raw: &'a RawValue) -> Self {
+        Self(raw.get())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::scan::tests::mutants;
+    use alloc::collections::BTreeMap;
+
+    /// The one-pass reader agrees with the general reader.
+    #[test]
+    fn members_are_what_they_are() {
+        const NAMES: [&str; 4] = ["a", "b/c", "\u{e4}", ""];
+        let objects = [
+            r#"{"a":1,"b/c":{"a":[2,{}]},"d":null,"ä":"x","e":"y"}"#,
+            r#"{ "d" : "a" , "" : {} , "a" : true , "\u0061b" : -1.5e3 }"#,
+            r#"{"a":1,"\u0061":2,"":null,"":{},"ä":7,"\u00e4":[]}"#,
+        ];
+        let (mut read, mut twice) = (0, 0);
+        for object in objects {
+            mutants(object, 20_000, |text| {
+                let Ok(value) = serde_json::from_str::<&RawValue>(text) else { return };
+                let found = Raw::from(value).members(NAMES);
+                let all = serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get());
+                let Ok(all) = all else {
+                    // No object, or a name that is no Unicode text.
+                    return assert!(found.is_none() || text.contains(r"\u"), "{text}");
+                };
+                let Found { members, twice: again } = found.expect("it is an object");
+                read += 1;
+                twice += usize::from(again.is_some());
+                for (name, member) in NAMES.iter().zip(members) {
+                    let expected = all.get(*name).map(|value| value.get());
+                    let expected = expected.filter(|value| *value != "null");
+                    if again.is_none() {
+                        assert_eq!(member.map(Raw::get), expected, "{name} of {text}");
+                    }
+                }
+            });
+        }
+        assert!(read > 500 && twice > 50, "{read} {twice}");
+        let found =
+            Raw::checked(r#"{"a":1,"\u0061":2,"a":null}"#).members(NAMES).expect("an object");
+        assert_eq!((found.members[0].map(Raw::get), found.twice), (Some("2"), Some("a")));
+        assert!(Raw::checked("[]").members(NAMES).is_none());
+    }
+
+    /// CAN-14: a text that was cut in the middle of a character is read without that.
+    #[test]
+    fn strings_with_half_a_pair_are_cleaned() {
+        let read = |text: &'static str| Raw::checked(text);
+        assert_eq!(read(r#""a\ud83e""#).string(), None);
+        assert_eq!(read(r#""a\ud83e""#).cleaned_string().as_deref(), Some("a\u{fffd}"));
+        assert_eq!(read(r#""\ud83e\udd80""#).string().as_deref(), Some("\u{1f980}"));
+        for other in ["null", "7", "[\"a\"]", "{}"] {
+            assert_eq!(read(other).cleaned_string(), None);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Following tasks at peers: from the answer that creates one to the answer it ends with.
+
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::action::AuditEvent;
+use crate::collections::timer_queue::Timer;
+use crate::connection::Ending;
+use crate::engine::Engine;
+use crate::ids::{CallId, ConnId};
+use crate::json::writer::Writer;
+use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
+use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
+use crate::outgoing::remote_task::{read_created, read_put_off, read_report, read_too_early};
+use crate::rpc::params::Params;
+use crate::tasks::task::Status;
+use crate::time::Instant;
+
+impl Engine {
+    /// Every task at a peer that is being followed, with the call it came of (TSK-42).
+    pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
+        self.connections.iter().flat_map(|(conn, connection)| {
+            connection.aside.remote_tasks.values().map(|remote| RemoteTaskView {
+                conn: *conn,
+                task: &remote.id,
+                caller: remote.caller,
+                method: &remote.call.method,
+                label: remote.call.label.as_deref(),
+                status: remote.status,
+            })
+        })
+    }
+
+    /// A call that asked for a task is answered. Its timer is still armed.
+    pub(crate) fn on_task_call_answered(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        mut call: Call,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
+        let answer = match outcome.map(|result| (result, read_created(result))) {
+            Ok((_, Ok(Some(report)))) => match call.whom {
+                CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
+                // CAN-05: it was cancelled before it had an id.
+                CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+                    self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
+                    return self.send_task_cancel(conn, &report.id);
+                }
+            },
+            Ok((result, Ok(None))) => Answer::Result(result.to_owned()),
+            Ok((_, Err(what))) => Answer::Unusable(what),
+            Err(error) => Answer::Error(error.to_owned()),
+        };
+        self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+        match call.whom {
+            CallFor::Caller(caller) => self.tell(caller, answer),
+            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+                self.counters.late_responses += 1;
+            }
+        }
+    }
+
+    fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
+        self.note_remote(conn, &report.id, &call, RemoteState::Is(report.status));
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let remote = RemoteTask {
+            call,
+            caller,
+            id: report.id.clone(),
+            status: report.status,
+            interval: report.interval,
+            poll_timer: None,
+            poll: None,
+            fetch: None,
+        };
+        connection.aside.remote_tasks.insert(id, remote);
+        self.proceed(conn, id, self.now.at + report.interval);
+    }
+
+    /// What comes after a report: the result where there is one or where the peer wants something
+    /// of us, which it can only ask while it is waited for (TSK-30); else a question in a while.
+    fn proceed(&mut self, conn: ConnId, id: CallId, next: Instant) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        if remote.fetch.is_some() {
+            return;
+        }
+        match remote.status {
+            Status::Working => self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next),
+            Status::InputRequired | Status::Completed | Status::Failed | Status::Cancelled => {
+                self.fetch(conn, id);
+            }
+        }
+    }
+
+    fn fetch(&mut self, conn: ConnId, id: CallId) {
+        let fetch = self.ask_about(conn, id, CallFor::Fetch(id), "tasks/result");
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        remote.fetch = fetch;
+        self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
+    }
+
+    /// The next question is due (TSK-13).
+    pub(crate) fn on_poll_timer(&mut self, conn: ConnId, id: CallId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        remote.poll_timer = None;
+        let poll = self.ask_about(conn, id, CallFor::Poll(id), "tasks/get");
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Some(remote) = connection.remote_mut(id)
+        {
+            remote.poll = poll;
+        }
+    }
+
+    /// Sends a request about a remote task; nothing where no answer can come any more.
+    fn ask_about(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        whom: CallFor,
+        method: &str,
+    ) -> Option<CallId> {
+        let connection = self.connections.get(&conn)?;
+        let remote = connection.aside.remote_tasks.get(&id)?;
+        if connection.ending != Ending::Open {
+            return None;
+        }
+        let request = about(method, &remote.id);
+        Some(self.place_call(conn, whom, &request, None))
+    }
+
+    /// The peer says where a task stands.
+    pub(crate) fn on_polled(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        remote.poll = None;
+        // What `tasks/result` says is the answer; it is on its way.
+        let fetching = remote.fetch.is_some();
+        let answer = match outcome.map(|result| read_report(result.get())) {
+            Ok(Ok(report)) if report.id == remote.id => {
+                remote.interval = report.interval;
+                self.heed(conn, id, report.status);
+                return self.proceed(conn, id, self.now.at + report.interval);
+            }
+            Ok(Ok(_)) => Answer::Unusable("the peer told of another task than it was asked about"),
+            Ok(Err(what)) => Answer::Unusable(what),
+            Err(error) => match read_put_off(error) {
+                // It did not say where the task stands, nor that there is none: it is busy, or
+                // broken for now. How often it is asked so is for whoever made the call to bound.
+                Some(wait) => return self.put_off(conn, id, wait),
+                None => Answer::Error(error.to_owned()),
+            },
+        };
+        if fetching {
+            return;
+        }
+        // What the peer does not know need not be cancelled there; what it cannot tell of goes on.
+        let left = matches!(answer, Answer::Unusable(_)).then(|| remote.id.clone());
+        self.end_remote(conn, id, RemoteState::Unknown, answer);
+        if let Some(task) = left {
+            self.send_task_cancel(conn, &task);
+        }
+    }
+
+    /// Notes a change of state.
+    fn heed(&mut self, conn: ConnId, id: CallId, status: Status) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        if remote.status != status {
+            remote.status = status;
+            self.note_followed(conn, id, RemoteState::Is(status));
+        }
+    }
+
+    /// The peer's answer to `tasks/result`: what the call would have been answered with, or that it
+    /// came too early, and then we ask again where the task stands.
+    pub(crate) fn on_fetched(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        remote.fetch = None;
+        let answer = match outcome {
+            Ok(result) => Answer::Result(result.to_owned()),
+            Err(error) => match read_too_early(error) {
+                Some(wait) => return self.put_off(conn, id, wait),
+                None => Answer::Error(error.to_owned()),
+            },
+        };
+        self.end_remote(conn, id, RemoteState::Answered, answer);
+    }
+
+    /// A question came too early, whatever the peer had said before: where the task stands is asked
+    /// when it may be. What else is on its way says what comes next.
+    fn put_off(&mut self, conn: ConnId, id: CallId, wait: Duration) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(remote) = connection.remote_mut(id) else { return };
+        if remote.poll.is_none() && remote.fetch.is_none() {
+            let next = self.now.at + remote.interval.max(wait);
+            self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next);
+        }
+    }
+
+    /// `notifications/tasks/status` is a hint: it never decides anything, but where it says that
+    /// there is something to fetch, that is asked for without waiting for the next poll.
+    pub(crate) fn on_status_hint(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
+        let Some(Ok(report)) = params.map(|params| read_report(params.get())) else { return };
+        if report.status == Status::Working {
+            return;
+        }
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let mut followed = connection.aside.remote_tasks.iter();
+        let hinted = followed.find(|(_, remote)| remote.id == report.id);
+        if let Some((id, RemoteTask { fetch: None, .. })) = hinted {
+            self.fetch(conn, *id);
+        }
+    }
+
+    fn end_remote(&mut self, conn: ConnId, id: CallId, state: RemoteState, answer: Answer) {
+        self.note_followed(conn, id, state);
+        if let Some(remote) = self.take_remote(conn, id) {
+            self.tell(remote.caller, answer);
+        }
+    }
+
+    /// No caller wants a task any more: the peer is told, if it declared that (CAN-05, TSK-02).
+    pub(crate) fn give_up_remote(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
+        self.note_followed(conn, id, RemoteState::GivenUp);
+        let remote = self.take_remote(conn, id)?;
+        self.send_task_cancel(conn, &remote.id);
+        Some(remote.caller)
+    }
+
+    fn send_task_cancel(&mut self, conn: ConnId, task: &str) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        if connection.peer.tasks.cancel && connection.ending == Ending::Open {
+            self.place_call(conn, CallFor::Cancel, &about("tasks/cancel", task), None);
+        }
+    }
+
+    /// Forgets a remote task with its timers and with what was asked about it.
+    fn take_remote(&mut self, conn: ConnId, id: CallId) -> Option<RemoteTask> {
+        let aside = self.connections.get_mut(&conn)?.aside.some()?;
+        let mut remote = aside.remote_tasks.remove(&id)?;
+        for open in [remote.poll, remote.fetch].into_iter().flatten() {
+            aside.calls.remove(&open);
+        }
+        self.disarm_remote(conn, id, &mut remote);
+        Some(remote)
+    }
+
+    fn disarm_remote(&mut self, conn: ConnId, id: CallId, remote: &mut RemoteTask) {
+        self.timers.disarm(&mut remote.call.timer, Timer::Call(conn, id));
+        self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
+    }
+
+    /// The connection is gone: what becomes of the task will not be known. Its call is handed back
+    /// to be lost like every other.
+    pub(crate) fn lose_remote(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        mut remote: RemoteTask,
+    ) -> (CallId, Call) {
+        self.note_remote(conn, &remote.id, &remote.call, RemoteState::Lost);
+        self.disarm_remote(conn, id, &mut remote);
+        (id, remote.call)
+    }
+
+    fn note_followed(&mut self, conn: ConnId, id: CallId, state: RemoteState) {
+        let remote = self.connections.get(&conn).and_then(|c| c.aside.remote_tasks.get(&id));
+        if let Some(remote) = remote {
+            let note = self.remote_note(conn, &remote.id, &remote.call, state);
+            self.note(note);
+        }
+    }
+
+    fn note_remote(&mut self, conn: ConnId, task: &str, call: &Call, state: RemoteState) {
+        let note = self.remote_note(conn, task, call, state);
+        self.note(note);
+    }
+
+    fn remote_note(&self, conn: ConnId, task: &str, call: &Call, state: RemoteState) -> AuditEvent {
+        AuditEvent::RemoteTask {
+            conn,
+            task: self.clean(task),
+            method: call.method.clone(),
+            label: call.label.as_deref().map(|label| self.clean(label)),
+            state,
+        }
+    }
+}
+
+/// A request about one task.
+fn about(method: &str, task: &str) -> OutgoingRequest {
+    let mut params = alloc::vec::Vec::new();
+    Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
+    let params = String::from_utf8(params).expect("JSON was written as text");
+    let params = RawValue::from_string(params).expect("what was written is JSON");
+    OutgoingRequest { method: Box::from(method), params: Some(params), patience: None, task: None }
+}

@@ -1,0 +1,519 @@
+//! Asking peers: requests of ours, their answers, and what a task needs from its requestor.
+
+use alloc::borrow::{Cow, ToOwned as _};
+use alloc::format;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use crate::acp::cancel::CancelEffect;
+use crate::acp::protocol;
+use crate::action::{Action, CloseReason};
+use crate::client::session::{label_of, permitted};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Ending, Phase};
+use crate::engine::Engine;
+use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
+use crate::jobs::job::{JobState, Purpose};
+use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
+use crate::outgoing::call::{
+    Answer, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
+};
+use crate::protocol::request_meta::RequestContext;
+use crate::protocol::revision::Methods;
+use crate::rpc::params::Params;
+use crate::tasks::task::Change;
+
+/// Why what a job asked is cancelled, for a peer that wants to know.
+const PARENT_OVER: &str = "the request it was for is over";
+
+impl Engine {
+    /// A job asks a peer something. Unless it says whom, that is whoever wants its outcome (TSK-28,
+    /// TSK-30).
+    pub(crate) fn on_asked(
+        &mut self,
+        id: JobId,
+        ask: AskId,
+        to: Option<ConnId>,
+        request: OutgoingRequest,
+    ) {
+        let caller = Caller::Job { job: id, ask };
+        let max = self.settings.limits.asks_max;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return self.refuse_call(caller, Refusal::NoJob);
+        };
+        let runs = matches!(job.state, JobState::Running | JobState::Lingering);
+        let wanted = runs && !matches!(job.purpose, Purpose::Nobody | Purpose::Orphan);
+        assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
+        // Inputs are never tasks themselves.
+        let by_claim = to.is_none() && matches!(job.terms, RequestContext::Claim(_));
+        let refusal = match (wanted, job.asks.len() >= max) {
+            (false, _) => Some(Refusal::NoJob),
+            (true, true) => Some(Refusal::TooMany),
+            (true, false) => (by_claim && request.task.is_some()).then_some(Refusal::NoTasks),
+        };
+        if let Some(refusal) = refusal {
+            return self.refuse_call(caller, refusal);
+        }
+        match (to, job.task, job.terms) {
+            (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
+                Ok(call) => {
+                    let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
+                    job.asks.insert(ask, PendingOutgoing::Sent(conn, call));
+                }
+                Err(refusal) => self.refuse_call(caller, refusal),
+            },
+            (None, None, RequestContext::Claim(claim)) => {
+                self.ask_by_answer(id, ask, request, claim.peer)
+            }
+            (None, task, _) => {
+                job.asks.insert(ask, PendingOutgoing::Waiting(request));
+                if let Some(task) = task
+                    && !self.change_task(task, Change::InputNeeded)
+                {
+                    self.tell_of_task(task);
+                }
+                self.put_questions(id, Answer::Refused);
+            }
+        }
+    }
+
+    /// The host asks a peer something.
+    pub(crate) fn on_call(&mut self, conn: ConnId, ask: AskId, request: &OutgoingRequest) {
+        let caller = Caller::Host(ask);
+        assert!(!self.host_calls.contains_key(&ask), "the host numbers its calls");
+        match self.send_call(conn, caller, request, None) {
+            Ok(call) => {
+                self.host_calls.insert(ask, (conn, call));
+            }
+            Err(refusal) => self.refuse_call(caller, refusal),
+        }
+    }
+
+    pub(crate) fn refuse_call(&mut self, caller: Caller, refusal: Refusal) {
+        self.out.push(Action::Tell { caller, answer: Answer::Refused(refusal) });
+    }
+
+    /// Sends a request of ours, if the rules allow it.
+    pub(crate) fn send_call(
+        &mut self,
+        conn: ConnId,
+        caller: Caller,
+        ask: &OutgoingRequest,
+        task: Option<TaskId>,
+    ) -> Result<CallId, Refusal> {
+        let max = self.settings.limits.calls_max;
+        let connection = self.connections.get_mut(&conn).ok_or(Refusal::NoConnection)?;
+        match (connection.ending, connection.phase) {
+            // A peer that has closed its side cannot answer.
+            (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
+            (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
+            (Ending::Open, Phase::Ready) => {}
+        }
+        match connection.dialect.methods {
+            Methods::Tools => permitted(connection, ask)?,
+            Methods::Services if ask.task.is_some() => return Err(Refusal::NoTasks),
+            Methods::Services => {}
+        }
+        let full = connection.aside.calls.len() >= max
+            || (ask.task.is_some()
+                && connection.aside.tasks_asked_for() >= self.settings.limits.remote_tasks_max);
+        if full {
+            return Err(Refusal::TooMany);
+        }
+        Ok(self.place_call(conn, CallFor::Caller(caller), ask, task))
+    }
+
+    /// Sends a request of ours that may be sent.
+    pub(crate) fn place_call(
+        &mut self,
+        conn: ConnId,
+        whom: CallFor,
+        ask: &OutgoingRequest,
+        task: Option<TaskId>,
+    ) -> CallId {
+        let id = CallId::new(self.next_call);
+        self.next_call += 1;
+        let mut call = Call {
+            whom,
+            method: ask.method.clone(),
+            label: (&*ask.method == "tools/call").then(|| label_of(ask)).flatten(),
+            with_task: ask.task.is_some(),
+            declares: protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get)),
+            patience: ask.patience,
+            cap: ask.patience.map(|patience| self.now.at + patience.cap),
+            timer: None,
+            wanted: Wanted::Yes,
+        };
+        if let Some(patience) = ask.patience {
+            let at = self.now.at + patience.timeout.min(patience.cap);
+            self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.aside.calls.insert(id, call);
+        }
+        self.write_call(conn, id, ask, task);
+        id
+    }
+
+    fn write_call(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        ask: &OutgoingRequest,
+        task: Option<TaskId>,
+    ) {
+        let number = format!("{}", id.get());
+        let related = task.map(related_task);
+        let mut meta: Vec<(&str, &[u8])> = Vec::new();
+        if let Some(related) = &related {
+            meta.push((RELATED_TASK, related));
+        }
+        let progress = ask.patience.is_some_and(|patience| patience.extend_on_progress);
+        if progress && self.dialect(conn).methods == Methods::Tools {
+            meta.push(("progressToken", number.as_bytes()));
+        }
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");
+            json.member("method", &ask.method);
+            match (&ask.params, &ask.task, meta.is_empty()) {
+                (None, None, true) => {}
+                (params, task, _) => {
+                    let params = params.as_ref().map_or("{}", |params| params.get());
+                    let params = with_task(params, *task);
+                    json.raw(",\"params\":");
+                    write_with_meta(json, &params, &meta);
+                }
+            }
+            json.raw("}");
+        });
+    }
+
+    /// A peer answers. What nobody waits for any more is dropped (CAN-10).
+    pub(crate) fn on_response(
+        &mut self,
+        conn: ConnId,
+        id: Option<RequestId>,
+        outcome: Result<&RawValue, &RawValue>,
+    ) {
+        let call = match id {
+            Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
+            Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
+        };
+        let Some(call) = call.filter(|call| call.get() < self.next_call) else {
+            self.counters.unasked_responses += 1;
+            return;
+        };
+        if let Ok(result) = outcome {
+            self.note_answered(conn, call, result);
+        }
+        let taken = self.connections.get_mut(&conn).and_then(|c| c.take_call(call));
+        let Some(mut taken) = taken else {
+            self.counters.late_responses += 1;
+            return;
+        };
+        if taken.with_task {
+            return self.on_task_call_answered(conn, call, taken, outcome);
+        }
+        self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
+        let caller = match taken.whom {
+            CallFor::Caller(caller) => caller,
+            CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
+            CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
+            CallFor::Nobody | CallFor::Cancel => return,
+        };
+        let session = self.dialect(conn).methods == Methods::Tools;
+        match (&*taken.method, outcome) {
+            ("initialize", _) if session => {
+                return self.on_initialize_answered(conn, caller, outcome);
+            }
+            ("tools/list", Ok(result)) if session => self.learn_tools(conn, result),
+            _ => {}
+        }
+        let answer = match outcome {
+            Ok(result) => Answer::Result(result.to_owned()),
+            Err(error) => Answer::Error(error.to_owned()),
+        };
+        self.tell(caller, answer);
+    }
+
+    /// A peer is still busy with a request of ours.
+    pub(crate) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
+        let token = params.and_then(|params| params.find(["progressToken"]));
+        let token = token.and_then(|found| found.members[0]);
+        let id = token.and_then(|token| RequestId::parse(token.get()));
+        let Some(RequestId::Number(number)) = id else { return };
+        let id = CallId::new(u64::try_from(number).unwrap_or(0));
+        let now = self.now.at;
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        // The token of a call that became a task stays good until that has ended.
+        let Some(aside) = connection.aside.some() else { return };
+        let call = match aside.calls.get_mut(&id) {
+            Some(call) => Some(call),
+            None => aside.remote_tasks.get_mut(&id).map(|remote| &mut remote.call),
+        };
+        let Some(call) = call else { return };
+        let CallFor::Caller(caller) = call.whom else { return };
+        if let (Some(patience), Some(cap)) = (call.patience, call.cap)
+            && patience.extend_on_progress
+            && call.wanted == Wanted::Yes
+        {
+            let at = (now + patience.timeout).min(cap);
+            self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
+        }
+        if let Some(params) = params {
+            let params = params.to_raw();
+            self.out.push(Action::TellProgress { caller, params });
+        }
+    }
+
+    /// The answer did not come in time: the peer is told that nobody waits.
+    pub(crate) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let mut wanted = Wanted::Yes;
+        if let Some(call) = connection.call_mut(id) {
+            call.timer = None;
+            wanted = call.wanted;
+        }
+        if let Some(remote) = connection.remote_mut(id) {
+            remote.call.timer = None;
+        }
+        let session = connection.dialect.methods == Methods::Tools;
+        let answer = match wanted {
+            Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
+            Wanted::Cancelled => Answer::Cancelled,
+        };
+        let way = self.cancel_way(conn, id);
+        let caller = match way {
+            CancelEffect::Await => {
+                return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
+            }
+            CancelEffect::Forget => self.cancel_call(conn, id, Some("timed out")),
+            CancelEffect::Refuse(_) => self.take_call(conn, id),
+        };
+        if let Some(caller) = caller {
+            self.tell(caller, answer);
+        }
+        // CAN-04: it is not cancelled; without an answer there is no session.
+        if session && way == CancelEffect::Refuse(Refusal::Protected) {
+            self.close(conn, CloseReason::NoSession);
+        }
+    }
+
+    /// The maker of a call does not want its answer any more.
+    pub(crate) fn on_cancel_call(&mut self, caller: Caller, reason: Option<&str>) {
+        let at = match caller {
+            Caller::Host(ask) => self.host_calls.get(&ask).copied(),
+            Caller::Job { job, ask } => {
+                match self.jobs.get(&job).and_then(|job| job.asks.get(&ask)) {
+                    Some(
+                        PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _),
+                    ) => Some((*conn, *call)),
+                    Some(PendingOutgoing::Waiting(_)) => {
+                        return self.tell(caller, Answer::Cancelled);
+                    }
+                    None => None,
+                }
+            }
+        };
+        let Some((conn, call)) = at else {
+            // CAN-02, CAN-03
+            let refusal = Refusal::NotInProgress;
+            return self.out.push(Action::RefuseCancel { caller, refusal });
+        };
+        match self.cancel_way(conn, call) {
+            CancelEffect::Forget if self.is_deaf(conn, call) => {
+                // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
+                let refusal = Refusal::NotDeclared;
+                self.out.push(Action::RefuseCancel { caller, refusal });
+            }
+            CancelEffect::Forget => {
+                self.cancel_call(conn, call, reason);
+                self.tell(caller, Answer::Cancelled);
+            }
+            CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
+            // CAN-04, ACP-03, ACP-04
+            CancelEffect::Refuse(refusal) => {
+                self.out.push(Action::RefuseCancel { caller, refusal })
+            }
+        }
+    }
+
+    /// Whether a call is about a task that its peer does not let be cancelled.
+    fn is_deaf(&self, conn: ConnId, id: CallId) -> bool {
+        let Some(connection) = self.connections.get(&conn) else { return false };
+        let with_task = connection.aside.remote_tasks.contains_key(&id)
+            || connection.aside.calls.get(&id).is_some_and(|call| call.with_task);
+        with_task && !connection.peer.tasks.cancel
+    }
+
+    /// Forgets a call and tells its peer, if there is a way and it was not told before; whose it
+    /// was.
+    pub(crate) fn cancel_call(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        reason: Option<&str>,
+    ) -> Option<Caller> {
+        let way = self.cancel_way(conn, id);
+        let connection = self.connections.get_mut(&conn)?;
+        if connection.aside.remote_tasks.contains_key(&id) {
+            return self.give_up_remote(conn, id);
+        }
+        let call = connection.call_mut(id)?;
+        if let (true, CallFor::Caller(caller)) = (call.with_task, call.whom) {
+            // CAN-05: there may be a task already, whose id is on its way.
+            call.whom = CallFor::Nobody;
+            self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+            return Some(caller);
+        }
+        let caller = self.take_call(conn, id)?;
+        match way {
+            CancelEffect::Forget | CancelEffect::Await => self.write_cancel(conn, id, reason),
+            CancelEffect::Refuse(_) => {}
+        }
+        Some(caller)
+    }
+
+    /// Tells a peer that a call is cancelled, in its own spelling (CAN-01, ACP-01).
+    pub(crate) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
+        let reason = reason.map(|reason| self.clean(reason));
+        let dialect = self.dialect(conn);
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",").member("method", dialect.cancel_method);
+            json.raw(",\"params\":{").string(dialect.cancel_id).raw(":").display(id.get());
+            if let (Some(member), Some(reason)) = (dialect.cancel_reason, &reason) {
+                json.raw(",").member(member, reason);
+            }
+            json.raw("}}");
+        });
+    }
+
+    /// Takes a call out of its connection's table.
+    fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
+        let mut call = self.connections.get_mut(&conn)?.take_call(id)?;
+        self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+        match call.whom {
+            CallFor::Caller(caller) => Some(caller),
+            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+        }
+    }
+
+    /// Tells whoever made a call how it ended. A task that has nothing more to ask works on.
+    pub(crate) fn tell(&mut self, caller: Caller, answer: Answer) {
+        let mut answered = None;
+        match caller {
+            Caller::Host(ask) => {
+                self.host_calls.remove(&ask);
+            }
+            Caller::Job { job, ask } => {
+                let Some(job) = self.jobs.get_mut(&job) else { return };
+                let needed = job.needs_input();
+                if let Some(asks) = job.asks.some() {
+                    asks.remove(&ask);
+                }
+                answered = job.task.filter(|_| needed && !job.needs_input());
+            }
+        }
+        self.out.push(Action::Tell { caller, answer });
+        if let Some(task) = answered {
+            self.change_task(task, Change::InputArrived);
+        }
+    }
+
+    /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
+    /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
+    pub(crate) fn cancel_asks(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id).filter(|job| !job.asks.is_empty()) else { return };
+        let sent: Vec<(ConnId, CallId)> = job
+            .asks
+            .values()
+            .filter_map(|asked| match asked {
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
+                    Some((*conn, *call))
+                }
+                PendingOutgoing::Waiting(_) => None,
+            })
+            .collect();
+        for (conn, call) in sent {
+            match self.cancel_way(conn, call) {
+                CancelEffect::Await => {
+                    self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
+                }
+                CancelEffect::Forget | CancelEffect::Refuse(_) => {}
+            }
+        }
+        self.drop_asks_but(id, |call| call.wanted != Wanted::Yes);
+    }
+
+    /// A job is over: nobody is left to be told an answer.
+    #[cold]
+    pub(crate) fn drop_asks(&mut self, id: JobId) {
+        self.drop_asks_but(id, |_| false);
+    }
+
+    fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.asks.is_empty()) else { return };
+        let task = job.task.filter(|_| job.needs_input());
+        for (ask, asked) in job.asks.take() {
+            match asked {
+                PendingOutgoing::Waiting(_) => {}
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _)
+                    if self.call(conn, call).is_some_and(keep) =>
+                {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.asks.insert(ask, asked);
+                    }
+                    continue;
+                }
+                PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
+                    self.cancel_call(conn, call, Some(PARENT_OVER));
+                }
+            }
+            let caller = Caller::Job { job: id, ask };
+            self.out.push(Action::Tell { caller, answer: Answer::Cancelled });
+        }
+        if let Some(task) = task {
+            self.change_task(task, Change::InputArrived);
+        }
+    }
+
+    /// A connection is gone, and with it the answers that were to come on it. A question to
+    /// a receiver of the outcome is put to the next receiver (TSK-30).
+    pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
+        for (id, mut call) in calls {
+            self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+            let CallFor::Caller(caller) = call.whom else { continue };
+            let Caller::Job { job, ask } = caller else {
+                self.tell(caller, Answer::Lost);
+                continue;
+            };
+            let Some(entry) = self.jobs.get_mut(&job) else { continue };
+            match entry.asks.remove(&ask) {
+                Some(PendingOutgoing::Offered(of, number, request))
+                    if (of, number) == (conn, id) =>
+                {
+                    entry.asks.insert(ask, PendingOutgoing::Waiting(request));
+                    self.put_questions(job, |_| Answer::Lost);
+                }
+                Some(PendingOutgoing::Sent(..)) => self.tell(caller, Answer::Lost),
+                // It was put to somebody else with its job.
+                Some(asked @ (PendingOutgoing::Offered(..) | PendingOutgoing::Waiting(_))) => {
+                    entry.asks.insert(ask, asked);
+                }
+                // Its job was stopped with the connection, and told so.
+                None => {}
+            }
+        }
+    }
+}
+
+/// The params with the wish for a task (TSK-02: only where that is understood).
+fn with_task(params: &str, task: Option<AskTask>) -> Cow<'_, str> {
+    let (Some(task), Some(rest)) = (task, params.strip_prefix('{')) else {
+        return Cow::Borrowed(params);
+    };
+    let ttl = task.ttl.map_or_else(Default::default, |ttl| format!("\"ttl\":{}", ttl.as_millis()));
+    let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+    Cow::Owned(format!("{{\"task\":{{{ttl}}}{comma}{rest}"))
+}

@@ -1,0 +1,307 @@
+//! The differences of the protocol revisions, as data: all of them are on this screen.
+
+/// One protocol revision.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// For people: `mcp/2025-11-25`.
+    pub name: &'static str,
+    /// Value of `protocolVersion`.
+    pub revision: &'static str,
+    /// How a message comes to be read by this revision (MOD-01).
+    pub chosen: Chosen,
+    /// The set of requests.
+    pub methods: Methods,
+    /// The notification that cancels a request (CAN-01, ACP-01).
+    pub cancel_method: &'static str,
+    /// The member of its params that names the request.
+    pub cancel_id: &'static str,
+    /// The member of its params that says why, if there is one.
+    pub cancel_reason: Option<&'static str>,
+    /// Every spelling of it that is understood: method and member (ACP-01).
+    pub cancel_heard: &'static [(&'static str, &'static str)],
+    /// When one may be sent, and is heeded (ACP-02).
+    pub cancel_support: CancelSupport,
+    /// Messages that may follow the cancel of a request (CAN-08, MOD-04, ACP-06).
+    pub after_cancel: AfterCancel,
+    /// Requests that cannot be cancelled (CAN-04, ACP-04).
+    pub protected: &'static [&'static str],
+    /// Whether `null` is the id of a request.
+    pub null_ids: bool,
+    /// Treatment of an array of messages.
+    pub batch: Batch,
+    /// How an error is sent whose request id could not be read (RPC-01).
+    pub unreadable_id: UnreadableId,
+    /// Members that every result has (MOD-02).
+    pub results: Results,
+    /// Whether there is `elicitation/create`, which MCP 2025-06-18 was the first to have.
+    pub elicitation: bool,
+    /// Whether `notifications/progress` has a `message`.
+    pub progress_message: bool,
+    /// Which members a tool has in `tools/list`.
+    pub tool_members: ToolMembers,
+    /// The task rules of this revision (TSK-01, TSK-03).
+    pub tasks: TaskRules,
+}
+
+/// How a message comes to be read by a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// `initialize` chose it for the whole connection (RPC-04).
+    BySession,
+    /// The message itself names it, beside what its sender is capable of (MOD-01).
+    ByMessage,
+    /// The host chose it when the connection was opened.
+    ByHost,
+}
+
+/// Messages that may follow the cancel of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterCancel {
+    /// No answer, ever (CAN-08).
+    Silence,
+    /// Nothing whatever: what was written for it and is not sent yet is taken back (MOD-04).
+    Recall,
+    /// A result that came in time, or else this error, once (ACP-06).
+    Answer {
+        /// The error's code.
+        code: i64,
+        /// The error's message.
+        message: &'static str,
+    },
+}
+
+/// Members that every result has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Results {
+    /// Nothing.
+    Bare,
+    /// `resultType`, and who answers in `_meta` (MOD-02).
+    Typed,
+}
+
+/// The set of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Methods {
+    /// Those of this engine, with a host's tools behind `tools/call`.
+    Tools,
+    /// Those a host declares, each a service of its own ([`Offer`](crate::acp::protocol::Offer)).
+    Services,
+}
+
+/// When a cancel may be sent, and is heeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelSupport {
+    /// Always.
+    Assumed,
+    /// By who declared `cancellation: {request: true}` at initialize, and to such a peer (ACP-02).
+    Declared,
+}
+
+/// Treatment of an array of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batch {
+    /// One invalid request.
+    Refuse,
+    /// Several messages, answered by one array.
+    Accept,
+}
+
+/// How an error is sent whose request id could not be read.
+///
+/// JSON-RPC says `"id": null`. The schema of 2025-11-25 allows an error without an id and forbids
+/// null; the schemas before it allow neither, so there JSON-RPC itself decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnreadableId {
+    /// `"id": null`
+    Null,
+    /// No `id` member.
+    Omitted,
+}
+
+/// Which members a tool has in `tools/list`; each revision adds to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ToolMembers {
+    /// `name`, `description`, `inputSchema`
+    Plain,
+    /// And `annotations`.
+    Annotated,
+    /// And `title`, `outputSchema`.
+    Titled,
+    /// And `execution`.
+    Execution,
+}
+
+impl ToolMembers {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Annotated, Self::Titled, Self::Execution];
+}
+
+/// The task rules of a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskRules {
+    /// No tasks: `task` in params is ignored and `tasks/*` are unknown methods (TSK-03).
+    None,
+    /// Tasks of 2025-11-25: asked for by the requestor, with a blocking `tasks/result`.
+    Core,
+    /// The extension `io.modelcontextprotocol/tasks`: the server decides, for a client that
+    /// declared it on the request (EXT-01).
+    Extension,
+}
+
+const MCP: Dialect = Dialect {
+    name: "mcp/2024-11-05",
+    revision: "2024-11-05",
+    chosen: Chosen::BySession,
+    methods: Methods::Tools,
+    cancel_method: "notifications/cancelled",
+    cancel_id: "requestId",
+    cancel_reason: Some("reason"),
+    cancel_heard: &[("notifications/cancelled", "requestId")],
+    cancel_support: CancelSupport::Assumed,
+    after_cancel: AfterCancel::Silence,
+    protected: &["initialize"],
+    null_ids: false,
+    batch: Batch::Refuse,
+    unreadable_id: UnreadableId::Null,
+    results: Results::Bare,
+    elicitation: false,
+    progress_message: false,
+    tool_members: ToolMembers::Plain,
+    tasks: TaskRules::None,
+};
+
+/// MCP 2024-11-05.
+pub static MCP_2024_11_05: Dialect = MCP;
+
+/// MCP 2025-03-26: the only revision with batches.
+pub static MCP_2025_03_26: Dialect = Dialect {
+    name: "mcp/2025-03-26",
+    revision: "2025-03-26",
+    batch: Batch::Accept,
+    progress_message: true,
+    tool_members: ToolMembers::Annotated,
+    ..MCP
+};
+
+/// MCP 2025-06-18: `elicitation/create`.
+pub static MCP_2025_06_18: Dialect = Dialect {
+    name: "mcp/2025-06-18",
+    revision: "2025-06-18",
+    elicitation: true,
+    progress_message: true,
+    tool_members: ToolMembers::Titled,
+    ..MCP
+};
+
+/// MCP 2025-11-25: tasks.
+pub static MCP_2025_11_25: Dialect = Dialect {
+    name: "mcp/2025-11-25",
+    revision: "2025-11-25",
+    elicitation: true,
+    progress_message: true,
+    tool_members: ToolMembers::Execution,
+    unreadable_id: UnreadableId::Omitted,
+    tasks: TaskRules::Core,
+    ..MCP
+};
+
+/// MCP 2026-07-28: no session, every request speaks for itself.
+pub static MCP_2026_07_28: Dialect = Dialect {
+    name: "mcp/2026-07-28",
+    revision: "2026-07-28",
+    chosen: Chosen::ByMessage,
+    after_cancel: AfterCancel::Recall,
+    protected: &[],
+    unreadable_id: UnreadableId::Omitted,
+    results: Results::Typed,
+    elicitation: true,
+    progress_message: true,
+    tool_members: ToolMembers::Titled,
+    tasks: TaskRules::Extension,
+    ..MCP
+};
+
+const ACP_V1: Dialect = Dialect {
+    name: "acp",
+    revision: "1",
+    chosen: Chosen::ByHost,
+    methods: Methods::Services,
+    cancel_method: "$/cancel_request",
+    cancel_id: "requestId",
+    cancel_reason: None,
+    cancel_heard: &[
+        ("$/cancel_request", "requestId"),
+        ("$/cancelRequest", "requestId"),
+        ("$/cancelRequest", "id"),
+    ],
+    cancel_support: CancelSupport::Assumed,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Request cancelled" },
+    protected: &["initialize"],
+    null_ids: true,
+    batch: Batch::Refuse,
+    unreadable_id: UnreadableId::Null,
+    results: Results::Bare,
+    elicitation: false,
+    progress_message: false,
+    tool_members: ToolMembers::Plain,
+    tasks: TaskRules::None,
+};
+
+/// ACP version 1, request cancellation as published.
+pub static ACP: Dialect = ACP_V1;
+
+/// ACP version 1, request cancellation as first proposed.
+pub static ACP_RFD: Dialect = Dialect {
+    name: "acp-rfd",
+    cancel_method: "$/cancelRequest",
+    cancel_id: "id",
+    cancel_support: CancelSupport::Declared,
+    after_cancel: AfterCancel::Answer { code: -32800, message: "Cancelled" },
+    ..ACP_V1
+};
+
+/// Both dialects of ACP. The host chooses one when a connection is opened.
+pub static BOTH_ACP: [&Dialect; 2] = [&ACP, &ACP_RFD];
+
+/// Every dialect of MCP, oldest first.
+pub static ALL: [&Dialect; 5] =
+    [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25, &MCP_2026_07_28];
+
+impl Dialect {
+    /// Whether a method is one of a notification, so that a message with it and `"id": null` is
+    /// one. Where `null` is the id of requests as well, only the cancel is.
+    #[must_use]
+    pub fn is_notification(&self, method: &str) -> bool {
+        self.cancel_heard.iter().any(|(heard, _)| *heard == method)
+            || !self.null_ids && method.starts_with("notifications/")
+    }
+
+    /// The dialect a connection speaks before it has chosen one: plain JSON-RPC errors, no tasks.
+    pub const UNSETTLED: &'static Self = &MCP_2024_11_05;
+
+    /// The newest revision that begins with `initialize`: what we ask a server for.
+    pub const NEWEST_WITH_INITIALIZE: &'static Self = &MCP_2025_11_25;
+
+    /// The dialect of this revision, if it is one that begins with `initialize`.
+    #[must_use]
+    pub fn find(revision: &str) -> Option<&'static Self> {
+        Self::named(revision, Chosen::BySession)
+    }
+
+    /// The revision to answer `initialize` with: the one asked for, or the newest (RPC-04).
+    #[must_use]
+    pub fn negotiate(revision: &str) -> &'static Self {
+        Self::find(revision).unwrap_or(Self::NEWEST_WITH_INITIALIZE)
+    }
+
+    /// The dialect a message names for itself, if there is one (MOD-01).
+    #[must_use]
+    pub fn claimed(revision: &str) -> Option<&'static Self> {
+        Self::named(revision, Chosen::ByMessage)
+    }
+
+    fn named(revision: &str, chosen: Chosen) -> Option<&'static Self> {
+        let wanted = |dialect: &&Self| dialect.revision == revision && dialect.chosen == chosen;
+        ALL.into_iter().find(wanted)
+    }
+}

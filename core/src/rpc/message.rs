@@ -1,0 +1,662 @@
+//! JSON-RPC envelopes: the kind of message that one frame holds, before its method is looked at.
+//!
+//! Parsing is total: every byte string is one of the variants of [`Message`]. One pass of the
+//! [scanner](crate::json::scan) reads every form of an envelope and of its params; serde_json only words
+//! the error for a text that is no JSON.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::ids::RequestId;
+use crate::json::raw::Raw;
+use crate::json::scan;
+pub use crate::rpc::params::{Members, Params};
+
+/// JSON-RPC and protocol error codes this engine sends.
+pub mod code {
+    /// The frame is not JSON (RPC-01).
+    pub const PARSE_ERROR: i64 = -32700;
+    /// The frame is JSON but no JSON-RPC message, or its id cannot be one (RPC-01, RPC-02).
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method, or not for this tool or session (RPC-01, TSK-05, TSK-06).
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// Bad params, an unknown task, a stale cursor (RPC-01, TSK-22, TSK-23, TSK-27).
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Trouble on our side (RPC-01).
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// The request needs a capability its client did not declare on it (EXT-01).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The request names a revision that is not served that way (MOD-01).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The task was cancelled; what its `tasks/result` answers (TSK-17). Ours.
+    pub const TASK_CANCELLED: i64 = -31001;
+    /// The task reached its ttl while somebody waited for its result (TSK-35). Ours.
+    pub const TASK_EXPIRED: i64 = -31002;
+    /// A limit is reached; the message and `data.limit` name it (TSK-36). Ours.
+    pub const LIMIT_REACHED: i64 = -31003;
+    /// The tool ran longer than its timeout; `data.timedOut` is true. Ours.
+    pub const TIMED_OUT: i64 = -31004;
+    /// The daemon is shutting down. Ours.
+    pub const SHUTTING_DOWN: i64 = -31005;
+    /// The store of tasks does not take or give what the answer needs; `data.store` says whether
+    /// it is `full` or `broken` (DUR-01). Ours.
+    pub const STORE_UNAVAILABLE: i64 = -31006;
+    /// The daemon went down while the task ran; what its `tasks/result` answers (DUR-01). Ours.
+    pub const INTERRUPTED: i64 = -31007;
+    /// The call with this idempotency key is under way and another request waits for it; try again
+    /// later. `data.idempotencyKey` names the key. Ours.
+    pub const CALL_UNDER_WAY: i64 = -31008;
+    /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
+    /// host, before it opens a connection.
+    pub const UNAUTHENTICATED: i64 = -31010;
+    /// The peer may not do this (TSK-39). Ours; sent by the host.
+    pub const FORBIDDEN: i64 = -31011;
+}
+
+/// A JSON-RPC error object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorObject {
+    /// One of [`code`], or what a handler chose.
+    pub code: i64,
+    /// One sentence for a person.
+    pub message: Cow<'static, str>,
+    /// The `data` member as JSON text, if there is one.
+    pub data: Option<Cow<'static, str>>,
+}
+
+impl ErrorObject {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// The same error with `data`, which must be valid JSON.
+    #[must_use]
+    pub fn with_data(mut self, json: impl Into<Cow<'static, str>>) -> Self {
+        self.data = Some(json.into());
+        self
+    }
+
+    /// [`code::INVALID_PARAMS`] with this message.
+    pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(code::INVALID_PARAMS, message)
+    }
+}
+
+/// An id as it was read and as it was written, so that it can be echoed byte for byte (RPC-01).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WireId<'a> {
+    /// The id itself.
+    pub id: RequestId,
+    /// Its JSON token.
+    pub token: &'a str,
+}
+
+impl<'a> WireId<'a> {
+    /// Its token, where that is not the only way to write the id.
+    pub(crate) fn odd_token(&self) -> Option<&'a str> {
+        let is_odd = match self.id {
+            // A point and the letters of an exponent are no digits, and one zero has a sign.
+            RequestId::Number(_) => {
+                self.token == "-0" || self.token.bytes().any(|byte| byte > b'9' || byte == b'.')
+            }
+            RequestId::Text(_) => self.token.contains('\\'),
+            RequestId::Canonical(_) => true,
+            RequestId::Null => false,
+        };
+        is_odd.then_some(self.token)
+    }
+}
+
+/// Content of one frame.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// The peer wants an answer.
+    Request {
+        /// The peer's id for it; [`RequestId::Null`] is one in some dialects only.
+        id: WireId<'a>,
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The `params` member.
+        params: Option<Params<'a>>,
+    },
+    /// The peer tells us something.
+    Notification {
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The `params` member.
+        params: Option<Params<'a>>,
+    },
+    /// The peer answers a request of ours.
+    Response {
+        /// Our id; `None` when the peer could not read it.
+        id: Option<RequestId>,
+        /// The `result` member, or the `error` member.
+        outcome: Result<&'a RawValue, &'a RawValue>,
+    },
+    /// Several messages in one frame, as JSON text each; only revision 2025-03-26 has them.
+    Batch(Vec<&'a str>),
+    /// None of these.
+    Invalid {
+        /// The id, where it could be read.
+        id: Option<WireId<'a>>,
+        /// The error to answer with.
+        error: ErrorObject,
+    },
+}
+
+impl<'a> Message<'a> {
+    /// Reads one frame. Nesting deeper than `depth_max` is refused without being followed. In
+    /// `seen`, which is empty before, its params keep what they remember.
+    #[must_use]
+    pub fn parse(frame: &'a [u8], depth_max: usize, seen: &'a mut Members<'a>) -> Self {
+        let Ok(text) = core::str::from_utf8(frame) else {
+            return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
+        };
+        let depth_max = depth_max.min(scan::DEPTH_MAX);
+        let start = scan::space(frame, 0);
+        let message = match frame.get(start) {
+            Some(b'[') => batch(text, start, depth_max),
+            _ => Envelope::read(text, start, depth_max, seen),
+        };
+        message.unwrap_or_else(|| unreadable(text, depth_max))
+    }
+
+    /// Reads one message of a batch that was read with [`Message::parse`].
+    #[must_use]
+    pub fn parse_one(text: &'a str, seen: &'a mut Members<'a>) -> Self {
+        Envelope::read(text, 0, scan::DEPTH_MAX, seen)
+            .unwrap_or_else(|| unreadable(text, scan::DEPTH_MAX))
+    }
+
+    fn invalid(id: Option<WireId<'a>>, code: i64, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Invalid { id, error: ErrorObject::new(code, message) }
+    }
+}
+
+/// Reads the messages of an array that ends with the text.
+fn batch(text: &str, start: usize, depth_max: usize) -> Option<Message<'_>> {
+    let (bytes, mut messages) = (text.as_bytes(), Vec::new());
+    let end = scan::array_at(bytes, start, depth_max, |at, depth_max| {
+        let end = scan::value(bytes, at, depth_max)?;
+        messages.push(text.get(at..end)?);
+        Some(end)
+    })?;
+    (scan::space(bytes, end) == bytes.len()).then_some(Message::Batch(messages))
+}
+
+/// The error for a text that is no message: it nests too deep, is no JSON, or is no object.
+#[cold]
+fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
+    if deeper_than(text.as_bytes(), depth_max) {
+        let message = format!("limit reached: json_depth = {depth_max}: the message nests deeper");
+        return Message::invalid(None, code::PARSE_ERROR, message);
+    }
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
+        Ok(IgnoredAny) => {
+            Message::invalid(None, code::INVALID_REQUEST, "a message is a JSON object")
+        }
+    }
+}
+
+/// Why an id is refused.
+pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or an integer";
+
+/// The members of an envelope.
+#[derive(Default)]
+struct Envelope<'a> {
+    jsonrpc: Option<Raw<'a>>,
+    id: Option<Raw<'a>>,
+    method: Option<Raw<'a>>,
+    params: Option<Raw<'a>>,
+    result: Option<Raw<'a>>,
+    error: Option<Raw<'a>>,
+    /// The number that the id is in its usual spelling.
+    number: Option<i64>,
+    /// Whether the method has no escapes.
+    is_plain: bool,
+    /// A member that is there twice.
+    twice: Option<Member>,
+}
+
+/// A member of an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Jsonrpc,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+}
+
+/// The one version there is, as a value.
+const VERSION: &[u8] = b"\"2.0\"";
+
+impl Member {
+    /// The member that a text begins with in its usual spelling, and how long its name is with the
+    /// colon: one comparison instead of a search for the end of the name.
+    #[inline]
+    fn usual(text: &[u8]) -> Option<(Self, usize)> {
+        // White space before the value is for the general way.
+        if text.starts_with(b"\"jsonrpc\":\"") {
+            Some((Self::Jsonrpc, 10))
+        } else if text.starts_with(b"\"id\":") && !scan::is_space(text.get(5)) {
+            Some((Self::Id, 5))
+        } else if text.starts_with(b"\"method\":\"") {
+            Some((Self::Method, 9))
+        } else if text.starts_with(b"\"params\":{") {
+            Some((Self::Params, 9))
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    const fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"jsonrpc" => Self::Jsonrpc,
+            b"id" => Self::Id,
+            b"method" => Self::Method,
+            b"params" => Self::Params,
+            b"result" => Self::Result,
+            b"error" => Self::Error,
+            _ => return None,
+        })
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Jsonrpc => "jsonrpc",
+            Self::Id => "id",
+            Self::Method => "method",
+            Self::Params => "params",
+            Self::Result => "result",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads the message at a place of a text, which ends with the text, and into `seen` the
+    /// members of its params.
+    #[inline]
+    fn read(
+        text: &'a str,
+        start: usize,
+        depth_max: usize,
+        seen: &'a mut Members<'a>,
+    ) -> Option<Message<'a>> {
+        let (bytes, mut envelope) = (text.as_bytes(), Self::default());
+        let inner = depth_max.checked_sub(1)?;
+        let mut at = scan::space(bytes, scan::expect(bytes, start, b'{')?);
+        let mut ends = bytes.get(at) == Some(&b'}');
+        while !ends {
+            let (member, value) = match Member::usual(bytes.get(at..)?) {
+                Some((member, length)) => (Some(member), at + length),
+                None => {
+                    let (name, value) = scan::key(bytes, at)?;
+                    (scan::named(name, Member::named), value)
+                }
+            };
+            let end = envelope.member(member, text, value, inner, seen)?;
+            at = scan::space(bytes, end);
+            ends = match bytes.get(at)? {
+                b',' => false,
+                b'}' => true,
+                _ => return None,
+            };
+            if !ends {
+                at = scan::space(bytes, at + 1);
+            }
+        }
+        (scan::space(bytes, at + 1) == bytes.len()).then(|| envelope.classify(seen))
+    }
+
+    /// Takes the value of a member, and returns where it ends.
+    #[inline]
+    fn member(
+        &mut self,
+        member: Option<Member>,
+        text: &'a str,
+        at: usize,
+        depth_max: usize,
+        seen: &mut Members<'a>,
+    ) -> Option<usize> {
+        let bytes = text.as_bytes();
+        let Some(member) = member else { return scan::value(bytes, at, depth_max) };
+        let is_again = self.slot(member).is_some();
+        let end = match member {
+            Member::Params if !is_again => seen.read(text, at, depth_max)?,
+            Member::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
+            Member::Id => {
+                let short = scan::short_number(bytes, at);
+                self.number = short.map(|(number, _)| number);
+                short.map_or_else(|| scan::value(bytes, at, depth_max), |(_, end)| Some(end))?
+            }
+            Member::Method => {
+                let close = scan::special(bytes, at + 1);
+                self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
+                if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
+            }
+            Member::Jsonrpc | Member::Params | Member::Result | Member::Error => {
+                scan::value(bytes, at, depth_max)?
+            }
+        };
+        *self.slot(member) = Some(Raw::checked(text.get(at..end)?));
+        if is_again {
+            self.twice = Some(member);
+        }
+        Some(end)
+    }
+
+    const fn slot(&mut self, member: Member) -> &mut Option<Raw<'a>> {
+        match member {
+            Member::Jsonrpc => &mut self.jsonrpc,
+            Member::Id => &mut self.id,
+            Member::Method => &mut self.method,
+            Member::Params => &mut self.params,
+            Member::Result => &mut self.result,
+            Member::Error => &mut self.error,
+        }
+    }
+
+    #[inline]
+    fn classify(self, members: &'a Members<'a>) -> Message<'a> {
+        let id = self.id.map(|raw| match self.number {
+            Some(number) => Id::Is(WireId { id: RequestId::Number(number), token: raw.get() }),
+            None => Id::read(raw),
+        });
+        let echo = id.as_ref().and_then(Id::echo);
+        let invalid = |id: Option<&WireId<'a>>, message: &'static str| {
+            Message::invalid(id.cloned(), code::INVALID_REQUEST, message)
+        };
+        if let Some(member) = self.twice {
+            return Message::invalid(
+                // With two ids there is none to echo.
+                echo.filter(|_| member != Member::Id).cloned(),
+                code::INVALID_REQUEST,
+                format!("the member {:?} stands there twice", member.name()),
+            );
+        }
+        if self.jsonrpc.is_none_or(|version| version.get().as_bytes() != VERSION) {
+            return invalid(echo, "the member \"jsonrpc\" must be \"2.0\"");
+        }
+        let params = self.params.filter(|params| !is_nothing(*params));
+        let params = params.map(|params| Params::seen(params, members));
+        match self.kind() {
+            Kind::Call(method) => {
+                let method = match method.get().get(1..method.get().len() - 1) {
+                    Some(plain) if self.is_plain => Some(Cow::Borrowed(plain)),
+                    Some(_) | None => method.string(),
+                };
+                let Some(method) = method else {
+                    return invalid(echo, "the member \"method\" must be a string");
+                };
+                let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
+                match id {
+                    // A notification is never answered, so its reader judges odd params (CAN-14).
+                    None => Message::Notification { method, params },
+                    Some(_) if odd => {
+                        invalid(echo, "the member \"params\" must be an object or an array")
+                    }
+                    Some(Id::Is(id)) => Message::Request { id, method, params },
+                    // Whether that is an id is the dialect's to say.
+                    Some(Id::Null) => {
+                        let id = WireId { id: RequestId::Null, token: "null" };
+                        Message::Request { id, method, params }
+                    }
+                    Some(Id::Refused) => invalid(None, BAD_ID),
+                }
+            }
+            Kind::Response(outcome) => {
+                let id = match id {
+                    Some(Id::Is(id)) => Some(id.id),
+                    Some(Id::Null | Id::Refused) | None => None,
+                };
+                match outcome {
+                    Ok(result) => {
+                        raw_value(result, |result| Message::Response { id, outcome: Ok(result) })
+                    }
+                    Err(error) => {
+                        raw_value(error, |error| Message::Response { id, outcome: Err(error) })
+                    }
+                }
+            }
+            Kind::None => {
+                invalid(echo, "a message has exactly one of \"method\", \"result\" and \"error\"")
+            }
+        }
+    }
+
+    /// Which kind of message it is. Some writers put every member into every message, `null` where
+    /// it does not belong; only a response's result may be `null` itself.
+    fn kind(&self) -> Kind<'a> {
+        let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
+        match (given(self.method), given(self.result), given(self.error)) {
+            (Some(method), None, None) => Kind::Call(method),
+            (None, Some(result), None) => Kind::Response(Ok(result)),
+            (None, None, Some(error)) => Kind::Response(Err(error)),
+            (None, None, None) => match (self.result, self.error) {
+                (Some(null), _) => Kind::Response(Ok(null)),
+                (None, Some(null)) => Kind::Response(Err(null)),
+                (None, None) => Kind::None,
+            },
+            (Some(_), _, _) | (None, Some(_), Some(_)) => Kind::None,
+        }
+    }
+}
+
+/// Which kind of message an envelope holds.
+enum Kind<'a> {
+    /// A request or a notification: its method.
+    Call(Raw<'a>),
+    /// A response: its result or its error.
+    Response(Result<Raw<'a>, Raw<'a>>),
+    /// None of these, or several.
+    None,
+}
+
+/// The member `id` of an envelope.
+enum Id<'a> {
+    Is(WireId<'a>),
+    Null,
+    /// Something that no schema allows for an id, and so in no answer.
+    Refused,
+}
+
+impl<'a> Id<'a> {
+    fn read(raw: Raw<'a>) -> Self {
+        let token = raw.get();
+        match RequestId::parse(token) {
+            Some(id) => Self::Is(WireId { id, token }),
+            None if token == "null" => Self::Null,
+            None => Self::Refused,
+        }
+    }
+
+    /// What an error for the message is answered to.
+    const fn echo(&self) -> Option<&WireId<'a>> {
+        match self {
+            Self::Is(id) => Some(id),
+            Self::Null | Self::Refused => None,
+        }
+    }
+}
+
+/// Whether params are `null` or an empty array, which is as if they were not there.
+fn is_nothing(params: Raw<'_>) -> bool {
+    let text = params.get();
+    match text.as_bytes().first() {
+        Some(b'[') => scan::space(text.as_bytes(), 1) == text.len() - 1,
+        Some(b'n') => true,
+        Some(_) | None => false,
+    }
+}
+
+/// A message with a value that the scanner has read.
+fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>) -> Message<'a> {
+    match serde_json::from_str(raw.get()) {
+        Ok(value) => message(value),
+        Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
+    }
+}
+
+/// True when the frame nests deeper than `depth_max`.
+///
+/// Opening brackets are counted first, strings included: that is a vector loop, and hardly any
+/// honest frame has so many of them that the exact walk is needed.
+fn deeper_than(frame: &[u8], depth_max: usize) -> bool {
+    let openings = |bytes: &[u8]| -> u8 {
+        // The two brackets differ in one bit. So few bytes that the count cannot overflow.
+        bytes.iter().map(|byte| u8::from(byte | 0x20 == b'{')).fold(0, u8::wrapping_add)
+    };
+    let openings: usize = frame.chunks(255).map(|bytes| usize::from(openings(bytes))).sum();
+    if openings <= depth_max {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in frame {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > depth_max {
+                    return true;
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+    use alloc::vec;
+
+    fn parse(text: &str) -> String {
+        match Message::parse(text.as_bytes(), 64, &mut Members::default()) {
+            Message::Request { id, method, params } => {
+                format!("request {} {method} {}", id.token, params.map_or("-", |p| p.get()))
+            }
+            Message::Notification { method, params } => {
+                format!("notification {method} {}", params.map_or("-", |p| p.get()))
+            }
+            Message::Response { id, outcome } => format!(
+                "response {} {}",
+                id.map_or("-".into(), |id| id.to_string()),
+                outcome.map_or_else(|e| format!("error {}", e.get()), |r| r.get().to_string())
+            ),
+            Message::Batch(messages) => format!("batch {}", messages.len()),
+            Message::Invalid { id, error } => {
+                format!("invalid {} {}", id.map_or("-", |id| id.token), error.code)
+            }
+        }
+    }
+
+    /// RPC-01, RPC-02: every form an envelope can take.
+    #[test]
+    fn envelopes() {
+        for (text, said) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, "request 1 m -"),
+            (
+                r#"{"method":"m","params":{"a":1},"id":"\u0041","jsonrpc":"2.0"}"#,
+                r#"request "\u0041" m {"a":1}"#,
+            ),
+            (r#"{"jsonrpc":"2.0","method":"m\/n","params":[1]}"#, "notification m/n [1]"),
+            (r#" { "id" : 1 , "jsonrpc" : "2.0" , "m\u0065thod" : "m" } "#, "request 1 m -"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":[ ]}"#, "notification m -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[]}"#, "request 1 m -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":null}"#, "request 1 m -"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","result":null,"error":null}"#,
+                "request 1 m -",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"method":null,"result":{},"error":null}"#, "response 1 {}"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#, "response 1 null"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}"#,
+                r#"response 1 error {"code":1}"#,
+            ),
+            (r#"{"jsonrpc":"2.0","id":41.0,"method":"m"}"#, "request 41.0 m -"),
+            (r#"{"jsonrpc":"2.0","id":4.1e1,"result":{}}"#, "response 41 {}"),
+            (
+                r#"{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}"#,
+                "request 18446744073709551616 m -",
+            ),
+            (r#"{"jsonrpc":"2.0","id":"\ud800","method":"m"}"#, r#"request "\ud800" m -"#),
+            (r#"{"jsonrpc":"2.0","id":1,"\ud800":2,"method":"m"}"#, "request 1 m -"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":7}"#, "notification m 7"),
+            (r#"{"jsonrpc":"2.0","method":"m","params":null}"#, "notification m -"),
+            (
+                r#"{"jsonrpc":"2.0","id":9007199254740993,"result":null}"#,
+                "response 9007199254740993 null",
+            ),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, r#"response - error {"code":1}"#),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","extra":[{}]}"#, "request 1 m -"),
+            (r#"[{},{}]"#, "batch 2"),
+            (r#"["2.0",1,"m",{},null,null]"#, "batch 6"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"m"}"#, "request null m -"),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#, "invalid - -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","method":"n"}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "invalid 1 -32600"),
+            (r#"{"id":1,"method":"m"}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":7}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","result":{}}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, "invalid 1 -32600"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "invalid 1 -32600"),
+            (r#"{}"#, "invalid - -32600"),
+            (r#"7"#, "invalid - -32600"),
+            (r#"7 x"#, "invalid - -32700"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m"} x"#, "invalid - -32700"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"#, "invalid - -32700"),
+            (r#"{"jsonrpc":"2.0","id":01,"method":"m"}"#, "invalid - -32700"),
+            ("{\"a\":\u{1}}", "invalid - -32700"),
+        ] {
+            assert_eq!(parse(text), said, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_text_is_a_parse_error() {
+        let mut seen = Members::default();
+        let message = Message::parse(b"{\"a\":\"\xff\"}", 64, &mut seen);
+        let Message::Invalid { id: None, error } = message else {
+            panic!("taken for a message");
+        };
+        assert_eq!(error.code, code::PARSE_ERROR);
+    }
+
+    #[test]
+    fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
+        let nest = |depth: usize| {
+            let params = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#)
+        };
+        assert!(parse(&nest(63)).starts_with("request"));
+        assert_eq!(parse(&nest(64)), "invalid - -32700");
+        assert_eq!(parse(&nest(100_000)), "invalid - -32700");
+        let quoted = format!(r#"{{"jsonrpc":"2.0","method":"\"{}"}}"#, "[".repeat(1000));
+        assert!(parse(&quoted).starts_with("notification"));
+        let wide = vec!["[]"; 1000].join(",");
+        let wide = format!(r#"{{"jsonrpc":"2.0","method":"m","params":[{wide}]}}"#);
+        assert!(parse(&wide).starts_with("notification"));
+    }
+}

@@ -1,0 +1,6 @@
+//! JSON-RPC: frames, messages, parameters and errors.
+
+pub mod frame;
+pub mod message;
+pub(crate) mod params;
+pub(crate) mod recall;

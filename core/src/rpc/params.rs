@@ -1,0 +1,436 @@
+//! Params: their text, the members that are asked for most, and reading the others.
+
+use alloc::borrow::{Cow, ToOwned};
+use alloc::boxed::Box;
+use alloc::format;
+use core::fmt;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::ids::RequestId;
+use crate::json::raw::{Found, Raw};
+use crate::json::scan;
+use crate::rpc::message::ErrorObject;
+
+/// The params of a request or a notification: JSON text that was checked.
+///
+/// They are read once: the pass that finds their end finds their members.
+#[derive(Clone, Copy)]
+pub struct Params<'a> {
+    text: &'a str,
+    members: &'a Members<'a>,
+}
+
+/// Members of params that were seen while these were read.
+///
+/// A member that is `null` is as if it were not there. Of one that is there twice the last counts,
+/// as for most readers; which ones are is remembered, for methods that refuse that.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Members<'a> {
+    pub(crate) name: Option<Raw<'a>>,
+    pub(crate) arguments: Option<Raw<'a>>,
+    pub(crate) task: Option<Raw<'a>>,
+    /// `None` as well where it is no object, for the cancels that hold nevertheless.
+    pub(crate) meta: Option<Meta<'a>>,
+    pub(crate) task_id: Option<Raw<'a>>,
+    pub(crate) request_id: Option<Raw<'a>>,
+    pub(crate) reason: Option<Raw<'a>>,
+    pub(crate) request_state: Option<Raw<'a>>,
+    pub(crate) input_responses: Option<Raw<'a>>,
+    /// Whether `_meta` is there and no object.
+    odd_meta: bool,
+    seen: Seen,
+}
+
+/// Members of `_meta` that mean something here. There may be others.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Meta<'a> {
+    pub(crate) progress_token: Option<Raw<'a>>,
+    pub(crate) idempotency_key: Option<Raw<'a>>,
+    pub(crate) reason: Option<Raw<'a>>,
+    pub(crate) version: Option<Raw<'a>>,
+    pub(crate) capabilities: Option<Raw<'a>>,
+    pub(crate) log_level: Option<Raw<'a>>,
+    seen: Seen,
+}
+
+/// Names that were seen, a bit for each, and those that were seen twice.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    once: u16,
+    twice: u16,
+}
+
+impl Seen {
+    const fn note(&mut self, bit: u16) {
+        self.twice |= self.once & bit;
+        self.once |= bit;
+    }
+}
+
+/// The names of members, each at the place of its bit.
+const NAMES: [&str; 9] = [
+    "name",
+    "arguments",
+    "task",
+    "_meta",
+    "taskId",
+    "requestId",
+    "reason",
+    "requestState",
+    "inputResponses",
+];
+const META: u16 = 1 << 3;
+/// The bit of `requestId`.
+pub(crate) const REQUEST_ID: u16 = 1 << 5;
+/// The bit of `taskId`.
+pub(crate) const TASK_ID: u16 = 1 << 4;
+
+const META_NAMES: [&str; 6] = [
+    "progressToken",
+    "ceased/idempotencyKey",
+    "ceased/reason",
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/logLevel",
+];
+
+impl<'a> Meta<'a> {
+    /// Reads the object at a place of a text, and returns where it ends.
+    fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
+        scan::object_at(text.as_bytes(), at, depth_max, |name, at, depth_max| {
+            let end = scan::value(text.as_bytes(), at, depth_max)?;
+            if let Some(bit) = scan::named(name, |name| self.set(name, text.get(at..end)?)) {
+                self.seen.note(bit);
+            }
+            Some(end)
+        })
+    }
+
+    /// Sets the member with this name, unless it is `null`, and returns its bit.
+    fn set(&mut self, name: &[u8], value: &'a str) -> Option<u16> {
+        let (place, slot) = match name {
+            b"progressToken" => (0, &mut self.progress_token),
+            b"ceased/idempotencyKey" => (1, &mut self.idempotency_key),
+            b"ceased/reason" => (2, &mut self.reason),
+            b"io.modelcontextprotocol/protocolVersion" => (3, &mut self.version),
+            b"io.modelcontextprotocol/clientCapabilities" => (4, &mut self.capabilities),
+            b"io.modelcontextprotocol/logLevel" => (5, &mut self.log_level),
+            _ => return None,
+        };
+        store(slot, value);
+        Some(1 << place)
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The members of params that are not there.
+    const NONE: &'static Members<'static> = &Members {
+        name: None,
+        arguments: None,
+        task: None,
+        meta: None,
+        task_id: None,
+        request_id: None,
+        reason: None,
+        request_state: None,
+        input_responses: None,
+        odd_meta: false,
+        seen: Seen { once: 0, twice: 0 },
+    };
+
+    /// Reads the params at a place of a text, which nest that deep at most, and returns where they
+    /// end. It is empty before.
+    pub(crate) fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
+        let bytes = text.as_bytes();
+        if bytes.get(at) != Some(&b'{') {
+            return scan::value(bytes, at, depth_max);
+        }
+        scan::object_at(bytes, at, depth_max, |name, at, depth_max| {
+            if bytes.get(at) == Some(&b'{')
+                && scan::named(name, |name| (name == b"_meta").then_some(())).is_some()
+            {
+                self.seen.note(META);
+                return self.meta.insert(Meta::default()).read(text, at, depth_max);
+            }
+            let end = scan::value(bytes, at, depth_max)?;
+            if let Some(bit) = scan::named(name, |name| self.set(name, text.get(at..end)?)) {
+                self.seen.note(bit);
+            }
+            Some(end)
+        })
+    }
+
+    /// Sets the member with this name, unless it is `null`, and returns its bit.
+    fn set(&mut self, name: &[u8], value: &'a str) -> Option<u16> {
+        let (place, slot) = match name {
+            b"name" => (0, &mut self.name),
+            b"arguments" => (1, &mut self.arguments),
+            b"task" => (2, &mut self.task),
+            b"_meta" => {
+                self.odd_meta = value != "null";
+                return Some(META);
+            }
+            b"taskId" => (4, &mut self.task_id),
+            b"requestId" => (5, &mut self.request_id),
+            b"reason" => (6, &mut self.reason),
+            b"requestState" => (7, &mut self.request_state),
+            b"inputResponses" => (8, &mut self.input_responses),
+            _ => return None,
+        };
+        store(slot, value);
+        Some(1 << place)
+    }
+
+    /// Refuses members that are there twice: readers disagree on which of them counts.
+    ///
+    /// # Errors
+    /// `-32602` with the first name.
+    pub(crate) fn once(&self, members: u16) -> Result<(), ErrorObject> {
+        let meta = self.meta.as_ref().map_or(0, |meta| meta.seen.twice);
+        let twice = self.seen.twice & members;
+        if twice == 0 && (meta == 0 || members & META == 0) {
+            return Ok(());
+        }
+        let first =
+            |names: &[&'static str], bits: u16| names.get(bits.trailing_zeros() as usize).copied();
+        Err(given_twice(match first(&NAMES, twice) {
+            Some(name) => Cow::Borrowed(name),
+            None => format!("_meta.{}", first(&META_NAMES, meta).unwrap_or_default()).into(),
+        }))
+    }
+}
+
+/// All members.
+pub(crate) const ALL: u16 = u16::MAX;
+
+fn store<'a>(slot: &mut Option<Raw<'a>>, value: &'a str) {
+    if let Some(value) = Raw::checked(value).non_null() {
+        *slot = Some(value);
+    }
+}
+
+fn given_twice(name: Cow<'_, str>) -> ErrorObject {
+    ErrorObject::invalid_params(format!("params.{name} is there twice"))
+}
+
+impl<'a> Params<'a> {
+    /// The params in a text that was checked, and their members.
+    pub(crate) const fn seen(value: Raw<'a>, members: &'a Members<'a>) -> Self {
+        Self { text: value.get(), members }
+    }
+
+    /// Their JSON text.
+    #[must_use]
+    pub const fn get(&self) -> &'a str {
+        self.text
+    }
+
+    /// A copy of their text.
+    pub(crate) fn to_raw(self) -> Box<RawValue> {
+        RawValue::from_string(self.text.to_owned()).expect("params are JSON")
+    }
+
+    /// The request that a member of theirs names, `None` when that names none or, being there
+    /// twice, two different ones. `null` names a request where no member names another.
+    pub(crate) fn request_named(self, member: &str, null_ids: bool) -> Option<RequestId> {
+        let (mut named, mut is_null, mut is_odd) = (None, false, false);
+        scan::object(self.text.as_bytes(), scan::DEPTH_MAX, |key, value| {
+            if scan::named(key, |key| (key == member.as_bytes()).then_some(())).is_none() {
+                return Some(());
+            }
+            let token = self.text.get(value)?;
+            match RequestId::parse(token) {
+                Some(id) if named.as_ref().is_none_or(|named| *named == id) => named = Some(id),
+                None if token == "null" => is_null = true,
+                Some(_) | None => is_odd = true,
+            }
+            Some(())
+        })?;
+        let named = named.or((is_null && null_ids).then_some(RequestId::Null));
+        named.filter(|_| !is_odd)
+    }
+
+    /// Any members of theirs; `None` when they are no object.
+    pub(crate) fn find<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
+        Raw::checked(self.text).members(names)
+    }
+}
+
+impl fmt::Debug for Params<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
+    }
+}
+
+/// The members of params that are an object; of params that are not there none.
+///
+/// # Errors
+/// `-32602` for anything else.
+pub(crate) fn members<'a>(params: Option<&Params<'a>>) -> Result<&'a Members<'a>, ErrorObject> {
+    match params {
+        None => Ok(Members::NONE),
+        Some(params) if params.text.starts_with('{') => Ok(params.members),
+        Some(_) => Err(not_an_object()),
+    }
+}
+
+/// Refuses a `_meta` that is no object; only a cancel holds with any.
+///
+/// # Errors
+/// `-32602`
+pub(crate) fn check_meta(params: Option<&Params<'_>>) -> Result<(), ErrorObject> {
+    match any_members(params).odd_meta {
+        true => Err(ErrorObject::invalid_params("params._meta must be an object")),
+        false => Ok(()),
+    }
+}
+
+/// The members of whatever params there are.
+pub(crate) fn any_members<'a>(params: Option<&Params<'a>>) -> &'a Members<'a> {
+    params.map_or(Members::NONE, |params| params.members)
+}
+
+/// Members of params by their names; none of params that are not there.
+///
+/// # Errors
+/// `-32602` when params are no object, or one of these is there twice.
+pub(crate) fn find<'a, const N: usize>(
+    params: Option<&Params<'a>>,
+    names: [&'static str; N],
+) -> Result<[Option<Raw<'a>>; N], ErrorObject> {
+    let Some(params) = params else { return Ok([None; N]) };
+    match params.find(names) {
+        None => Err(not_an_object()),
+        Some(Found { twice: Some(name), .. }) => Err(given_twice(name.into())),
+        Some(Found { members, twice: None }) => Ok(members),
+    }
+}
+
+/// A member that has to be a string.
+///
+/// # Errors
+/// `-32602` when it is missing or something else.
+pub(crate) fn text<'a>(name: &str, member: Option<Raw<'a>>) -> Result<Cow<'a, str>, ErrorObject> {
+    required(name, member)?
+        .string()
+        .ok_or_else(|| ErrorObject::invalid_params(format!("params.{name} must be a string")))
+}
+
+/// A member that has to be there.
+///
+/// # Errors
+/// `-32602` when it is missing.
+pub(crate) fn required<'a>(name: &str, member: Option<Raw<'a>>) -> Result<Raw<'a>, ErrorObject> {
+    member.ok_or_else(|| ErrorObject::invalid_params(format!("params.{name} is required")))
+}
+
+fn not_an_object() -> ErrorObject {
+    ErrorObject::invalid_params("params must be an object")
+}
+
+/// A member that tells `null` from being absent, which `Option<Raw>` does not.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Given<'a>(pub(crate) Option<Raw<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Raw::deserialize(deserializer).map(|raw| Self(Some(raw)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::scan::tests::mutants;
+    use alloc::collections::BTreeMap;
+    use alloc::string::String;
+
+    fn read<'a>(text: &'a str, members: &mut Members<'a>) -> bool {
+        members.read(text, 0, 64) == Some(text.len())
+    }
+
+    /// RPC-02, MOD-01: members are what serde_json reads, in whatever spelling.
+    #[test]
+    fn members_are_those_of_the_text() {
+        let texts = [
+            r#"{"name":"echo","arguments":{"a":[1]},"_meta":{"progressToken":"t","ceased/reason":"r"}}"#,
+            r#"{ "taskId" : "t" , "_meta" : { "ceased/idempotencyKey" : null } , "reason" : 7 }"#,
+            r#"{"t\u0061sk":{},"request\u0049d":1.0,"\ud800":1,"_m\u0065ta":{"progress\u0054oken":1}}"#,
+            r#"{"requestState":"s","inputResponses":{},"_meta":{"io.modelcontextprotocol\/logLevel":"info"}}"#,
+        ];
+        let mut checked = 0;
+        for text in texts {
+            mutants(text, 20_000, |text| checked += usize::from(agrees(text)));
+        }
+        assert!(checked > 2_000, "{checked}");
+    }
+
+    /// Whether a text is an object whose members could be compared.
+    fn agrees(text: &str) -> bool {
+        let mut members = Members::default();
+        let is_read = text.starts_with('{') && read(text, &mut members);
+        let Ok(all) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) else {
+            // Only a name that is no Unicode text makes a difference.
+            assert!(!is_read || text.contains("\\u"), "{text}");
+            return false;
+        };
+        if !text.starts_with('{') || text.ends_with(char::is_whitespace) {
+            return false;
+        }
+        assert!(is_read, "{text}");
+        let Members { name, arguments, task, task_id, request_id, reason, seen, meta, .. } =
+            members;
+        let (state, responses) = (members.request_state, members.input_responses);
+        let slots = [name, arguments, task, None, task_id, request_id, reason, state, responses];
+        for (place, (slot, name)) in slots.into_iter().zip(NAMES).enumerate() {
+            let expected = all.get(name).map(|raw| raw.get());
+            assert_eq!(seen.once & 1 << place != 0, expected.is_some(), "{name} of {text}");
+            if name != "_meta" && seen.twice & 1 << place == 0 {
+                let expected = expected.filter(|value| *value != "null");
+                assert_eq!(slot.map(Raw::get), expected, "{name} of {text}");
+            }
+        }
+        let Some(raw) = all.get("_meta").filter(|_| seen.twice & META == 0) else { return true };
+        let meta_is = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get());
+        let (Some(meta), Ok(all)) = (meta, meta_is) else {
+            return meta.is_none() || text.contains("\\u");
+        };
+        let slots = [
+            meta.progress_token,
+            meta.idempotency_key,
+            meta.reason,
+            meta.version,
+            meta.capabilities,
+            meta.log_level,
+        ];
+        for (slot, name) in slots.into_iter().zip(META_NAMES) {
+            let expected = all.get(name).map(|raw| raw.get()).filter(|value| *value != "null");
+            if meta.seen.twice == 0 {
+                assert_eq!(slot.map(Raw::get), expected, "{name} of {text}");
+            }
+        }
+        true
+    }
+
+    /// RPC-02: a member that is there twice is told by its name, however it is spelled.
+    #[test]
+    fn members_given_twice_are_named() {
+        for (text, name) in [
+            (r#"{"name":"x","name":"x"}"#, "params.name is there twice"),
+            (r#"{"name":null,"n\u0061me":"x"}"#, "params.name is there twice"),
+            (r#"{"_meta":{},"_meta":7}"#, "params._meta is there twice"),
+            (
+                r#"{"_meta":{"progressToken":1,"progress\u0054oken":1}}"#,
+                "params._meta.progressToken is there twice",
+            ),
+        ] {
+            let mut members = Members::default();
+            assert!(read(text, &mut members), "{text}");
+            let refusal = members.once(ALL).map_err(|error| error.message);
+            assert_eq!(refusal, Err(name.into()), "{text}");
+            assert_eq!(members.once(TASK_ID), Ok(()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `ceased/cancel`: stops a job by its number, whatever asked for it.
+//!
+//! The protocols let a peer take back its own requests and cancel its tasks. This is for the person
+//! in front of a list of jobs, who may have to stop a call of another connection.
+
+use crate::action::{Cancel, StopReason};
+use crate::connection::Reply;
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{ConnId, JobId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::json::raw::Raw;
+use crate::json::whole::Whole;
+use crate::rpc::message::ErrorObject;
+use crate::rpc::params::{self, Params};
+
+impl Engine {
+    /// Whether the peer of a connection sees and may do everything.
+    pub(crate) fn is_operator(&self, conn: ConnId) -> bool {
+        self.identity(conn).is_some_and(|viewer| self.settings.operators.contains(viewer))
+    }
+
+    /// Whether the peer of a connection may know of a job (TSK-39). Anonymous
+    /// peers share an identity, so none may know the jobs of another (TSK-40).
+    pub(crate) fn may_see(&self, conn: ConnId, job: &Job) -> bool {
+        let own = match self.identity(conn) {
+            None => false,
+            Some(Identity::Anonymous) => job.conn == conn,
+            Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
+        };
+        // No peer may know of a task that is being created (DUR-01).
+        let exists = !matches!(job.state, JobState::Held(_));
+        exists && (own || self.is_operator(conn))
+    }
+
+    /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:
+    /// whoever made it has not taken it back. A task is cancelled as by `tasks/cancel`.
+    pub(crate) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let (job, reason) = match read_job(params) {
+            Ok(read) => read,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let (id, conn) = (JobId::new(job), reply.conn);
+        let seen = self.jobs.get(&id).filter(|job| self.may_see(conn, job));
+        let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
+            let message = alloc::format!("there is no job {}: it never was, or it ended", id.get());
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let (purpose, task) = (job.purpose.clone(), job.task);
+        let reason = reason.and_then(Raw::cleaned_string);
+        let reason = reason.map(|reason| self.clean(&reason).into());
+        match (purpose, task) {
+            (Purpose::Task, Some(task)) => {
+                self.cancel_live_task(conn, task, "ceased/cancel", reason);
+            }
+            // It is being stopped already.
+            (Purpose::Nobody, _) => {}
+            (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.note_cancel(Cancel { by, conn, request: None, reason });
+                }
+                self.note_job_cancelled(conn, id);
+                self.cancel_with_response(id, StopReason::Requested);
+            }
+        }
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+}
+
+/// Reads the number of the job to stop, and why. The job alone decides: a reason that cannot be
+/// read is dropped.
+fn read_job<'a>(params: Option<&Params<'a>>) -> Result<(u64, Option<Raw<'a>>), ErrorObject> {
+    let members = match params.map(|params| params.find(["job", "reason"])) {
+        Some(None) => return Err(ErrorObject::invalid_params("params must be an object")),
+        Some(Some(found)) => found.members,
+        None => [None; 2],
+    };
+    let [job, reason] = members;
+    let number = Whole::read(params::required("job", job)?.get());
+    let number = number.as_ref().and_then(Whole::to_u64_saturating);
+    let message = "params.job must be the number of a job";
+    Ok((number.ok_or_else(|| ErrorObject::invalid_params(message))?, reason))
+}

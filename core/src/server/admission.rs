@@ -1,0 +1,145 @@
+//! Admission of connections: the limit of all, the share of each identity, and operators' places.
+//!
+//! Operators have to reach the daemon when it is full, because they are the ones who can cancel
+//! what fills it. Each has a few connections beside the limits; when these are taken, a new
+//! connection replaces the idle one that has made no request for longest.
+
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+
+use crate::action::{AuditEvent, CloseReason};
+use crate::connection::{Connection, Ending};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::ConnId;
+use crate::outgoing::call::{Caller, Refusal};
+use crate::protocol::role::Role;
+use crate::rpc::message::ErrorObject;
+use crate::server::session::limit_error;
+
+/// Limit that keeps a connection out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimit {
+    /// Its name in a configuration.
+    pub name: &'static str,
+    /// Its value.
+    pub max: usize,
+}
+
+impl ConnectionLimit {
+    /// The error that tells a peer (TSK-36).
+    #[must_use]
+    pub fn error(self) -> ErrorObject {
+        let Self { name, max } = self;
+        let message = match name {
+            "connections" => alloc::format!("the daemon serves {max} connections at most"),
+            _ => alloc::format!(
+                "limit reached: {name} = {max}: so many of yours are open: close some"
+            ),
+        };
+        limit_error(name, max, message)
+    }
+}
+
+impl Engine {
+    pub(crate) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
+        self.admit_connection(conn, Connection::new(identity, self.seed), role);
+    }
+
+    pub(crate) fn admit_connection(
+        &mut self,
+        conn: ConnId,
+        mut connection: Connection,
+        role: Role,
+    ) {
+        connection.since = self.now.at;
+        connection.last_request = self.now.at;
+        let full = self.make_place(&connection.identity);
+        connection.is_admitted = full.is_none();
+        if connection.is_admitted {
+            self.peers.add(&connection.identity);
+        }
+        let before = self.connections.insert(conn, Box::new(connection));
+        assert!(before.is_none(), "a connection id is given once");
+        match (full, role) {
+            (None, Role::Server) => {}
+            (None, Role::Client(role)) => self.begin_session(conn, role),
+            (Some(_), Role::Client(role)) => {
+                self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
+                self.close(conn, CloseReason::TooMany);
+            }
+            (Some(limit), Role::Server) => {
+                self.counters.refused += 1;
+                let identity = self.identity_of(conn);
+                self.note(AuditEvent::Refused { conn, identity, limit: limit.name });
+                self.refuse_unreadable(conn, &limit.error(), None);
+                self.close(conn, CloseReason::TooMany);
+            }
+        }
+    }
+
+    /// The limit that keeps one more connection of an identity out. A host that asks
+    /// first can refuse a peer without opening a connection for it.
+    #[must_use]
+    pub fn connection_limit(&self, identity: &Identity) -> Option<ConnectionLimit> {
+        let is_operator = self.settings.operators.contains(identity);
+        let places = self.settings.limits.operator_connections;
+        let full = self.full(identity)?;
+        if is_operator
+            && (self.peers.len_of(identity) < places || self.longest_idle(identity).is_some())
+        {
+            return None;
+        }
+        Some(full)
+    }
+
+    /// Finds a place for one more connection of an identity, if need be by closing another of an
+    /// operator; or the limit that is reached.
+    fn make_place(&mut self, identity: &Identity) -> Option<ConnectionLimit> {
+        let full = self.full(identity)?;
+        if let Some(limit) = self.connection_limit(identity) {
+            return Some(limit);
+        }
+        if self.peers.len_of(identity) < self.settings.limits.operator_connections {
+            return None;
+        }
+        let Some(idle) = self.longest_idle(identity) else { return Some(full) };
+        // Its place is free from now on, though it is still told why it was closed.
+        if let Some(idle) = self.connections.get_mut(&idle) {
+            idle.is_admitted = false;
+        }
+        self.peers.remove(identity);
+        let message = "closed: idle for longest, and a new connection needs its place".to_owned();
+        self.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
+        self.close(idle, CloseReason::Displaced);
+        None
+    }
+
+    fn full(&self, identity: &Identity) -> Option<ConnectionLimit> {
+        let limits = &self.settings.limits;
+        let (max, share) = (limits.connections_max, limits.connections_per_identity_max);
+        if self.peers.len() >= max {
+            Some(ConnectionLimit { name: "connections", max })
+        } else if self.peers.len_of(identity) >= share {
+            Some(ConnectionLimit { name: "connections_per_identity", max: share })
+        } else {
+            None
+        }
+    }
+
+    /// The connection of an identity that waits for nothing and has made no request for longest; one
+    /// that never made any before all others.
+    fn longest_idle(&self, identity: &Identity) -> Option<ConnId> {
+        let is_idle = |peer: &Connection| {
+            peer.identity == *identity
+                && peer.is_admitted
+                && !matches!(peer.ending, Ending::Closing(_))
+                && peer.requests.is_empty()
+                && peer.aside.calls.is_empty()
+        };
+        let longest = self.connections.least(|conn, peer| {
+            is_idle(peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
+        });
+        longest.map(|(.., conn)| conn)
+    }
+}

@@ -1,0 +1,40 @@
+//! What the params of a call say.
+
+use alloc::borrow::Cow;
+
+use crate::ids::RequestId;
+use crate::json::raw::Raw;
+use crate::rpc::message::ErrorObject;
+use crate::rpc::params::{self, Meta, Params};
+
+/// The params of `tools/call`.
+pub(crate) struct CallParams<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) arguments: Option<Raw<'a>>,
+    pub(crate) task: Option<Raw<'a>>,
+    pub(crate) request_state: Option<Raw<'a>>,
+    pub(crate) input_responses: Option<Raw<'a>>,
+    pub(crate) meta: Option<&'a Meta<'a>>,
+}
+
+impl<'a> CallParams<'a> {
+    pub(crate) fn read(params: Option<&Params<'a>>) -> Result<Self, ErrorObject> {
+        let members = params::members(params)?;
+        members.once(params::ALL)?;
+        params::check_meta(params)?;
+        Ok(Self {
+            name: params::text("name", members.name)?,
+            arguments: members.arguments,
+            task: members.task,
+            request_state: members.request_state,
+            input_responses: members.input_responses,
+            meta: members.meta.as_ref(),
+        })
+    }
+}
+
+/// The token for progress, if there is one that can be a token. It is given back as it came.
+pub(crate) fn progress_token<'a>(meta: Option<&Meta<'a>>) -> Option<Raw<'a>> {
+    let token = meta?.progress_token?;
+    RequestId::parse(token.get()).map(|_| token)
+}

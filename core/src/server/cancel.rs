@@ -1,0 +1,187 @@
+//! `notifications/cancelled`: stop the work, say nothing.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Pending, TaskView, Work};
+use crate::engine::Engine;
+use crate::ids::{ConnId, JobId, RequestId};
+use crate::jobs::job::Purpose;
+use crate::json::raw::Raw;
+use crate::protocol::revision::AfterCancel;
+use crate::rpc::params::{self, Params};
+use crate::rpc::recall::Handle;
+use crate::server::input_required::Waiting;
+use crate::tasks::durable::RecordKey;
+use crate::tasks::task::Task;
+
+/// Content of a cancellation.
+struct Cancellation {
+    request: RequestId,
+    reason: Option<Box<str>>,
+}
+
+impl Engine {
+    pub(crate) fn on_cancelled(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
+        let Some(cancellation) = self.read_cancellation(params) else {
+            // CAN-14
+            self.counters.cancels_malformed += 1;
+            return self.note(AuditEvent::CancelIgnored { conn });
+        };
+        let stopped = self.recall(conn, &cancellation);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        // CAN-05 is of sessions: elsewhere whoever has no handle can cancel nothing but this (MOD-04).
+        let creates = |pending: &Pending| {
+            matches!(pending.work, Work::Task(_, TaskView::Handle))
+                && !matches!(pending.reply.dialect.after_cancel, AfterCancel::Recall)
+        };
+        let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
+        let named = named.is_some().then(|| connection.requests.remove(&cancellation.request));
+        let Some(Pending { reply, work }) = named.flatten() else {
+            if stopped {
+                return;
+            }
+            // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was or
+            // will be answered with the task. CAN-04: initialize is answered as soon as it is read.
+            self.counters.cancels_ignored += 1;
+            return self.note(AuditEvent::CancelIgnored { conn });
+        };
+        let (identity, method) = (connection.identity.clone(), connection.dialect.cancel_method);
+        self.counters.cancelled += 1;
+        // CAN-08
+        self.forget(reply);
+        let Cancellation { request, reason } = cancellation;
+        let (job, tool) = match work {
+            Work::Job(id) => {
+                let of = Some(request.clone());
+                let cancel =
+                    Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() };
+                let job = self.jobs.get_mut(&id);
+                let tool = job.map(|job| {
+                    job.note_cancel(cancel);
+                    job.tool.name.clone()
+                });
+                (Some(id), tool.unwrap_or_default())
+            }
+            // CAN-15: the wait ends, the task goes on.
+            Work::Task(id, form) => {
+                if let Some(task) = self.tasks.get_mut(id) {
+                    task.aside.forget_waiter(&(conn, request.clone()));
+                }
+                if form == TaskView::Handle {
+                    let (by, request, reason) =
+                        (identity.clone(), Some(request.clone()), reason.clone());
+                    self.abandon_unknown(id, Cancel { by, conn, request, reason });
+                }
+                self.offer_inputs(id);
+                (None, form.method().into())
+            }
+            Work::Listen(listening) => {
+                self.unlisten(conn, &request, &listening);
+                (None, "subscriptions/listen".into())
+            }
+            Work::Survey(_) => (None, "ceased/status".into()),
+        };
+        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
+        if let Some(job) = job {
+            self.release_job_claim(job, StopReason::Requested);
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// Takes back what was written for a request and is not sent yet (MOD-04), and stops what was
+    /// to be named by it; whether there was anything to stop. Of requests of a session there is
+    /// nothing to take back.
+    fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
+        let Some(connection) = self.connections.get_mut(&conn) else { return false };
+        let Some(outbox) = connection.outbox.some() else { return false };
+        let handles = outbox.recall(&by.request);
+        if outbox.is_empty()
+            && let Some(aside) = connection.aside.some()
+        {
+            // Nothing is left that the peer could fail to take.
+            self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
+        }
+        !handles.is_empty() && self.stop_unnamed(conn, by, handles)
+    }
+
+    /// A request was answered with what only its requestor could have named, had that not been
+    /// taken back: it is cancelled with the request (MOD-04, CAN-06). Whether there was anything.
+    #[cold]
+    fn stop_unnamed(&mut self, conn: ConnId, by: &Cancellation, handles: Vec<Handle>) -> bool {
+        let mut stopped = false;
+        for handle in handles {
+            stopped |= match handle {
+                Handle::Task(key) => self.stop_unnamed_task(conn, key, by.reason.clone()),
+                Handle::Call(state) => match self.unpark(state) {
+                    Some(Waiting::Job(id)) => self.stop_unnamed_call(conn, id, by),
+                    Some(Waiting::Outcome(_)) | None => false,
+                },
+            };
+        }
+        self.counters.cancelled += u64::from(stopped);
+        stopped
+    }
+
+    /// Skips a task that an idempotency key or a blocked `tasks/result` still refers to.
+    fn stop_unnamed_task(
+        &mut self,
+        conn: ConnId,
+        key: RecordKey,
+        reason: Option<Box<str>>,
+    ) -> bool {
+        let id = key.task;
+        let unnamed = |task: &Task| {
+            let waits = !task.aside.waiters.is_empty();
+            task.record_key() == key && !task.status.is_terminal() && !waits
+        };
+        if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
+            return false;
+        }
+        self.cancel_live_task(conn, id, self.dialect(conn).cancel_method, reason);
+        true
+    }
+
+    fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
+        let identity = self.identity_of(conn);
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        let (request, reason) = (by.request.clone(), by.reason.clone());
+        let tool = job.tool.name.clone();
+        let of = Some(request.clone());
+        job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
+        let (job, method) = (Some(id), self.dialect(conn).cancel_method);
+        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
+        self.release_job_claim(id, StopReason::Requested);
+        true
+    }
+
+    /// Stops a job whose outcome nobody wants any more.
+    pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
+        self.forget_key_of(id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+            let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);
+            if let Some(connection) = self.connections.get_mut(&job.conn) {
+                connection.held_progress.remove(&id);
+            }
+            if let Purpose::Retry(state) = purpose {
+                self.unpark(state);
+            }
+            self.stop(id, why);
+        }
+    }
+
+    /// CAN-14: the request's id alone decides. A reason that is no string is dropped, and every
+    /// other member is nothing to a cancel.
+    fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
+        let members = params::any_members(params);
+        let request = match members.once(params::REQUEST_ID) {
+            Ok(()) => RequestId::parse(members.request_id?.get())?,
+            Err(_) => params?.request_named("requestId", false)?,
+        };
+        let reason = members.reason.and_then(Raw::cleaned_string);
+        Some(Cancellation { request, reason: reason.map(|reason| self.clean(&reason).into()) })
+    }
+}

@@ -1,0 +1,350 @@
+//! Connections that end, peers that do not read, reload, shutdown, timers.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::{Action, CloseReason, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Ending, Pending, Phase, Work};
+use crate::engine::{Drain, Engine};
+use crate::event::AfterInput;
+use crate::ids::{CallId, ConnId, JobId, RequestId};
+use crate::jobs::job::Purpose;
+use crate::jobs::result;
+use crate::outgoing::call::Call;
+use crate::outgoing::remote_task::RemoteTask;
+use crate::protocol::revision::Methods;
+use crate::protocol::role::Side;
+use crate::rpc::message::{ErrorObject, code};
+use crate::server::typed_result;
+use crate::settings::Settings;
+use crate::tasks::task::Change;
+use crate::time::Instant;
+
+/// Timers that one tick takes at most, so that a million tasks that expire together hold nobody up
+/// for long.
+const TICK_MAX: usize = 128;
+
+impl Engine {
+    pub(crate) fn on_overlong(&mut self, conn: ConnId) {
+        self.counters.overlong += 1;
+        let max = self.settings.limits.frames.frame_bytes_max;
+        let message = alloc::format!("limit reached: message_bytes = {max}: the line was skipped");
+        self.refuse_unreadable(conn, &ErrorObject::new(code::INVALID_REQUEST, message), None);
+    }
+
+    /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
+    /// who typed something is told why; a browser or a TLS client gets nothing.
+    pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.counters.invalid += 1;
+        let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+        let http = bytes.windows(5).any(|window| window == b"HTTP/")
+            || bytes
+                .split(|byte| *byte == b' ')
+                .next()
+                .is_some_and(|word| word.len() >= 3 && word.iter().all(u8::is_ascii_uppercase));
+        if printable && !http {
+            let message = "the first line is not JSON: this connection speaks JSON-RPC";
+            self.refuse_unreadable(conn, &ErrorObject::new(code::PARSE_ERROR, message), None);
+        }
+        self.close(conn, CloseReason::Alien);
+    }
+
+    pub(crate) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if connection.ending != Ending::Open {
+            return;
+        }
+        connection.ending = Ending::Finished(then);
+        let at = match then {
+            AfterInput::Answer => None,
+            AfterInput::AnswerAndProbe(every) => Some(self.now.at + every),
+            AfterInput::AnswerUntil(at) => Some(at),
+        };
+        if let Some(at) = at {
+            self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
+        }
+        if let Some(aside) = connection.aside.some() {
+            let calls = core::mem::take(&mut aside.calls);
+            let remote_tasks = core::mem::take(&mut aside.remote_tasks);
+            self.lose_all_calls(conn, calls, remote_tasks);
+        }
+        // A peer that cannot cancel any more would listen forever.
+        self.end_subscriptions(conn);
+        self.close_if_finished(conn);
+    }
+
+    /// Closes a connection whose peer has sent everything and was answered everything.
+    pub(crate) fn close_if_finished(&mut self, conn: ConnId) {
+        if self.drain.as_ref().is_some_and(|drain| drain.tells) {
+            return;
+        }
+        if self.connections.get(&conn).is_some_and(|connection| {
+            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
+        }) {
+            self.close(conn, CloseReason::Finished);
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, conn: ConnId) {
+        // Gone first, so that nothing more is written for it, the rest of a batch neither.
+        let Some(mut connection) = self.connections.remove(&conn) else { return };
+        if connection.is_admitted {
+            self.peers.remove(&connection.identity);
+        }
+        self.connections.shrink();
+        let mut aside = connection.aside.take();
+        self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
+        self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
+        self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
+        self.cancel_requests(conn, connection.requests.take());
+        self.lose_all_calls(conn, aside.calls, aside.remote_tasks);
+        aside.lost_handles.extend(connection.outbox.handles());
+        self.unpark_unknown(aside.lost_handles);
+    }
+
+    /// A peer has said its last word: what we asked it will not be answered.
+    fn lose_all_calls(
+        &mut self,
+        conn: ConnId,
+        calls: BTreeMap<CallId, Call>,
+        remote_tasks: BTreeMap<CallId, RemoteTask>,
+    ) {
+        let mut calls: Vec<_> = calls.into_iter().collect();
+        for (id, remote) in remote_tasks {
+            calls.push(self.lose_remote(conn, id, remote));
+        }
+        self.lose_calls(conn, calls);
+    }
+
+    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
+    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Pending)>) {
+        for (id, pending) in requests {
+            match pending.work {
+                Work::Job(job) => self.requestor_gone(job),
+                Work::Task(task, _) => {
+                    if let Some(task) = self.tasks.get_mut(task) {
+                        task.aside.forget_waiter(&(conn, id));
+                    }
+                }
+                Work::Listen(listening) => self.unlisten(conn, &id, &listening),
+                Work::Survey(_) => {}
+            }
+            match self.cut_off(conn, StopReason::Disconnected) {
+                Some(error) => self.fail(pending.reply, &error),
+                None => self.forget(pending.reply),
+            }
+        }
+    }
+
+    pub(crate) fn on_blocked(&mut self, conn: ConnId) {
+        let at = self.now.at + self.settings.limits.write_stall;
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            self.timers.arm(&mut connection.aside.stall_timer, Timer::Stall(conn), at);
+        }
+    }
+
+    pub(crate) fn on_drained(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Some(aside) = connection.aside.some()
+        {
+            self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
+        }
+        self.show_all_held_progress(conn);
+        self.catch_up(conn);
+    }
+
+    pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
+        self.server_info = typed_result::server_info(&settings.server);
+        self.settings = settings;
+        let ready: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
+            .filter(|(_, connection)| matches!(connection.side, Side::Server))
+            .map(|(conn, _)| *conn)
+            .collect();
+        for conn in ready {
+            self.send(conn, |json| {
+                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+            });
+        }
+        self.tell_of_tools();
+    }
+
+    /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
+    /// second call brings the end forward.
+    pub(crate) fn on_drain(&mut self, by: Instant) {
+        let end_timer = self.drain.as_ref().and_then(|drain| drain.end_timer);
+        let earlier = end_timer.map(|armed| self.timers.due(armed));
+        let by = earlier.map_or(by, |earlier| earlier.min(by));
+        let grace = by - self.now.at;
+        // The last quarter is for the SIGKILL to do its work.
+        let kill_at = self.now.at + grace / 4 * 3;
+        let drain = self.drain.get_or_insert_with(Drain::default);
+        if drain.exit_said {
+            return;
+        }
+        drain.tells = true;
+        self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
+        self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
+        self.abandon_creations(&result::shutting_down());
+        self.interrupt_tasks();
+        self.answer_everybody();
+        self.forget_keys();
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        for id in ids {
+            self.release_job_claim(id, StopReason::Shutdown);
+        }
+        self.unpark_everything();
+        self.close_finished();
+        self.hurry_store();
+    }
+
+    /// Closes finished connections once all peers were told of the shutdown.
+    fn close_finished(&mut self) {
+        if let Some(drain) = &mut self.drain {
+            drain.tells = false;
+        }
+        let conns: Vec<_> = self.connections.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close_if_finished(conn));
+    }
+
+    /// Tasks whose work is cut off have failed, and say why; their waiters are told.
+    fn interrupt_tasks(&mut self) {
+        let live: Vec<_> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| !task.status.is_terminal())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in live {
+            let error = result::shutting_down();
+            self.end_task(id, Change::Fail, Some(error.message.as_ref().into()), Err(error));
+        }
+    }
+
+    fn answer_everybody(&mut self) {
+        let conns: Vec<_> = self.connections.keys().copied().collect();
+        for conn in conns {
+            self.end_subscriptions(conn);
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            for (_, pending) in connection.requests.take() {
+                match pending.work {
+                    Work::Job(job) => {
+                        if let Some(job) = self.jobs.get_mut(&job) {
+                            job.purpose = Purpose::Nobody;
+                        }
+                    }
+                    Work::Task(task, _) => {
+                        if let Some(task) = self.tasks.get_mut(task) {
+                            task.aside.forget_waiter(&(conn, pending.reply.id.clone()));
+                        }
+                    }
+                    Work::Listen(_) | Work::Survey(_) => {}
+                }
+                let error = match self.cut_off(conn, StopReason::Shutdown) {
+                    Some(error) => error,
+                    None => result::shutting_down(),
+                };
+                self.fail(pending.reply, &error);
+            }
+        }
+    }
+
+    /// While shutting down: says when nothing is left to wait for, or no time to wait. The store
+    /// has what it takes by then (DUR-01).
+    pub(crate) fn exit_if_drained(&mut self) {
+        // Nothing that comes to pass here ends a job that outlasts SIGKILL.
+        let idle = self.jobs.len() == self.outlasting && self.journal.sent.is_empty();
+        if let Some(drain) = &mut self.drain
+            && (idle || drain.over)
+            && !drain.exit_said
+        {
+            drain.exit_said = true;
+            self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
+            self.timers.disarm(&mut drain.end_timer, Timer::DrainEnd);
+            self.out.push(Action::Exit);
+        }
+    }
+
+    /// Runs due timers, at most [`TICK_MAX`] of them: the deadline stays due for the rest. A peer
+    /// that seems not to read comes first of a tick or in a later one, so that the host can try it
+    /// once more.
+    pub(crate) fn on_tick(&mut self) {
+        for taken in 0..TICK_MAX {
+            if taken > 0 && matches!(self.timers.next(), Some((_, Timer::Stall(_)))) {
+                break;
+            }
+            let Some(timer) = self.timers.pop(self.now.at) else { break };
+            match timer {
+                Timer::Job(id) => self.on_job_timer(id),
+                Timer::Task(id) => self.on_task_timer(id),
+                Timer::Stall(conn) => {
+                    if let Some(connection) = self.connections.get_mut(&conn) {
+                        connection.aside.stall_timer = None;
+                    }
+                    self.close(conn, CloseReason::Stalled);
+                }
+                Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
+                Timer::Linger(conn) => self.on_linger_timer(conn),
+                Timer::Parked(state) => self.on_parked_timer(state),
+                Timer::Orphan(id) => self.on_orphan_timer(id),
+                Timer::Keyed(id) => self.on_keyed_timer(id),
+                Timer::Call(conn, call) => self.on_call_timer(conn, call),
+                Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
+                Timer::Store => self.on_store_timer(),
+                Timer::DrainKill => {
+                    if let Some(drain) = &mut self.drain {
+                        drain.kill_timer = None;
+                    }
+                    self.kill_everything();
+                }
+                Timer::DrainEnd => self.end_drain(),
+            }
+        }
+    }
+
+    fn on_linger_timer(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.aside.linger_timer = None;
+        match connection.ending {
+            Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
+            Ending::Finished(AfterInput::AnswerUntil(_)) => {
+                let requests = connection.requests.take();
+                self.cancel_requests(conn, requests);
+                self.close_if_finished(conn);
+            }
+            // Outside a session there is nothing a server may send unasked: the answer will tell.
+            Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
+            }
+            Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
+                let at = self.now.at + every;
+                self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
+                // It cannot answer any more; if it is gone, the transport will say so.
+                connection.aside.probes += 1;
+                let probe = connection.aside.probes;
+                if connection.dialect.methods == Methods::Services {
+                    // There is no such request in ACP, and what is unknown there is ignored.
+                    return self.send(conn, |json| {
+                        json.raw(r#"{"jsonrpc":"2.0","method":"_ceased/probe"}"#);
+                    });
+                }
+                self.send(conn, |json| {
+                    json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
+                    json.raw("\",\"method\":\"ping\"}");
+                });
+            }
+        }
+    }
+
+    /// The shutdown's time is over: whatever is left is the host's to end with itself.
+    fn end_drain(&mut self) {
+        if let Some(drain) = &mut self.drain {
+            drain.end_timer = None;
+            drain.over = true;
+        }
+    }
+}

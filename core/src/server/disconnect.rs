@@ -1,0 +1,103 @@
+//! Plain calls whose connection is gone: stopped, running on for a time, or detached as a task.
+//!
+//! ```text
+//!   Answer ──connection gone: on_disconnect─┬─ cancel ─► Nobody (stopped)
+//!     ▲                                     ├─ grace ──► Orphan ──time over──► Nobody (stopped)
+//!     │                                     │              │
+//!     └──────the same key again─────────────┼──────────────┘
+//!                                           └─ detach ─► Task
+//! ```
+
+use core::time::Duration;
+
+use crate::action::StopReason;
+use crate::collections::timer_queue::Timer;
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::JobId;
+use crate::jobs::job::{JobState, Purpose};
+use crate::protocol::request_meta::RequestContext;
+use crate::tasks::creation::HandOver;
+use crate::tool::OnDisconnect;
+
+impl Engine {
+    /// The connection a plain call came by is gone.
+    pub(crate) fn requestor_gone(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let is_stopping = matches!(job.state, JobState::Stopping { .. });
+        let policy = job.tool.on_disconnect;
+        match policy {
+            OnDisconnect::Grace(time) if !is_stopping => self.orphan(id, time),
+            OnDisconnect::Detach if !is_stopping && self.detach(id) => {}
+            OnDisconnect::Cancel | OnDisconnect::Grace(_) | OnDisconnect::Detach => {
+                self.release_job_claim(id, StopReason::Disconnected);
+            }
+        }
+    }
+
+    fn orphan(&mut self, id: JobId, time: Duration) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.purpose = Purpose::Orphan;
+        job.progress.tell(None);
+        job.progress.forget_held();
+        self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
+    }
+
+    /// The time for a repeated call is over.
+    pub(crate) fn on_orphan_timer(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.orphan_timer = None;
+        }
+        self.release_job_claim(id, StopReason::Disconnected);
+    }
+
+    /// Makes a task of a call; false where there is no room for one, or nobody to own it. It goes
+    /// on meanwhile: what only may come to be is known to nobody until it is on disk (DUR-01).
+    fn detach(&mut self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(&id) else { return false };
+        let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
+        if owner == Identity::Anonymous
+            || self.tasks.full(&owner, &self.settings.limits).is_some()
+            || self.no_creation().is_some()
+        {
+            return false;
+        }
+        let Some(task) = self.fresh_task_id() else { return false };
+        self.tasks.insert(
+            task,
+            &owner,
+            self.now,
+            self.settings.tasks.default_ttl,
+            (id, tool),
+            None,
+        );
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.task = Some(task);
+            job.purpose = Purpose::Task;
+            job.progress.tell(None);
+            job.progress.forget_held();
+            if let RequestContext::Claim(claim) = &mut job.terms {
+                claim.log_level = None;
+            }
+        }
+        // It may have long to go.
+        self.store_creation(task, HandOver::Now);
+        true
+    }
+}
+
+/// A job runs on without its connection for a time only.
+///
+/// # Panics
+/// When one does not.
+pub(crate) fn check(engine: &Engine) {
+    for (id, job) in &engine.jobs {
+        let is_orphan = job.purpose == Purpose::Orphan;
+        assert_eq!(job.orphan_timer.is_some(), is_orphan, "{id} runs on for a time only");
+    }
+}
+
+/// How many timers are armed here.
+pub(crate) fn armed(engine: &Engine) -> usize {
+    engine.jobs.values().filter(|job| job.orphan_timer.is_some()).count()
+}

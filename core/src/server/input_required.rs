@@ -1,0 +1,329 @@
+//! Calls that ask by their answer (MOD-07): a tool that needs input has its call answered with what
+//! it asks, and waits, parked, for the request that brings it.
+//!
+//! The retry names the parked call by a state that only its requestor can know, good once, for
+//! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
+//! not wait for its answer; what becomes of it then is kept for the retry.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::StopReason;
+use crate::collections::timer_queue::{Armed, Timer};
+use crate::connection::{Pending, Reply, Work};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{AskId, JobId, RequestState};
+use crate::jobs::job::Purpose;
+use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::outgoing::call::{
+    Answer, Caller, OutgoingRequest, PeerCapabilities, PendingOutgoing, Refusal,
+};
+use crate::protocol::request_meta::{RequestContext, RequestMeta};
+use crate::rpc::message::ErrorObject;
+use crate::rpc::recall::Handle;
+use crate::server::inputs;
+use crate::server::respond::ResultType;
+use crate::tasks::durable::TaskOutcome;
+
+/// Calls that wait for a retry.
+#[derive(Debug, Default)]
+pub(crate) struct SuspendedCalls {
+    /// Jobs that asked something since the last turn, and whose calls are answered with it.
+    asking: BTreeSet<JobId>,
+    /// By the state that names them.
+    calls: BTreeMap<RequestState, Call>,
+}
+
+impl SuspendedCalls {
+    /// Whether a job has asked something since the last turn.
+    pub(crate) fn anybody_asks(&self) -> bool {
+        !self.asking.is_empty()
+    }
+}
+
+/// A call that waits for its retry.
+#[derive(Debug)]
+struct Call {
+    owner: Identity,
+    tool: Arc<str>,
+    timer: Option<Armed>,
+    work: Waiting,
+}
+
+/// State that a retry finds.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// The job, which may still want to know something.
+    Job(JobId),
+    /// Its outcome.
+    Outcome(TaskOutcome),
+}
+
+/// Content of a retry, without its tool.
+pub(crate) struct Retry<'a> {
+    /// The state it was given, as it wrote it.
+    pub(crate) state: Raw<'a>,
+    /// Its input responses.
+    pub(crate) responses: Option<Raw<'a>>,
+    pub(crate) progress_token: Option<Raw<'a>>,
+}
+
+impl Engine {
+    /// A job asks the client of a call that makes no requests. Questions of one turn go
+    /// out together, with the answer.
+    pub(crate) fn ask_by_answer(
+        &mut self,
+        id: JobId,
+        ask: AskId,
+        request: OutgoingRequest,
+        peer: PeerCapabilities,
+    ) {
+        let caller = Caller::Job { job: id, ask };
+        let Some(job) = self.jobs.get(&id) else { return };
+        if !peer.answers(&request.method) {
+            return self.refuse_call(caller, Refusal::NotDeclared);
+        }
+        let waits = matches!(job.purpose, Purpose::Retry(_)) || self.parked.asking.contains(&id);
+        if !waits && self.parked_of(&job.owner) >= self.settings.limits.parked_max {
+            return self.refuse_call(caller, Refusal::TooMany);
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.asks.insert(ask, PendingOutgoing::Waiting(request));
+            if matches!(job.purpose, Purpose::Answer(_)) {
+                self.parked.asking.insert(id);
+            }
+        }
+    }
+
+    /// How many calls of an identity are parked or about to be.
+    fn parked_of(&self, owner: &Identity) -> usize {
+        let asking = self.parked.asking.iter().filter_map(|id| self.jobs.get(id));
+        self.parked.calls.values().filter(|call| call.owner == *owner).count()
+            + asking.filter(|job| job.owner == *owner).count()
+    }
+
+    /// The turn is over: the calls of jobs that asked something are answered with it.
+    pub(crate) fn suspend_asking_calls(&mut self) {
+        if self.parked.asking.is_empty() {
+            return;
+        }
+        for id in core::mem::take(&mut self.parked.asking) {
+            self.refuse_undeclared(id);
+            let Some(job) = self.jobs.get(&id) else { continue };
+            // It may have withdrawn what it asked, or been told.
+            if job.needs_input() && matches!(job.purpose, Purpose::Answer(_)) {
+                self.park(id);
+            }
+        }
+    }
+
+    /// A retry may come from a client that answers less than the one before.
+    fn refuse_undeclared(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let RequestContext::Claim(RequestMeta { peer, .. }) = job.terms else { return };
+        self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
+    }
+
+    /// Tells a job that some of what it asked cannot be asked.
+    fn refuse_questions(
+        &mut self,
+        id: JobId,
+        refusal: Refusal,
+        which: impl Fn(&OutgoingRequest) -> bool,
+    ) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let refused = |(ask, question): (AskId, &OutgoingRequest)| {
+            which(question).then_some(Caller::Job { job: id, ask })
+        };
+        let callers: Vec<Caller> = job.questions().filter_map(refused).collect();
+        for caller in callers {
+            self.tell(caller, Answer::Refused(refusal));
+        }
+    }
+
+    /// A state the generator gives twice is noticed, as an id of a task is (TSK-08): it names one
+    /// call alone.
+    fn fresh_state(&mut self) -> Option<RequestState> {
+        for _ in 0..4 {
+            let state = RequestState::new(self.mint.uuid());
+            if !self.parked.calls.contains_key(&state) {
+                return Some(state);
+            }
+            self.counters.id_collisions += 1;
+        }
+        None
+    }
+
+    fn park(&mut self, id: JobId) {
+        let Some(state) = self.fresh_state() else {
+            // Without a state no request can come back: the question cannot be asked.
+            return self.refuse_questions(id, Refusal::TooMany, |_| true);
+        };
+        let Some(mut job) = self.jobs.remove(&id) else { return };
+        self.show_held_progress(id, &job);
+        let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))
+        else {
+            unreachable!("only a call is parked");
+        };
+        // The token was the answered request's.
+        job.progress.take();
+        let mut requests = Vec::new();
+        inputs::write(&mut Writer::new(&mut requests), &job, &job.terms.peer());
+        let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
+        self.jobs.insert(job);
+        let mut call = Call { owner, tool, timer: None, work: Waiting::Job(id) };
+        let at = self.now.at + self.settings.limits.parked_for;
+        self.timers.arm(&mut call.timer, Timer::Parked(state), at);
+        self.parked.calls.insert(state, call);
+        let connection = self.connections.get_mut(&conn);
+        let pending = connection.and_then(|connection| connection.requests.remove(&request));
+        if let Some(Pending { reply, .. }) = pending {
+            self.answer_as(ResultType::InputRequired(state), reply, |json| {
+                json.raw("{\"inputRequests\":").bytes(&requests);
+                json.raw(",\"requestState\":\"").display(state).raw("\"}");
+            });
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// A request comes back with what a parked call asked for.
+    #[inline(never)]
+    pub(crate) fn retry_call(
+        &mut self,
+        reply: Reply,
+        tool: &str,
+        claim: &RequestMeta,
+        retry: &Retry<'_>,
+    ) {
+        let Some(state) = self.named_call(&reply, tool, retry.state) else {
+            // Another's is as unknown as one that never was (TSK-39).
+            let message = "params.requestState names no call of this tool that waits for input";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let open = match self.parked.calls.get(&state).map(|call| &call.work) {
+            Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
+            Some(Waiting::Outcome(_)) | None => BTreeSet::new(),
+        };
+        let responses = match inputs::read(retry.responses, &open) {
+            Ok(responses) => responses,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        match self.unpark(state) {
+            None => self.forget(reply),
+            Some(Waiting::Outcome(outcome)) => self.answer_with(reply, outcome),
+            Some(Waiting::Job(id)) => {
+                self.resume(id, reply, claim, retry.progress_token);
+                self.take_responses(id, &responses);
+            }
+        }
+    }
+
+    /// The parked call a retry names, if it is for this tool and of its sender.
+    fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
+        let state = RequestState::parse(&state.string()?)?;
+        let viewer = &self.connections.get(&reply.conn)?.identity;
+        let call = self.parked.calls.get(&state)?;
+        (call.owner == *viewer && *call.tool == *tool).then_some(state)
+    }
+
+    /// The job behind a retry works for that now. What it asked and is not told is asked again at
+    /// the end of the turn.
+    fn resume(&mut self, id: JobId, reply: Reply, claim: &RequestMeta, token: Option<Raw<'_>>) {
+        let request = reply.id.clone();
+        let Some(job) = self.jobs.get_mut(&id) else { return self.forget(reply) };
+        job.conn = reply.conn;
+        job.purpose = Purpose::Answer(request.clone());
+        job.terms = RequestContext::Claim(*claim);
+        job.progress.tell(token.map(|token| token.get().into()));
+        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+            connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
+        }
+        self.parked.asking.insert(id);
+    }
+
+    /// A job is heard by another request now, which is answered with what it wants to know.
+    pub(crate) fn ask_again(&mut self, id: JobId) {
+        self.parked.asking.insert(id);
+    }
+
+    /// A parked job has ended: what came of it waits for the retry in its place.
+    pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
+        if let Some(call) = self.parked.calls.get_mut(&state) {
+            call.work = Waiting::Outcome(outcome);
+        }
+    }
+
+    /// Takes a call out of those that wait for a retry.
+    pub(crate) fn unpark(&mut self, state: RequestState) -> Option<Waiting> {
+        let mut call = self.parked.calls.remove(&state)?;
+        self.timers.disarm(&mut call.timer, Timer::Parked(state));
+        Some(call.work)
+    }
+
+    /// The time for the input is over.
+    pub(crate) fn on_parked_timer(&mut self, state: RequestState) {
+        if let Some(call) = self.parked.calls.get_mut(&state) {
+            call.timer = None;
+        }
+        if let Some(Waiting::Job(id)) = self.unpark(state) {
+            self.release_job_claim(id, StopReason::Unanswered);
+        }
+    }
+
+    /// What names these calls was never sent: nobody will come back.
+    pub(crate) fn unpark_unknown(&mut self, handles: Vec<Handle>) {
+        for handle in handles {
+            if let Handle::Call(state) = handle
+                && let Some(Waiting::Job(id)) = self.unpark(state)
+            {
+                self.release_job_claim(id, StopReason::Disconnected);
+            }
+        }
+    }
+
+    /// Ends every wait for input: the daemon shuts down.
+    pub(crate) fn unpark_everything(&mut self) {
+        let states: Vec<RequestState> = self.parked.calls.keys().copied().collect();
+        for state in states {
+            self.unpark(state);
+        }
+    }
+}
+
+/// Every parked call is what its job says, and the other way round.
+///
+/// # Panics
+/// When one is not.
+pub(crate) fn check(engine: &Engine) {
+    for (state, call) in &engine.parked.calls {
+        assert!(call.timer.is_some(), "{state:?} waits for ever (MOD-07)");
+        match &call.work {
+            Waiting::Outcome(_) => {}
+            Waiting::Job(id) => {
+                let job = engine.jobs.get(id).expect("a parked call has a job");
+                assert_eq!(job.purpose, Purpose::Retry(*state));
+                assert_eq!(job.owner, call.owner, "who asked may come back (TSK-39)");
+            }
+        }
+    }
+    for (id, job) in &engine.jobs {
+        if let Purpose::Retry(state) = job.purpose {
+            let call = engine.parked.calls.get(&state);
+            let waits =
+                call.is_some_and(|call| matches!(call.work, Waiting::Job(job) if job == *id));
+            assert!(waits, "{id} waits for a retry nobody can make");
+            assert!(job.progress.token.is_none(), "{id} has nobody to tell of its progress");
+        }
+    }
+}
+
+/// How many timers are armed here.
+pub(crate) fn armed(engine: &Engine) -> usize {
+    engine.parked.calls.values().filter(|call| call.timer.is_some()).count()
+}

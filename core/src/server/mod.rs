@@ -1,0 +1,21 @@
+//! Server side of a session: which method goes where, tool calls, cancellation, subscriptions.
+
+pub(crate) mod admin_cancel;
+pub(crate) mod admission;
+pub(crate) mod audit_events;
+pub(crate) mod call_params;
+pub(crate) mod cancel;
+pub(crate) mod control;
+pub(crate) mod disconnect;
+pub(crate) mod idempotency;
+pub(crate) mod input_required;
+pub(crate) mod inputs;
+pub(crate) mod rate;
+pub(crate) mod respond;
+pub(crate) mod session;
+pub(crate) mod stateless;
+pub(crate) mod status;
+pub(crate) mod subscriptions;
+pub(crate) mod task_response;
+pub(crate) mod tools_call;
+pub(crate) mod typed_result;

@@ -1,0 +1,40 @@
+//! The rate of task requests (TSK-37).
+
+use crate::action::AuditEvent;
+use crate::connection::Reply;
+use crate::engine::Engine;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::Params;
+
+const LIMIT: &str = "task_ops_per_second";
+
+/// Whether a request of this method is about a task and may be refused for coming too often. One
+/// that cancels may not: it brings relief.
+pub(crate) fn is_rated(method: &str) -> bool {
+    matches!(method, "tasks/get" | "tasks/result" | "tasks/list" | "tasks/update")
+}
+
+impl Engine {
+    /// Counts a task request of its sender; gives back the reply unless it was too much and was
+    /// answered so.
+    pub(crate) fn rated(&mut self, reply: Reply, params: Option<&Params<'_>>) -> Option<Reply> {
+        let Some(per_second) = self.settings.limits.task_ops_per_second else { return Some(reply) };
+        let sender = self.identity_of(reply.conn);
+        let Err(wait) = self.task_ops.take(&sender, per_second, self.now.at) else {
+            return Some(reply);
+        };
+        self.counters.refused += 1;
+        self.note(AuditEvent::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
+        let millis = wait.as_nanos().div_ceil(1_000_000);
+        let message = alloc::format!(
+            "limit reached: {LIMIT} = {per_second}: that many task requests of yours came within \
+             a second: try again in {millis} ms"
+        );
+        let data = alloc::format!(
+            "{{\"limit\":\"{LIMIT}\",\"max\":{per_second},\"retryAfterMs\":{millis}}}"
+        );
+        let reply = self.as_claimed(reply, params);
+        self.fail(reply, &ErrorObject::new(code::LIMIT_REACHED, message).with_data(data));
+        None
+    }
+}

@@ -1,0 +1,269 @@
+//! Answering: a request is answered once, in the form of its revision, in its batch or alone.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::action::{Action, CloseReason};
+use crate::connection::{BatchId, Connection, Ending, Reply};
+use crate::engine::Engine;
+use crate::ids::{ConnId, RequestId, RequestState};
+use crate::json::raw::Json;
+use crate::json::writer::Writer;
+use crate::protocol::revision::{AfterCancel, Results, UnreadableId};
+use crate::rpc::frame::Outbox;
+use crate::rpc::message::ErrorObject;
+use crate::rpc::recall::Handle;
+use crate::server::typed_result;
+use crate::tasks::durable::{RecordKey, TaskOutcome};
+use crate::time::Instant;
+
+/// Type of a result, for revisions that name it (MOD-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResultType {
+    /// The result itself.
+    Complete,
+    /// A task that will have it (EXT-02).
+    Task(RecordKey),
+    /// Input that the tool asks for first (MOD-07).
+    InputRequired(RequestState),
+    /// Word that a subscription has ended (MOD-08).
+    Ended,
+}
+
+impl Engine {
+    /// Answers a request with a result: an object, without the members its revision wants of every
+    /// result.
+    pub(crate) fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
+        self.answer_as(ResultType::Complete, reply, result);
+    }
+
+    /// Answers a request with a result of this type, where the revision has types.
+    pub(crate) fn answer_as(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        result: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.counters.answers += 1;
+        let us = self.server_info_where_due(&reply);
+        self.reply(kind, reply, |json, reply| {
+            json.raw(",\"result\":");
+            match &us {
+                None => result(json),
+                Some(us) => typed_result::write_own(json, kind, reply, us, result),
+            }
+        });
+    }
+
+    /// Answers a request with what came of its call.
+    pub(crate) fn answer_with(&mut self, reply: Reply, outcome: TaskOutcome) {
+        match outcome {
+            Ok(result) => self.answer_with_tool_result(reply, &result),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// Answers a request with what its tool handed in: the JSON text of an object.
+    pub(crate) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
+        self.counters.answers += 1;
+        let us = self.server_info_where_due(&reply);
+        self.reply(ResultType::Complete, reply, |json, _| {
+            json.raw(",\"result\":");
+            match &us {
+                None => _ = json.raw(value.get()),
+                Some(us) => typed_result::write_tools(json, value.get(), us),
+            }
+        });
+    }
+
+    /// Name and version of this server, where the revision wants them in results (MOD-02).
+    fn server_info_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
+        match reply.dialect.results {
+            Results::Bare => None,
+            Results::Typed => Some(Arc::clone(&self.server_info)),
+        }
+    }
+
+    /// Answers a request with an error.
+    pub(crate) fn fail(&mut self, reply: Reply, error: &ErrorObject) {
+        self.counters.errors += 1;
+        self.reply(ResultType::Complete, reply, |json, _| {
+            json.raw(",\"error\":").error(error);
+        });
+    }
+
+    /// Gives up the right to answer a request: it was cancelled (CAN-08).
+    pub(crate) fn forget(&mut self, reply: Reply) {
+        if let Some(batch) = reply.batch {
+            self.settle_in_batch(reply.conn, batch, |_| {});
+        }
+    }
+
+    pub(crate) fn reply(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        body: impl FnOnce(&mut Writer<'_>, &Reply),
+    ) {
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+            body(json, &reply);
+            json.raw("}");
+        };
+        let handle = match kind {
+            ResultType::Complete | ResultType::Ended => None,
+            ResultType::Task(key) => Some(Handle::Task(key)),
+            ResultType::InputRequired(state) => Some(Handle::Call(state)),
+        };
+        // MOD-04
+        let mark = match reply.dialect.after_cancel {
+            AfterCancel::Silence | AfterCancel::Answer { .. } => None,
+            AfterCancel::Recall => Some(Mark { request: &reply.id, handle }),
+        };
+        match reply.batch {
+            None => self.send_bytes(reply.conn, mark, |bytes| write(&mut Writer::new(bytes))),
+            Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// An error for a request whose id could not be read (RPC-01, RPC-02).
+    #[cold]
+    pub(crate) fn refuse_unreadable(
+        &mut self,
+        conn: ConnId,
+        error: &ErrorObject,
+        batch: Option<BatchId>,
+    ) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let unreadable_id = connection.unreadable_id;
+        self.counters.errors += 1;
+        let write = |json: &mut Writer<'_>| {
+            json.raw("{\"jsonrpc\":\"2.0\",");
+            match unreadable_id {
+                UnreadableId::Null => json.raw("\"id\":null,"),
+                UnreadableId::Omitted => json,
+            };
+            json.raw("\"error\":").error(error).raw("}");
+        };
+        match batch {
+            None => self.send(conn, write),
+            Some(batch) => self.settle_in_batch(conn, batch, |bytes| {
+                write(&mut Writer::new(bytes));
+                bytes.push(b',');
+            }),
+        }
+    }
+
+    /// One message of a batch is settled; the last one sends the answers.
+    #[inline(never)]
+    pub(crate) fn settle_in_batch(
+        &mut self,
+        conn: ConnId,
+        batch: BatchId,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(aside) = connection.aside.some() else { return };
+        let Some(answers) = aside.batches.get_mut(&batch) else { return };
+        let before = answers.bytes.len();
+        write(&mut answers.bytes);
+        answers.open -= 1;
+        aside.collected += answers.bytes.len() - before;
+        if answers.open > 0 {
+            // Answers that wait for their batch wait for the peer as much as those in the outbox.
+            let mark = self.settings.limits.write_buffer_bytes;
+            let max = most_waiting(&connection.outbox, mark, self.now.at);
+            if connection.aside.collected + connection.outbox.len() > max {
+                self.close(conn, CloseReason::Flooded);
+            }
+            return;
+        }
+        let answers = aside.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
+        aside.collected -= answers.len();
+        if let Some(list) = answers.strip_suffix(b",") {
+            self.send_bytes(conn, None, |bytes| {
+                bytes.push(b'[');
+                bytes.extend_from_slice(list);
+                bytes.push(b']');
+            });
+        }
+    }
+
+    pub(crate) fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
+        self.send_for(conn, None, write);
+    }
+
+    /// Sends what is taken back if that request is cancelled in time (MOD-04).
+    pub(crate) fn send_for(
+        &mut self,
+        conn: ConnId,
+        request: Option<&RequestId>,
+        write: impl FnOnce(&mut Writer<'_>),
+    ) {
+        let of = request.map(|request| Mark { request, handle: None });
+        self.send_bytes(conn, of, |bytes| write(&mut Writer::new(bytes)));
+    }
+
+    pub(crate) fn send_bytes(
+        &mut self,
+        conn: ConnId,
+        of: Option<Mark<'_>>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if matches!(connection.ending, Ending::Closing(_)) {
+            return connection.lose_handle(of);
+        }
+        let outbox = &mut *connection.outbox;
+        let waiting = outbox.len();
+        let mark = self.settings.limits.write_buffer_bytes;
+        if waiting < mark {
+            outbox.note_under_mark(self.now.at);
+        } else if waiting >= most_waiting(outbox, mark, self.now.at) {
+            connection.lose_handle(of);
+            return self.close(conn, CloseReason::Flooded);
+        }
+        match of {
+            None => outbox.frame(write),
+            Some(Mark { request, handle }) => outbox.frame_for(request, handle, write),
+        }
+        if waiting == 0 {
+            self.out.push(Action::Flush { conn });
+        }
+    }
+}
+
+/// Of what a frame is that is taken back when its request is cancelled in time (MOD-04).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark<'a> {
+    pub(crate) request: &'a RequestId,
+    /// What only its reader can name.
+    pub(crate) handle: Option<Handle>,
+}
+
+impl Connection {
+    /// A frame is not sent: nobody will be able to name this.
+    fn lose_handle(&mut self, of: Option<Mark<'_>>) {
+        if let Some(handle) = of.and_then(|of| of.handle) {
+            self.aside.lost_handles.push(handle);
+        }
+    }
+}
+
+/// How long a peer may take nothing before it counts as one that does not read.
+const HESITATION: Duration = Duration::from_secs(1);
+
+/// Bytes that may wait for a peer before it is given up, by the bytes at which it counts as slow.
+///
+/// A peer that does not read gets as much again. One that reads may just have been answered more
+/// than it can take at once, since what it had asked for ends when it ends: it gets four times
+/// that, and the time limit for a peer that stops.
+fn most_waiting(outbox: &Outbox, mark: usize, now: Instant) -> usize {
+    let (since, takes) = outbox.over_mark();
+    let reads = takes || now - since < HESITATION;
+    mark.saturating_mul(if reads { 8 } else { 2 })
+}

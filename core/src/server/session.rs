@@ -1,0 +1,262 @@
+//! Sessions: connecting, initialize, and which method goes where.
+
+use crate::action::AuditEvent;
+use crate::connection::{Phase, Reply};
+use crate::engine::Engine;
+use crate::event::{Identity, LogLevel};
+use crate::ids::ConnId;
+use crate::outgoing::call::PeerCapabilities;
+use crate::protocol::request_meta;
+use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
+use crate::protocol::role::Side;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::server::rate;
+use crate::server::stateless;
+
+impl Engine {
+    pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
+        self.counters.requests += 1;
+        let Some(connection) = self.connections.get_mut(&reply.conn) else {
+            return self.forget(reply);
+        };
+        connection.requests_made += 1;
+        connection.last_request = self.now.at;
+        // RPC-02: the first request with this id is not touched.
+        if connection.requests.contains_key(&reply.id) {
+            let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
+            return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+        }
+        if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+            let reply = self.as_claimed(reply, params);
+            return self.refuse(
+                reply,
+                "write_buffer_bytes",
+                self.settings.limits.write_buffer_bytes,
+                "bytes wait unread on this connection: read them first",
+            );
+        }
+        match connection.dialect.methods {
+            Methods::Services => return self.on_service_request(reply, method, params),
+            Methods::Tools => {}
+        }
+        let phase = connection.phase;
+        let declared = match &connection.side {
+            Side::Client(side) => Some(side.declared),
+            Side::Server => None,
+        };
+        let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
+        let Some(reply) = reply else { return };
+        if let Some(declared) = declared {
+            return self.on_request_of_server(reply, method, params, declared);
+        }
+        match request_meta::of(params) {
+            None => self.on_session_request(reply, phase, method, params),
+            Some(claim) => self.on_modern_request(reply, method, params, claim),
+        }
+    }
+
+    /// A request that is refused before it is looked at is answered in the form it claims, so that
+    /// its cancel takes that back (MOD-04).
+    #[cold]
+    pub(crate) fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
+        if reply.dialect.methods == Methods::Tools && request_meta::of(params).is_some() {
+            reply.dialect = &revision::MCP_2026_07_28;
+        }
+        reply
+    }
+
+    /// A request of a session, or before one.
+    fn on_session_request(
+        &mut self,
+        reply: Reply,
+        phase: Phase,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        let tasks = reply.dialect.tasks;
+        match (method, phase) {
+            ("ping", _) => self.answer(reply, |json| {
+                json.raw("{}");
+            }),
+            ("initialize", Phase::Fresh) if reply.batch.is_none() => self.initialize(reply, params),
+            ("initialize", Phase::Fresh) => {
+                self.invalid_request(reply, "initialize cannot be part of a batch");
+            }
+            // RPC-04
+            ("initialize", Phase::Ready) => {
+                self.invalid_request(reply, "this session is initialized already");
+            }
+            ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
+                self.fail(reply, &request_meta::missing("protocolVersion", "a string"));
+            }
+            (_, Phase::Fresh) => {
+                self.invalid_request(reply, "this session is not initialized: initialize first");
+            }
+            (_, Phase::Ready) if self.drain.is_some() => {
+                let message = "the daemon is shutting down";
+                self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+            }
+            ("tools/list", Phase::Ready) => self.list_tools(reply, params),
+            ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
+            ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
+            ("ceased/status", Phase::Ready) => self.report_status(reply, params),
+            ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
+            ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
+                self.await_task(reply, params);
+            }
+            ("tasks/list", Phase::Ready) if tasks == TaskRules::Core => {
+                self.list_tasks(reply, params);
+            }
+            ("tasks/cancel", Phase::Ready) if tasks == TaskRules::Core => {
+                self.cancel_task(reply, params);
+            }
+            (_, Phase::Ready) => self.unknown_method(reply, method),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn unknown_method(&mut self, reply: Reply, method: &str) {
+        let message = alloc::format!("there is no method {:?}", self.clean(method));
+        self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+    }
+
+    pub(crate) fn on_notification(
+        &mut self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        let dialect = self.dialect(conn);
+        if dialect.methods == Methods::Services {
+            self.on_service_notification(conn, method, params);
+        } else if method == dialect.cancel_method {
+            self.on_cancelled(conn, params);
+        } else if method == "notifications/progress" {
+            self.on_peer_progress(conn, params);
+        } else if method == "notifications/tasks/status" {
+            self.on_status_hint(conn, params);
+        } else if method == "notifications/tools/list_changed" {
+            self.forget_tools(conn);
+        }
+        // `notifications/initialized` changes nothing: the session is ready once initialize was
+        // answered. Every other notification is for somebody else.
+    }
+
+    #[inline(never)]
+    fn initialize(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let read = params::find(params, ["protocolVersion", "capabilities"])
+            .and_then(|[version, able]| Ok((params::text("protocolVersion", version)?, able)));
+        let (version, capabilities) = match read {
+            Ok(read) => read,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let dialect = Dialect::negotiate(&version);
+        connection.dialect = dialect;
+        connection.unreadable_id = dialect.unreadable_id;
+        connection.phase = Phase::Ready;
+        connection.peer = PeerCapabilities::read(capabilities, dialect);
+        // TSK-40: without an identity a list would show everybody's tasks to everybody.
+        let lists = connection.identity != Identity::Anonymous;
+        let us = alloc::sync::Arc::clone(&self.server_info);
+        self.answer(reply, |json| {
+            json.raw("{").member("protocolVersion", dialect.revision);
+            json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
+            match (dialect.tasks, lists) {
+                (TaskRules::None | TaskRules::Extension, _) => &mut *json,
+                // TSK-01
+                (TaskRules::Core, true) => json.raw(
+                    ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}",
+                ),
+                (TaskRules::Core, false) => {
+                    json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
+                }
+            };
+            json.raw("},\"serverInfo\":").bytes(&us).raw("}");
+        });
+    }
+
+    fn set_log_level(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let word = match params::find(params, ["level"])
+            .and_then(|[level]| params::text("level", level))
+        {
+            Ok(word) => word,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(level) = LogLevel::ALL.iter().find(|level| level.as_str() == word) else {
+            let message = alloc::format!("there is no log level {:?}", self.clean(&word));
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+            connection.log_level = *level;
+        }
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+
+    pub(crate) fn list_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let [cursor] = match params::find(params, ["cursor"]) {
+            Ok(members) => members,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if cursor.is_some() {
+            let message = "unknown cursor: tools/list has one page";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let (dialect, peer) = (reply.dialect, self.identity_of(reply.conn));
+        let settings = alloc::sync::Arc::clone(&self.settings);
+        self.answer(reply, |json| {
+            match dialect.results {
+                Results::Bare => json.raw("{"),
+                Results::Typed if settings.catalog.is_public() => {
+                    json.raw("{").raw(stateless::CACHEABLE).raw(",")
+                }
+                Results::Typed => json.raw("{").raw(stateless::CACHEABLE_BY_ONE).raw(","),
+            };
+            json.bytes(&settings.catalog.list(dialect.tool_members, &peer));
+        });
+    }
+
+    #[cold]
+    pub(crate) fn invalid_request(&mut self, reply: Reply, message: &'static str) {
+        self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+    }
+
+    /// Whether as many requests of a connection wait for an answer as may.
+    pub(crate) fn is_full(&self, conn: ConnId) -> bool {
+        self.open_requests(conn) >= self.settings.limits.inflight_max
+    }
+
+    /// Answers that too many requests of the connection wait already.
+    #[cold]
+    pub(crate) fn refuse_inflight(&mut self, reply: Reply) {
+        let max = self.settings.limits.inflight_max;
+        let what = "requests wait for an answer: let some finish or cancel them";
+        self.refuse(reply, "inflight_per_connection", max, what);
+    }
+
+    /// Answers that a limit is reached (TSK-36).
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        reply: Reply,
+        limit: &'static str,
+        max: usize,
+        what: &'static str,
+    ) {
+        self.counters.refused += 1;
+        if let Some(identity) = self.identity(reply.conn).cloned() {
+            self.note(AuditEvent::Refused { conn: reply.conn, identity, limit });
+        }
+        let message = alloc::format!("limit reached: {limit} = {max}: {what}");
+        self.fail(reply, &limit_error(limit, max, message));
+    }
+}
+
+pub(crate) fn limit_error(limit: &str, max: usize, message: alloc::string::String) -> ErrorObject {
+    ErrorObject::new(code::LIMIT_REACHED, message)
+        .with_data(alloc::format!("{{\"limit\":\"{limit}\",\"max\":{max}}}"))
+}

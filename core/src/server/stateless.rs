@@ -1,0 +1,89 @@
+//! Requests of the revision without sessions: each says what it speaks and what its client can do
+//! (MOD-01).
+
+use alloc::string::String;
+
+use crate::connection::{Phase, Reply};
+use crate::engine::Engine;
+use crate::protocol::request_meta::{self, RequestMeta};
+use crate::protocol::revision;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::Params;
+
+/// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
+/// operator's reload changes it, which a subscription tells, and it is the same for everybody.
+pub(crate) const CACHEABLE: &str = "\"ttlMs\":60000,\"cacheScope\":\"public\"";
+/// The same for an answer that is not the same for everybody.
+pub(crate) const CACHEABLE_BY_ONE: &str = "\"ttlMs\":60000,\"cacheScope\":\"private\"";
+
+impl Engine {
+    /// A request that makes a claim; an error when the claim cannot be served.
+    pub(crate) fn on_modern_request(
+        &mut self,
+        mut reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+        claim: Result<RequestMeta, ErrorObject>,
+    ) {
+        reply.dialect = &revision::MCP_2026_07_28;
+        self.note_dialect(&reply);
+        let claim = match claim {
+            Ok(claim) => claim,
+            Err(error) => return self.fail(reply, &error),
+        };
+        reply.dialect = claim.dialect;
+        if reply.batch.is_some() {
+            return self.invalid_request(reply, "this revision has no batches: one message a line");
+        }
+        if self.drain.is_some() {
+            let message = "the daemon is shutting down";
+            return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+        }
+        match method {
+            "server/discover" => self.discover(reply),
+            "tools/list" => self.list_tools(reply, params),
+            "tools/call" => self.call_tool(reply, params, Some(&claim)),
+            "subscriptions/listen" => self.listen(reply, params, &claim),
+            "ceased/status" => self.report_status(reply, params),
+            "ceased/cancel" => self.cancel_any_job(reply, params),
+            "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
+                self.fail(reply, &missing_tasks("the task methods"));
+            }
+            "tasks/get" => self.get_detailed_task(reply, params, &claim),
+            "tasks/update" => self.update_task(reply, params),
+            "tasks/cancel" => self.cancel_task(reply, params),
+            // MOD-07: also what only a session has.
+            _ => self.unknown_method(reply, method),
+        }
+    }
+
+    /// What cannot be read on a connection without a session is refused in the form of the
+    /// revision that is spoken there.
+    fn note_dialect(&mut self, reply: &Reply) {
+        if let Some(connection) = self.connections.get_mut(&reply.conn)
+            && connection.phase == Phase::Fresh
+        {
+            connection.unreadable_id = reply.dialect.unreadable_id;
+        }
+    }
+
+    /// MOD-02
+    fn discover(&mut self, reply: Reply) {
+        self.answer(reply, |json| {
+            json.raw("{\"supportedVersions\":");
+            request_meta::write_supported(json);
+            json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},");
+            json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
+            json.raw(CACHEABLE).raw("}");
+        });
+    }
+}
+
+/// Error for a request that needs the tasks extension and did not declare it (EXT-01).
+pub(crate) fn missing_tasks(what: &str) -> ErrorObject {
+    let message = alloc::format!(
+        "{what} needs the client capability extensions[\"io.modelcontextprotocol/tasks\"]"
+    );
+    let data = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+    ErrorObject::new(code::MISSING_CAPABILITY, message).with_data(String::from(data))
+}

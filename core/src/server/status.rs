@@ -1,0 +1,297 @@
+//! `ceased/status`: what the daemon is doing, for the one who asks.
+
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use crate::action::Action;
+use crate::connection::{Connection, Pending, Reply, Work};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{ConnId, JobId, StatusId, TaskId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::rpc::message::ErrorObject;
+use crate::rpc::params::{self, Params};
+use crate::tasks::status::Status;
+use crate::tasks::task::Task;
+
+/// Connections and tasks that are listed at most; all of them are counted.
+const LISTED_MAX: usize = 200;
+
+impl Engine {
+    /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of all
+    /// for an operator (TSK-39). With `detail` the host adds what it knows.
+    pub(crate) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let detail = match params::find(params, ["detail"]) {
+            Ok([detail]) => detail.map_or(Some(false), Raw::flag),
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(detail) = detail else {
+            let message = "params.detail must be true or false";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        if detail {
+            return self.survey(reply);
+        }
+        let mut bytes = Vec::new();
+        self.write_status(&mut Writer::new(&mut bytes), reply.conn);
+        self.answer(reply, |json| {
+            json.raw("{").bytes(&bytes).raw("}");
+        });
+    }
+
+    /// Asks the host for its part of a detailed status.
+    fn survey(&mut self, reply: Reply) {
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        let (conn, request) = (reply.conn, reply.id.clone());
+        let survey = StatusId::new(self.next_survey);
+        let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
+        let jobs = seen.map(|(id, _)| *id).collect();
+        let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
+        let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        self.next_survey += 1;
+        connection.requests.insert(request.clone(), Pending { reply, work: Work::Survey(survey) });
+        self.surveys.insert(survey, (conn, request));
+        self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
+    }
+
+    /// The host has told: answers whoever asked, if that is still wanted.
+    pub(crate) fn on_surveyed(&mut self, survey: StatusId, host: &RawValue) {
+        let Some((conn, request)) = self.surveys.remove(&survey) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        match connection.requests.get(&request) {
+            Some(Pending { work: Work::Survey(of), .. }) if *of == survey => {}
+            Some(_) | None => return,
+        }
+        let Some(Pending { reply, .. }) = connection.requests.remove(&request) else { return };
+        let mut bytes = Vec::new();
+        let mut json = Writer::new(&mut bytes);
+        self.write_status(&mut json, conn);
+        self.write_peers(&mut json, conn);
+        self.write_tasks(&mut json, conn);
+        json.raw(",\"host\":").raw(host.get());
+        self.answer(reply, |json| {
+            json.raw("{").bytes(&bytes).raw("}");
+        });
+        self.close_if_finished(conn);
+    }
+
+    fn write_status(&self, json: &mut Writer<'_>, conn: ConnId) {
+        let viewer = self.identity(conn).cloned().unwrap_or(Identity::Anonymous);
+        json.member("server", &self.settings.server.name).raw(",");
+        json.member("version", &self.settings.server.version);
+        json.raw(",").member("identity", &alloc::format!("{viewer}"));
+        json.raw(",\"operator\":").display(self.is_operator(conn));
+        // As the log names it.
+        json.raw(",\"connection\":\"").display(conn).raw("\"");
+        json.raw(",\"draining\":").display(self.drain.is_some());
+        self.write_totals(json, conn, &viewer);
+        self.write_jobs(json, conn);
+        self.write_limits(json);
+        json.raw(",\"counters\":{");
+        let counters = self.is_operator(conn).then(|| self.counters.named());
+        for (position, (name, count)) in counters.into_iter().flatten().enumerate() {
+            json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").display(count);
+        }
+        json.raw("}");
+    }
+
+    /// How much there is of what the viewer may know of (TSK-39): others cannot tell from it what
+    /// anyone else does. Anonymous peers are not told of tasks (TSK-40).
+    fn write_totals(&self, json: &mut Writer<'_>, conn: ConnId, viewer: &Identity) {
+        let is_operator = self.is_operator(conn);
+        let connections = match viewer {
+            _ if is_operator => self.connections.len(),
+            // It is there itself.
+            Identity::Anonymous => 1,
+            Identity::User(_) | Identity::Token(_) => {
+                self.connections.sum(|peer| usize::from(peer.identity == *viewer))
+            }
+        };
+        json.raw(",\"connections\":").display(connections);
+        let (running, queued, cancelling) =
+            if is_operator { self.all_jobs() } else { self.jobs_seen_by(conn) };
+        json.raw(",\"running\":").display(running);
+        json.raw(",\"queued\":").display(queued);
+        json.raw(",\"cancelling\":").display(cancelling);
+        let total = json.raw(",\"tasks\":{\"total\":");
+        if is_operator {
+            write_task_counts(total, self.tasks.counts());
+        } else if *viewer == Identity::Anonymous {
+            write_task_counts(total, Status::ALL.into_iter().map(|status| (status, 0)));
+        } else {
+            write_task_counts(total, self.tasks.counts_of(viewer));
+        }
+    }
+
+    /// Jobs that run, wait, and are being stopped.
+    fn all_jobs(&self) -> (usize, usize, usize) {
+        let cancelling = self.cancelling();
+        (self.running - cancelling, self.queue.len(), cancelling)
+    }
+
+    /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
+    fn jobs_seen_by(&self, conn: ConnId) -> (usize, usize, usize) {
+        let (mut running, mut queued, mut cancelling) = (0, 0, 0);
+        for (_, job) in self.jobs.iter().filter(|(_, job)| self.may_see(conn, job)) {
+            *match job.state {
+                JobState::Held(_) | JobState::Queued(_) => &mut queued,
+                JobState::Running | JobState::Lingering => &mut running,
+                JobState::Stopping { .. } => &mut cancelling,
+            } += 1;
+        }
+        (running, queued, cancelling)
+    }
+
+    /// The connections the viewer may know of: its own, or for an operator the oldest of all.
+    fn write_peers(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        let everybody = self.is_operator(viewer);
+        let identity = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let is_own = |conn: &ConnId, peer: &Connection| {
+            *conn == viewer || identity.is_some_and(|own| peer.identity == *own)
+        };
+        json.raw(",\"peers\":[");
+        let seen = self.connections.iter().filter(|(conn, peer)| everybody || is_own(conn, peer));
+        for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" });
+            json.raw("\"connection\":\"").display(conn).raw("\",");
+            json.member("identity", &alloc::format!("{}", peer.identity));
+            json.raw(",").member("protocol", peer.dialect.revision);
+            json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
+            json.raw(",\"requests\":").display(peer.requests_made);
+            json.raw(",\"inFlight\":").display(self.open_requests(*conn));
+            json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
+        }
+        json.raw("]");
+    }
+
+    /// The newest tasks the viewer may know of. Anonymous ones are guarded by their ids alone, so
+    /// that nobody is told of them here (TSK-40).
+    fn write_tasks(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        let identity = self.identity(viewer);
+        let tasks = match identity {
+            _ if self.is_operator(viewer) => self.tasks.newest(None, LISTED_MAX),
+            None | Some(Identity::Anonymous) => Vec::new(),
+            own @ Some(Identity::User(_) | Identity::Token(_)) => {
+                self.tasks.newest(own, LISTED_MAX)
+            }
+        };
+        json.raw(",\"taskList\":[");
+        for (position, id) in tasks.into_iter().enumerate() {
+            let Some(task) = self.tasks.get(id) else { continue };
+            json.raw(if position == 0 { "" } else { "," });
+            self.write_task_view(json, id, task);
+        }
+        json.raw("]");
+    }
+
+    fn write_task_view(&self, json: &mut Writer<'_>, id: TaskId, task: &Task) {
+        let view = task.view();
+        json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
+        json.raw(",").member("identity", &alloc::format!("{}", self.tasks.owner(task)));
+        json.raw(",").member("status", view.status.as_str());
+        if let Some(message) = view.status_message {
+            json.raw(",").member("statusMessage", message);
+        }
+        // One from before a restart is older than our clock, and the wall's may have been set back.
+        let age = self.now.wall.since(task.created).max(self.now.at - task.created_at);
+        json.raw(",\"ageMs\":").display(age.as_millis());
+        if let Some(end) = task.timer {
+            json.raw(",\"ttlLeftMs\":").display((self.timers.due(end) - self.now.at).as_millis());
+        }
+        if let Some(job) = task.job {
+            json.raw(",\"job\":").display(job.get());
+        }
+        json.raw("}");
+    }
+
+    fn write_jobs(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        json.raw(",\"jobs\":[");
+        let mut first = true;
+        for (id, job) in &self.jobs {
+            if self.may_see(viewer, job) {
+                json.raw(if first { "" } else { "," });
+                first = false;
+                self.write_job(json, *id, job);
+            }
+        }
+        json.raw("]");
+    }
+
+    fn write_job(&self, json: &mut Writer<'_>, id: JobId, job: &Job) {
+        json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
+        json.raw(",").member("identity", &alloc::format!("{}", job.owner));
+        json.raw(",\"connection\":\"").display(job.conn).raw("\"");
+        match &job.state {
+            JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
+            JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
+            // CAN-13
+            JobState::Stopping { step, why, since } => {
+                json.raw(",\"state\":\"cancelling\",").member("reason", why.as_str());
+                json.raw(",").member("step", step.as_str());
+                if let Some(cancel) = job.cancel() {
+                    json.raw(",").member("by", &alloc::format!("{}", cancel.by));
+                    if let Some(said) = &cancel.reason {
+                        json.raw(",").member("said", said);
+                    }
+                }
+                json.raw(",\"cancellingMs\":").display((self.now.at - *since).as_millis())
+            }
+        };
+        json.raw(",\"elapsedMs\":").display((self.now.at - job.since).as_millis());
+        match &job.purpose {
+            Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
+            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
+        };
+        if let Some((progress, total, message)) = &job.progress.latest {
+            json.raw(",\"progress\":").display(progress);
+            if let Some(total) = total {
+                json.raw(",\"total\":").display(total);
+            }
+            if let Some(message) = message {
+                json.raw(",").member("message", &self.clean(message));
+            }
+        }
+        if let Some(task) = job.task.filter(|task| self.is_visible(*task)) {
+            json.raw(",\"task\":\"").display(task).raw("\"");
+        }
+        json.raw("}");
+    }
+
+    fn write_limits(&self, json: &mut Writer<'_>) {
+        let limits = &self.settings.limits;
+        json.raw(",\"limits\":{\"connections\":").display(limits.connections_max);
+        for (name, value) in [
+            (
+                "connections_per_identity",
+                limits.connections_per_identity_max.min(limits.connections_max),
+            ),
+            ("workers", limits.running_max),
+            ("workers_per_identity", limits.running_per_identity_max.min(limits.running_max)),
+            ("queue", limits.queued_max),
+            ("inflight_per_connection", limits.inflight_max),
+            ("tasks_per_identity", limits.live_tasks_max),
+            ("stored_tasks_per_identity", limits.stored_tasks_max),
+            ("stored_bytes_per_identity", limits.stored_bytes_max),
+            ("message_bytes", limits.frames.frame_bytes_max),
+            ("write_buffer_bytes", limits.write_buffer_bytes),
+        ] {
+            json.raw(",").string(name).raw(":").display(value);
+        }
+        json.raw("}");
+    }
+}
+
+/// The rest of an object that begins with the total of these.
+fn write_task_counts(json: &mut Writer<'_>, counts: impl Iterator<Item = (Status, usize)>) {
+    let counts: Vec<(Status, usize)> = counts.collect();
+    json.display(counts.iter().map(|(_, count)| count).sum::<usize>());
+    for (status, count) in counts {
+        json.raw(",").string(status.as_str()).raw(":").display(count);
+    }
+    json.raw("}");
+}

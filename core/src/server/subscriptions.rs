@@ -1,0 +1,327 @@
+//! `subscriptions/listen`: a request that is answered by what it asked to be told of (MOD-08).
+//!
+//! A subscription is a request that waits, and ends as those do: by its cancel, with its
+//! connection, or with an answer when the daemon shuts down. What it listens to is with the
+//! request; each task knows its listeners, as it knows its waiters.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::de::{Deserializer as _, SeqAccess, Visitor};
+
+use crate::collections::small_set::SmallSet;
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
+use crate::engine::Engine;
+use crate::ids::{ConnId, RequestId, TaskId};
+use crate::json::raw::{Found, Raw};
+use crate::json::writer::Writer;
+use crate::policy::abuse::AbusePattern;
+use crate::protocol::request_meta::RequestMeta;
+use crate::rpc::message::ErrorObject;
+use crate::rpc::params::{self, Params};
+use crate::server::respond::ResultType;
+use crate::server::stateless::missing_tasks;
+use crate::server::typed_result;
+use crate::tasks::task::Task;
+
+/// When to look again whether a full outbox was sent.
+const SOON: Duration = Duration::from_millis(10);
+
+impl Engine {
+    pub(crate) fn listen(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        claim: &RequestMeta,
+    ) {
+        let (tools, named) = match read_wanted(params, claim) {
+            Ok(wanted) => wanted,
+            Err(error) => return self.fail(reply, &error),
+        };
+        // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
+        let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
+        let Some(reply) = reply else { return };
+        let limits = self.settings.limits;
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let subscriptions = connection.subscriptions().count();
+        if subscriptions >= limits.subscriptions_max || self.is_full(reply.conn) {
+            let max = limits.subscriptions_max.min(limits.inflight_max);
+            let what = "subscriptions are open on this connection: cancel some";
+            return self.refuse(reply, "subscriptions_per_connection", max, what);
+        }
+        if named.as_ref().is_some_and(|named| named.len() > limits.subscribed_tasks_max) {
+            let max = limits.subscribed_tasks_max;
+            let what = "a subscription may name that many tasks: use several";
+            return self.refuse(reply, "tasks_per_subscription", max, what);
+        }
+        // MOD-08, TSK-39: of what it may not see it hears nothing, not even that it is not there.
+        let viewer = &connection.identity;
+        let asked = named.as_ref().map_or(0, BTreeSet::len);
+        let agreed: Option<BTreeSet<TaskId>> = named.map(|named| {
+            named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
+        });
+        let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
+        (0..unknown).for_each(|_| self.suspect(reply.conn, AbusePattern::UnknownTasks));
+        self.acknowledge_subscription(&reply, tools, agreed.as_ref());
+        let tasks = agreed.unwrap_or_default();
+        self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
+    }
+
+    /// The first message of a subscription: what of its wishes was granted.
+    fn acknowledge_subscription(
+        &mut self,
+        reply: &Reply,
+        tools: bool,
+        tasks: Option<&BTreeSet<TaskId>>,
+    ) {
+        self.send_for(reply.conn, Some(&reply.id), |json| {
+            begin(json, "notifications/subscriptions/acknowledged", reply);
+            json.raw(",\"notifications\":{");
+            if tools {
+                json.raw("\"toolsListChanged\":true");
+            }
+            if let Some(tasks) = tasks {
+                json.raw(if tools { ",\"taskIds\":[" } else { "\"taskIds\":[" });
+                for (position, id) in tasks.iter().enumerate() {
+                    json.raw(if position == 0 { "\"" } else { ",\"" }).display(id).raw("\"");
+                }
+                json.raw("]");
+            }
+            json.raw("}}}");
+        });
+    }
+
+    fn subscribe(&mut self, reply: Reply, listening: Listening) {
+        let (conn, id) = (reply.conn, reply.id.clone());
+        for task in &listening.tasks {
+            if let Some(task) = self.tasks.get_mut(*task) {
+                task.aside.listeners.insert((conn, id.clone()));
+            }
+        }
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let work = Work::Listen(listening.into());
+        connection.requests.insert(id, Pending { reply, work });
+        if matches!(connection.ending, Ending::Finished(_)) {
+            self.end_subscriptions(conn);
+            self.close_if_finished(conn);
+        }
+    }
+
+    /// Tells whoever listens to a task how it is now.
+    pub(crate) fn tell_of_task(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if task.aside.listeners.is_empty() {
+            return;
+        }
+        let listeners: Vec<_> = task.aside.listeners.iter().cloned().collect();
+        self.tell_subscribers(listeners, Topic::Task(id));
+    }
+
+    /// Tells whoever listens to them that there may be other tools now.
+    pub(crate) fn tell_of_tools(&mut self) {
+        let wanted = |conn: ConnId, connection: &Connection| {
+            let wants = connection.subscriptions().filter(|(_, listening)| listening.tools);
+            wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
+        };
+        let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
+        self.tell_subscribers(listeners, Topic::Tools);
+    }
+
+    fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
+        let conns: BTreeSet<ConnId> = listeners.iter().map(|(conn, _)| *conn).collect();
+        // Noted for all before one is told, or what is told might be given up in between.
+        for (conn, request) in listeners {
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.aside.behind.entry(request).or_default().insert(topic);
+            }
+        }
+        for conn in conns {
+            self.catch_up(conn);
+        }
+    }
+
+    /// Tells the subscriptions of a connection what they do not know yet: while its peer reads all
+    /// of it, else when there is room again, and then of each thing only how it is by then.
+    pub(crate) fn catch_up(&mut self, conn: ConnId) {
+        while let Some(connection) = self.connections.get_mut(&conn) {
+            let waiting = connection.outbox.len();
+            let Some(aside) = connection.aside.some() else { return };
+            let Some(mut entry) = aside.behind.first_entry() else { return };
+            let Some(topic) = entry.get().first().copied() else { return };
+            let room = self.settings.limits.write_buffer_bytes;
+            let blocked = aside.stall_timer.is_some();
+            if waiting >= room.saturating_mul(2) || blocked && waiting >= room {
+                if !blocked && aside.catch_up_timer.is_none() {
+                    // All of this may go at once, and then nobody says that there is room.
+                    let at = self.now.at + SOON;
+                    self.timers.arm(&mut aside.catch_up_timer, Timer::CatchUp(conn), at);
+                }
+                return;
+            }
+            entry.get_mut().remove(&topic);
+            let request = entry.key().clone();
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+            self.notify(conn, &request, topic);
+            if let Topic::Task(task) = topic {
+                self.drop_copy(task);
+            }
+        }
+    }
+
+    /// Whether a subscription does not know the latest of a task yet.
+    pub(crate) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
+        task.aside.listeners.iter().any(|(conn, request)| {
+            let behind = self.connections.get(conn).and_then(|c| c.aside.behind.get(request));
+            behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
+        })
+    }
+
+    pub(crate) fn on_catch_up_timer(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.aside.catch_up_timer = None;
+        }
+        self.catch_up(conn);
+    }
+
+    fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
+        let Some(connection) = self.connections.get(&conn) else { return };
+        let Some(Pending { reply, work: Work::Listen(listening) }) =
+            connection.requests.get(request)
+        else {
+            return;
+        };
+        let mut frame = Vec::new();
+        let mut json = Writer::new(&mut frame);
+        match topic {
+            Topic::Tools => {
+                begin(&mut json, "notifications/tools/list_changed", reply);
+            }
+            // It will be told when it may be (DUR-01).
+            Topic::Task(task) if !self.is_settled(task) => return,
+            Topic::Task(task) => {
+                begin(&mut json, "notifications/tasks", reply).raw(",");
+                self.write_detailed(&mut json, task, &listening.peer);
+            }
+        }
+        json.raw("}}");
+        self.send_for(conn, Some(request), |json| {
+            json.bytes(&frame);
+        });
+    }
+
+    /// A subscription is over: the tasks forget it, and what it was not told stays untold.
+    pub(crate) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
+        for task in &listening.tasks {
+            if let Some(task) = self.tasks.get_mut(*task) {
+                task.aside.forget_listener(&(conn, request.clone()));
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && let Some(aside) = connection.aside.some()
+        {
+            aside.behind.remove(request);
+        }
+        for task in &listening.tasks {
+            self.drop_copy(*task);
+        }
+    }
+
+    /// A task is gone: its listeners forget it.
+    pub(crate) fn forget_topic(&mut self, task: TaskId, listeners: SmallSet<(ConnId, RequestId)>) {
+        for (conn, request) in listeners.into_entries() {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            if let Some(aside) = connection.aside.some()
+                && let Some(topics) = aside.behind.get_mut(&request)
+            {
+                topics.remove(&Topic::Task(task));
+                if topics.is_empty() {
+                    aside.behind.remove(&request);
+                }
+            }
+            if let Some(pending) = connection.requests.get_mut(&request)
+                && let Work::Listen(listening) = &mut pending.work
+            {
+                listening.tasks.remove(&task);
+            }
+        }
+    }
+
+    /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
+    pub(crate) fn end_subscriptions(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let over: Vec<_> = connection.subscriptions().map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let pending = self.connections.get_mut(&conn).and_then(|c| c.requests.remove(&id));
+            let Some(Pending { reply, work }) = pending else { continue };
+            if let Work::Listen(listening) = work {
+                self.unlisten(conn, &id, &listening);
+            }
+            self.answer_as(ResultType::Ended, reply, |json| {
+                json.raw("{}");
+            });
+        }
+    }
+}
+
+/// Begins a notification of a subscription, up to its params' other members.
+fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j mut Writer<'b> {
+    json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":{\"_meta\":{");
+    typed_result::write_subscription(json, reply);
+    json.raw("}")
+}
+
+/// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
+fn read_wanted(
+    params: Option<&Params<'_>>,
+    claim: &RequestMeta,
+) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
+    let [notifications] = params::find(params, ["notifications"])?;
+    let notifications = params::required("notifications", notifications)?;
+    let odd =
+        |what: &str| ErrorObject::invalid_params(alloc::format!("params.notifications{what}"));
+    // A kind that is not looked for here is not in the acknowledgement either.
+    let Found { members: [tools, task_ids], twice } = notifications
+        .members(["toolsListChanged", "taskIds"])
+        .ok_or_else(|| odd(" must be an object"))?;
+    if let Some(name) = twice {
+        return Err(odd(&alloc::format!(".{name} is there twice")));
+    }
+    let tools = tools.map_or(Some(false), Raw::flag);
+    let tools = tools.ok_or_else(|| odd(".toolsListChanged must be true or false"))?;
+    let Some(list) = task_ids else { return Ok((tools, None)) };
+    if !claim.tasks {
+        return Err(missing_tasks("listening to tasks"));
+    }
+    let ids = serde_json::Deserializer::from_str(list.get()).deserialize_seq(TaskIds);
+    let ids = ids.map_err(|_| {
+        ErrorObject::invalid_params("notifications.taskIds must be an array of strings")
+    })?;
+    Ok((tools, Some(ids)))
+}
+
+/// Collects task ids one by one, so that a list of other strings takes no room.
+struct TaskIds;
+
+impl<'de> Visitor<'de> for TaskIds {
+    type Value = BTreeSet<TaskId>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of strings")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut ids = BTreeSet::new();
+        while let Some(item) = seq.next_element::<Raw<'_>>()? {
+            let Some(text) = item.string() else {
+                return Err(serde::de::Error::custom("not a string"));
+            };
+            ids.extend(TaskId::parse(&text));
+        }
+        Ok(ids)
+    }
+}

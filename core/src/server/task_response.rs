@@ -1,0 +1,264 @@
+//! Telling of tasks: every answer about a task comes through here, and waits here until what it
+//! says is on disk (DUR-01).
+
+use alloc::vec::Vec;
+
+use crate::action::AuditEvent;
+use crate::collections::small_set::SmallSet;
+use crate::connection::{Pending, Reply, TaskView, Work};
+use crate::engine::Engine;
+use crate::ids::{ConnId, RequestId, TaskId};
+use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
+use crate::json::writer::Writer;
+use crate::protocol::revision::TaskRules;
+use crate::rpc::message::{ErrorObject, code};
+use crate::server::respond::ResultType;
+use crate::tasks::durable::{RecordedOutcome, Unstored};
+use crate::tasks::extension;
+use crate::tasks::persistence::Durability;
+use crate::tasks::status::Status;
+use crate::tasks::store;
+use crate::tasks::task::Task;
+
+/// Bytes of the buffer in which objects are written that room is kept for.
+const SCRATCH_KEPT: usize = 16 * 1024;
+
+/// When something may be said of a task.
+enum When {
+    Now,
+    Later,
+    /// The store has not taken it: whoever wants to know asks again.
+    NotYet(Unstored),
+}
+
+impl Engine {
+    /// Answers a request about a task that its peer may see, as soon as that may be said.
+    pub(crate) fn respond_with_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
+        match self.when(id, form, reply.dialect.tasks) {
+            When::Now => self.show(reply, id, form),
+            When::Later => self.wait_for_task(reply, id, form),
+            When::NotYet(why) => self.fail(reply, &store::untold(why)),
+        }
+    }
+
+    fn when(&self, id: TaskId, form: TaskView, rules: TaskRules) -> When {
+        let Some(task) = self.tasks.get(id) else { return When::Now };
+        let open = !task.status.is_terminal();
+        let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
+        match (&task.aside.disk, form) {
+            (Durability::Fresh | Durability::Creating(..), _) => When::Later,
+            // That it is there may be told, and how it was before.
+            (Durability::Ending(..) | Durability::Owed(_), TaskView::Handle) => When::Now,
+            (Durability::Ending(..), _) => When::Later,
+            (Durability::Owed(_), _) => {
+                When::NotYet(self.journal.outage().unwrap_or(Unstored::Broken))
+            }
+            (Durability::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
+            (Durability::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
+            // What a failure is there depends on what came of it (EXT-03).
+            (Durability::Settled, TaskView::Handle)
+                if elsewhere && rules == TaskRules::Extension && task.status == Status::Failed =>
+            {
+                When::Later
+            }
+            (
+                Durability::Settled,
+                TaskView::Handle
+                | TaskView::Outcome
+                | TaskView::State
+                | TaskView::Detailed(_)
+                | TaskView::Cancelled
+                | TaskView::TooLate,
+            ) => When::Now,
+        }
+    }
+
+    fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
+        // A cancel that has taken effect is not refused afterwards.
+        if self.is_full(reply.conn) && form != TaskView::Cancelled {
+            return self.refuse_inflight(reply);
+        }
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let (conn, request) = (reply.conn, reply.id.clone());
+        connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.aside.waiters.insert((conn, request));
+        self.offer_inputs(id);
+        self.load(id);
+    }
+
+    /// Answers whoever waits for something of a task that may be said now. The word that it was
+    /// cancelled comes last: nobody can see another status after it (TSK-24).
+    pub(crate) fn tell_waiters(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if task.aside.waiters.is_empty() {
+            return;
+        }
+        let mut waiting: Vec<(ConnId, RequestId, TaskView, TaskRules)> = Vec::new();
+        for (conn, request) in task.aside.waiters.iter() {
+            let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
+            if let Some(Pending { reply, work: Work::Task(_, form) }) = pending {
+                waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
+            }
+        }
+        waiting.sort_by_key(|(_, _, form, _)| *form == TaskView::Cancelled);
+        for (conn, request, form, rules) in waiting {
+            if matches!(self.when(id, form, rules), When::Later) {
+                continue;
+            }
+            let reply = self.take_waiter(conn, &request);
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.aside.forget_waiter(&(conn, request));
+            }
+            if let Some(reply) = reply {
+                self.respond_with_task(reply, id, form);
+                self.close_if_finished(conn);
+            }
+        }
+    }
+
+    /// Answers whoever waited for a task with an error.
+    pub(crate) fn fail_waiters(
+        &mut self,
+        waiters: SmallSet<(ConnId, RequestId)>,
+        error: &ErrorObject,
+    ) {
+        for (conn, request) in waiters.into_entries() {
+            if let Some(reply) = self.take_waiter(conn, &request) {
+                self.fail(reply, error);
+                self.close_if_finished(conn);
+            }
+        }
+    }
+
+    fn take_waiter(&mut self, conn: ConnId, request: &RequestId) -> Option<Reply> {
+        let pending = self.connections.get_mut(&conn)?.requests.remove(request)?;
+        Some(pending.reply)
+    }
+
+    /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
+    pub(crate) fn publish_end(&mut self, id: TaskId) {
+        self.tasks.recount(id);
+        if let Some(task) = self.tasks.get(id).filter(|task| task.is_settled()) {
+            let creator = task.creator;
+            let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
+            let status = task.status;
+            self.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
+            self.announce(creator, id);
+            self.finish_call_of(id);
+        }
+        self.tell_waiters(id);
+        self.drop_copy(id);
+    }
+
+    /// Whether anybody may know the id of a task.
+    pub(crate) fn is_visible(&self, id: TaskId) -> bool {
+        !self.tasks.get(id).is_some_and(Task::is_being_created)
+    }
+
+    /// Whether all that can be said of a task may be said.
+    pub(crate) fn is_settled(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(Task::is_settled)
+    }
+
+    /// Requests that wait for the store.
+    pub(crate) fn held(&self) -> usize {
+        let waits = |(_, task): (&TaskId, &Task)| {
+            let held = !task.is_settled() || task.aside.load.is_some();
+            if held { task.aside.waiters.len() } else { 0 }
+        };
+        self.tasks.iter().map(waits).sum()
+    }
+
+    fn show(&mut self, reply: Reply, id: TaskId, form: TaskView) {
+        match (form, reply.dialect.tasks) {
+            (TaskView::Handle, rules) => self.show_handle(reply, id, rules),
+            (TaskView::Outcome, _) => {
+                self.note_retrieval(reply.conn, id, "tasks/result");
+                self.show_outcome(reply, id);
+            }
+            (TaskView::Detailed(peer), _) => {
+                self.note_retrieval(reply.conn, id, "tasks/get");
+                let mut detailed = Vec::new();
+                self.write_detailed(&mut Writer::new(&mut detailed), id, &peer);
+                self.answer(reply, |json| {
+                    json.raw("{").bytes(&detailed).raw("}");
+                });
+            }
+            (TaskView::Cancelled | TaskView::TooLate, TaskRules::Extension) => {
+                self.acknowledge(reply)
+            }
+            (TaskView::TooLate, TaskRules::None | TaskRules::Core) => {
+                let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
+                let message =
+                    alloc::format!("the task is {status} already: nothing is left to cancel");
+                self.fail(reply, &ErrorObject::invalid_params(message));
+            }
+            (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
+                let object = self.task_object(id);
+                self.answer(reply, |json| {
+                    json.bytes(&object);
+                });
+                self.keep_scratch(object);
+            }
+        }
+    }
+
+    /// TSK-07, EXT-02
+    fn show_handle(&mut self, reply: Reply, id: TaskId, rules: TaskRules) {
+        match rules {
+            TaskRules::None | TaskRules::Core => {
+                let object = self.task_object(id);
+                self.answer(reply, |json| {
+                    json.raw("{\"task\":").bytes(&object).raw("}");
+                });
+                self.keep_scratch(object);
+            }
+            TaskRules::Extension => {
+                let mut members = Vec::new();
+                let poll_interval = self.settings.tasks.poll_interval;
+                let Some(task) = self.tasks.get(id) else {
+                    let error = ErrorObject::new(code::INTERNAL_ERROR, "no task");
+                    return self.fail(reply, &error);
+                };
+                let json = &mut Writer::new(&mut members);
+                extension::write_members(json, id, task, poll_interval);
+                let key = task.record_key();
+                self.answer_as(ResultType::Task(key), reply, |json| {
+                    json.raw("{").bytes(&members).raw("}");
+                });
+            }
+        }
+    }
+
+    /// TSK-14
+    fn show_outcome(&mut self, reply: Reply, id: TaskId) {
+        let mut result = core::mem::take(&mut self.scratch);
+        let error = match self.tasks.get(id).map(|task| task.outcome()) {
+            Some(RecordedOutcome::Here(Ok(value))) => {
+                let related = related_task(id);
+                let json = &mut Writer::new(&mut result);
+                write_with_meta(json, value.get(), &[(RELATED_TASK, &related)]);
+                None
+            }
+            Some(RecordedOutcome::Here(Err(error))) => Some(error.clone()),
+            Some(RecordedOutcome::Open | RecordedOutcome::Stored { .. }) | None => {
+                Some(ErrorObject::new(code::INTERNAL_ERROR, "no outcome"))
+            }
+        };
+        match error {
+            None => self.answer(reply, |json| {
+                json.bytes(&result);
+            }),
+            Some(error) => self.fail(reply, &error),
+        }
+        self.keep_scratch(result);
+    }
+
+    /// Takes a buffer back; not the room that something large has needed.
+    pub(crate) fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        buffer.shrink_to(SCRATCH_KEPT);
+        self.scratch = buffer;
+    }
+}

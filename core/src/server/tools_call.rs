@@ -1,0 +1,440 @@
+//! Work that is asked for: from a request to a job, plain or as a task; `tools/call`, and the
+//! services of a client.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::connection::{Pending, Reply, TaskView, Work};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{ConnId, JobId, TaskId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::json::raw::{Found, Json, Raw};
+use crate::json::whole::Whole;
+use crate::protocol::request_meta::{RequestContext, RequestMeta};
+use crate::protocol::revision::TaskRules;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::server::call_params::{CallParams, progress_token};
+use crate::server::idempotency::{Lookup, Request, Wish, read_key};
+use crate::server::input_required::Retry;
+use crate::server::stateless::missing_tasks;
+use crate::tasks::creation::HandOver;
+use crate::tool::{TaskSupport, Tool};
+
+/// A call that may go ahead.
+struct Admitted<'a> {
+    tool: Arc<Tool>,
+    arguments: Json,
+    /// The ttl asked for, if it is to be a task.
+    task: Option<RequestedTtl>,
+    progress_token: Option<Raw<'a>>,
+    terms: RequestContext,
+}
+
+/// The ttl that a requestor asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestedTtl {
+    Default,
+    Millis(u64),
+}
+
+impl Engine {
+    /// A call of a session, or one that makes a claim.
+    pub(crate) fn call_tool(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        claim: Option<&RequestMeta>,
+    ) {
+        let params = match CallParams::read(params) {
+            Ok(params) => params,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if let (Some(claim), Some(state)) = (claim, params.request_state) {
+            let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
+            let retry = Retry { state, responses, progress_token };
+            return self.retry_call(reply, &params.name, claim, &retry);
+        }
+        let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
+            let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key))?;
+            Ok((admitted, key))
+        });
+        match admitted {
+            Ok((admitted, None)) => self.accept(reply, admitted),
+            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// A server asks for a service of ours; with `tasks` it may be as a task (TSK-44).
+    pub(crate) fn call_service(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+        tasks: bool,
+    ) {
+        match self.admit_service(&reply, method, params, tasks) {
+            Ok(admitted) => self.accept(reply, admitted),
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// A request of an ACP peer: its params are the arguments.
+    pub(crate) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&Params<'_>>) {
+        let arguments = params.map_or("{}", Params::get);
+        let checked = match arguments.starts_with('{') {
+            true => checked(&service, arguments),
+            false => Err("params must be an object".into()),
+        };
+        let arguments = match checked {
+            Ok(arguments) => arguments,
+            Err(message) => return self.fail(reply, &ErrorObject::invalid_params(message)),
+        };
+        let admitted = Admitted {
+            tool: service,
+            arguments,
+            task: None,
+            progress_token: None,
+            terms: RequestContext::Session(reply.dialect),
+        };
+        self.accept(reply, admitted);
+    }
+
+    /// Makes a job of a call, if there is room for one.
+    fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
+        let limits = self.settings.limits;
+        let waiting = self.running + self.queue.len() + self.held_jobs.len();
+        if waiting >= limits.running_max.saturating_add(limits.queued_max) {
+            return self.refuse(
+                reply,
+                "queue",
+                limits.queued_max,
+                "that many calls wait already: try again later",
+            );
+        }
+        let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
+        let share = limits.queued_per_identity_max;
+        let own_room =
+            limits.running_per_identity_max.saturating_sub(self.queue.running_of(&owner));
+        let can_start = limits.running_max.saturating_sub(self.running).min(own_room);
+        // A job that is held for the disk waits as well.
+        let own = self.queue.len_of(&owner) + self.held_jobs.len_of(&owner);
+        if own >= share.saturating_add(can_start) {
+            let what = "calls of yours wait already: try again later";
+            return self.refuse(reply, "queue_per_identity", share, what);
+        }
+        match admitted.task {
+            None => self.call_plainly(reply, owner, admitted),
+            Some(ttl) => self.create_task(reply, owner, admitted, ttl),
+        }
+    }
+
+    /// As [`Engine::accept`], unless the same was asked for before.
+    #[inline(never)]
+    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
+        let request = Request {
+            key,
+            wish: Wish {
+                tool: admitted.tool.name.clone(),
+                arguments: admitted.arguments.clone(),
+                as_task: admitted.task.is_some(),
+                claims: matches!(admitted.terms, RequestContext::Claim(_)),
+            },
+            terms: admitted.terms,
+            token: admitted.progress_token.map(|token| token.get().into()),
+        };
+        match self.lookup(reply, &request) {
+            Lookup::Handled => {}
+            Lookup::New(reply) => {
+                let job = JobId::new(self.next_job);
+                self.accept(reply, admitted);
+                // It is not there when it was refused.
+                self.remember(job, request);
+            }
+        }
+    }
+
+    /// Everything a call can be refused for before it takes up room.
+    fn admit<'a>(
+        &self,
+        reply: &Reply,
+        params: &CallParams<'a>,
+        claim: Option<&RequestMeta>,
+    ) -> Result<Admitted<'a>, ErrorObject> {
+        let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
+        // TSK-39: what a peer may not use is for it as if it were not there.
+        let Some(tool) = self.settings.catalog.offered(&params.name, peer) else {
+            let name = self.clean(&params.name);
+            return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
+        };
+        let task = match reply.dialect.tasks {
+            // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
+            TaskRules::None => None,
+            TaskRules::Core => as_requested(tool, params.task)?,
+            TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
+        };
+        let arguments = params.arguments.map_or("{}", Raw::get);
+        if !arguments.starts_with('{') {
+            return Err(ErrorObject::invalid_params("params.arguments must be an object"));
+        }
+        let arguments = checked(tool, arguments).map_err(ErrorObject::invalid_params)?;
+        Ok(Admitted {
+            tool: Arc::clone(tool),
+            arguments,
+            task,
+            progress_token: progress_token(params.meta),
+            terms: claim.map_or(RequestContext::Session(reply.dialect), |claim| {
+                RequestContext::Claim(*claim)
+            }),
+        })
+    }
+
+    /// As [`Engine::admit`], for a service: the arguments are the params.
+    fn admit_service<'a>(
+        &self,
+        reply: &Reply,
+        method: &str,
+        params: Option<&Params<'a>>,
+        tasks: bool,
+    ) -> Result<Admitted<'a>, ErrorObject> {
+        let read = params::members(params)?;
+        read.once(params::ALL)?;
+        params::check_meta(params)?;
+        let Some(service) = self.settings.services.get(method) else {
+            // It was declared, and a reload took it away.
+            let message = alloc::format!("there is no method {method:?}");
+            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        };
+        let task = match (tasks, service.task_support, read.task) {
+            // TSK-03
+            (false, ..) | (true, TaskSupport::Forbidden, _) => None,
+            (true, TaskSupport::Optional, None) => None,
+            (true, TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
+                Some(read_ttl(task)?)
+            }
+            (true, TaskSupport::Required, None) => {
+                // TSK-06
+                let message =
+                    alloc::format!("{method:?} runs as a task only: params.task is required");
+                return Err(ErrorObject::new(code::INVALID_REQUEST, message));
+            }
+        };
+        let arguments = checked(service, params.map_or("{}", Params::get))
+            .map_err(ErrorObject::invalid_params)?;
+        Ok(Admitted {
+            tool: Arc::clone(service),
+            arguments,
+            task,
+            progress_token: progress_token(read.meta.as_ref()),
+            terms: RequestContext::Session(reply.dialect),
+        })
+    }
+
+    fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        let (id, conn) = (reply.id.clone(), reply.conn);
+        let job = JobId::new(self.next_job);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
+        self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
+    }
+
+    fn create_task(
+        &mut self,
+        reply: Reply,
+        owner: Identity,
+        mut admitted: Admitted<'_>,
+        ttl: RequestedTtl,
+    ) {
+        let Some(reply) = self.rated(reply, None) else { return };
+        if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
+            // TSK-36
+            let what = "tasks of yours exist already: let some finish or expire";
+            return self.refuse(reply, limit, max, what);
+        }
+        if let Some(error) = self.no_creation() {
+            self.counters.refused += 1;
+            return self.fail(reply, &error);
+        }
+        if self.journal.is_on() && self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        let Some(id) = self.fresh_task_id() else {
+            let message = "no free task id could be generated";
+            return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
+        };
+        let conn = reply.conn;
+        let creator = match &mut admitted.terms {
+            RequestContext::Session(_) => Some(conn),
+            RequestContext::Claim(claim) => {
+                // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
+                claim.log_level = None;
+                admitted.progress_token = None;
+                None
+            }
+        };
+        let ttl = self.grant_ttl(&owner, ttl);
+        let tool = admitted.tool.name.clone();
+        let hand_over = match self.begins_early(&admitted.tool) {
+            true => HandOver::WithItsEnd,
+            false => HandOver::Now,
+        };
+        let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
+        self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
+        self.store_creation(id, hand_over);
+        // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
+        // what the job says is kept until then.
+        self.respond_with_task(reply, id, TaskView::Handle);
+    }
+
+    /// TSK-08: an id the generator gives twice is noticed, not used twice.
+    pub(crate) fn fresh_task_id(&mut self) -> Option<TaskId> {
+        for _ in 0..4 {
+            let id = TaskId::new(self.mint.uuid());
+            if !self.tasks.contains(id) && !self.journal.unpersisted.contains_key(&id) {
+                return Some(id);
+            }
+            self.counters.id_collisions += 1;
+        }
+        None
+    }
+
+    /// The ttl a task gets (TSK-11, TSK-34, TSK-40).
+    fn grant_ttl(&self, owner: &Identity, requested: RequestedTtl) -> Duration {
+        let policy = &self.settings.tasks;
+        let (default, max) = match owner {
+            Identity::User(_) | Identity::Token(_) => (policy.default_ttl, policy.max_ttl),
+            Identity::Anonymous => (policy.anonymous_ttl, policy.anonymous_ttl),
+        };
+        match requested {
+            RequestedTtl::Default => default,
+            RequestedTtl::Millis(millis) => Duration::from_millis(millis).min(max),
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        conn: ConnId,
+        owner: Identity,
+        purpose: Purpose,
+        task: Option<TaskId>,
+        admitted: Admitted<'_>,
+    ) -> JobId {
+        let id = self.next_job();
+        let state = if task.is_some() && !self.begins_early(&admitted.tool) {
+            self.held_jobs.add(&owner);
+            JobState::Held(admitted.arguments)
+        } else {
+            self.queue.push(&owner, id);
+            JobState::Queued(admitted.arguments)
+        };
+        let Admitted { tool, terms, progress_token, .. } = admitted;
+        let job = Job::new(id, tool, owner, conn, terms, self.now.at);
+        let mut job = Job { purpose, task, state, ..job };
+        job.progress.tell(progress_token.map(|token| token.get().into()));
+        self.jobs.insert(job);
+        id
+    }
+
+    /// Whether the job of a task may begin before that is on disk. It may have run then for one that
+    /// was refused: that comes to nothing where nothing is changed.
+    fn begins_early(&self, tool: &Tool) -> bool {
+        tool.read_only && self.journal.is_on()
+    }
+
+    const fn next_job(&mut self) -> JobId {
+        let id = JobId::new(self.next_job);
+        self.next_job += 1;
+        id
+    }
+}
+
+/// The arguments that a tool is given, once its check has passed.
+fn checked(tool: &Tool, arguments: &str) -> Result<Json, String> {
+    match &tool.check {
+        Some(check) => check.check(arguments).map(Json::from_checked),
+        None => Ok(Json::from_checked(Cow::Borrowed(arguments))),
+    }
+}
+
+/// Whether a call becomes a task where its sender decides, and with which ttl (TSK-05, TSK-06).
+fn as_requested(tool: &Tool, task: Option<Raw<'_>>) -> Result<Option<RequestedTtl>, ErrorObject> {
+    let ttl = task.map(read_ttl).transpose()?;
+    let misuse = match (tool.task_support, ttl) {
+        (TaskSupport::Forbidden, Some(_)) => "does not run as a task",
+        (TaskSupport::Required, None) => "runs as a task only",
+        (TaskSupport::Forbidden | TaskSupport::Optional, None) => return Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, Some(ttl)) => return Ok(Some(ttl)),
+    };
+    let message = alloc::format!("the tool {:?} {misuse}", tool.name);
+    Err(ErrorObject::new(code::METHOD_NOT_FOUND, message))
+}
+
+/// Whether a call becomes a task where we decide: whenever it may (EXT-01, see [`TaskSupport`]).
+fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, ErrorObject> {
+    match (tool.task_support, declared) {
+        (TaskSupport::Forbidden, _) | (TaskSupport::Optional, false) => Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, true) => Ok(Some(RequestedTtl::Default)),
+        (TaskSupport::Required, false) => {
+            Err(missing_tasks(&alloc::format!("the tool {:?}", tool.name)))
+        }
+    }
+}
+
+/// Reads the `task` member (TSK-11).
+fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
+    let odd = |what: &str| ErrorObject::invalid_params(alloc::format!("params.task{what}"));
+    let Found { members: [ttl], twice } =
+        task.members(["ttl"]).ok_or_else(|| odd(" must be an object"))?;
+    if twice.is_some() {
+        return Err(odd(".ttl is there twice"));
+    }
+    let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
+    // What does not fit is larger than every maximum and is shortened to it anyway.
+    let usual = ttl.get().parse().ok();
+    let millis = usual.or_else(|| Whole::read(ttl.get())?.to_u64_saturating());
+    millis
+        .filter(|millis| *millis > 0)
+        .map(RequestedTtl::Millis)
+        .ok_or_else(|| odd(".ttl must be a positive integer of milliseconds"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TSK-11: every form of a ttl.
+    #[test]
+    fn ttls() {
+        let read = |text: &str| read_ttl(Raw::checked(text)).ok();
+        assert_eq!(read("{}"), Some(RequestedTtl::Default));
+        assert_eq!(read(r#"{"ttl":1}"#), Some(RequestedTtl::Millis(1)));
+        assert_eq!(
+            read(r#"{"ttl":99999999999999999999999}"#),
+            Some(RequestedTtl::Millis(u64::MAX))
+        );
+        for odd in [r#"{ "ttl" : 7 }"#, r#"{"ttl":7,"x":1}"#, r#"{"\u0074tl":7}"#] {
+            assert_eq!(read(odd), Some(RequestedTtl::Millis(7)), "{odd}");
+        }
+        assert_eq!(read(r#"{"ttl":null}"#), Some(RequestedTtl::Default));
+        for whole in ["60000.0", "6e4", "600000e-1"] {
+            let asked = alloc::format!("{{\"ttl\":{whole}}}");
+            assert_eq!(read(&asked), Some(RequestedTtl::Millis(60_000)), "{whole}");
+        }
+        assert_eq!(read(r#"{"ttl":1e99}"#), Some(RequestedTtl::Millis(u64::MAX)));
+        for bad in ["0", "0.0", "-1", "-1e99", "1.5", "1e-3", "\"1\"", "true", "{}", "[]"] {
+            assert_eq!(read(&alloc::format!("{{\"ttl\":{bad}}}")), None, "{bad}");
+        }
+        assert_eq!(read(r#"{"ttl":1,"ttl":1}"#), None);
+        for bad in ["[]", "7", "\"\"", "true"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Results of revisions that give each a type and say who answers (MOD-02).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::connection::Reply;
+use crate::json::meta::{SERVER_INFO, write_with_type};
+use crate::json::writer::Writer;
+use crate::server::respond::ResultType;
+use crate::settings::ServerInfo;
+
+impl ResultType {
+    /// The word on the wire.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete | Self::Ended => "complete",
+            Self::Task(_) => "task",
+            Self::InputRequired(_) => "input_required",
+        }
+    }
+}
+
+/// Writes a result of our own: an object without `_meta` gets its type, and us in `_meta`.
+pub(crate) fn write_own(
+    json: &mut Writer<'_>,
+    kind: ResultType,
+    reply: &Reply,
+    us: &[u8],
+    result: impl FnOnce(&mut Writer<'_>),
+) {
+    json.raw("{").member("resultType", kind.as_str()).raw(",\"_meta\":{");
+    if kind == ResultType::Ended {
+        write_subscription(json, reply);
+        json.raw(",");
+    }
+    json.string(SERVER_INFO).raw(":").bytes(us).raw("}");
+    json.members_of(result).raw("}");
+}
+
+/// Writes a tool's result, `_meta` naming us, every other member as it was.
+pub(crate) fn write_tools(json: &mut Writer<'_>, result: &str, us: &[u8]) {
+    write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, us)]);
+}
+
+/// The subscription a message belongs to, its id as it was written (MOD-08).
+pub(crate) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
+    json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
+}
+
+/// Name and version of this server, as an object.
+pub(crate) fn server_info(server: &ServerInfo) -> Arc<[u8]> {
+    let mut us = Vec::new();
+    let json = &mut Writer::new(&mut us);
+    json.raw("{").member("name", &server.name).raw(",");
+    json.member("version", &server.version).raw("}");
+    us.into()
+}

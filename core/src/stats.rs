@@ -1,0 +1,101 @@
+//! How much an engine holds.
+
+use alloc::vec::Vec;
+
+use crate::engine::Engine;
+use crate::jobs::job::JobState;
+
+impl Engine {
+    /// How many connections, jobs, tasks and timers there are.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            connections: self.connections.len(),
+            requests: self.requests(),
+            jobs: self.jobs.len(),
+            tasks: self.tasks.len(),
+            timers: self.timers.len(),
+            held: self.held(),
+            unpersisted: self.journal.unpersisted.len(),
+        }
+    }
+
+    /// How full it is. Costs nothing.
+    #[must_use]
+    pub fn occupancy(&self) -> Load {
+        let (running, queued) = (self.running, self.queue.len());
+        Load { connections: self.peers.len(), running, queued }
+    }
+
+    /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
+    /// and jobs.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let cancelling = self.cancelling();
+        Gauges {
+            connections: self.connections.len(),
+            requests: self.requests(),
+            running: self.running - cancelling,
+            queued: self.queue.len(),
+            cancelling,
+            tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
+        }
+    }
+
+    /// Requests that wait for an answer.
+    fn requests(&self) -> usize {
+        self.connections.sum(|connection| connection.requests.len())
+    }
+
+    /// Jobs that were told to stop and have not ceased.
+    pub(crate) fn cancelling(&self) -> usize {
+        self.jobs.sum(|job| usize::from(matches!(job.state, JobState::Stopping { .. })))
+    }
+}
+
+/// How full an engine is, where that is bounded for all peers together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Connections that count towards the limits.
+    pub connections: usize,
+    /// Jobs that take up a worker, also those that are being stopped.
+    pub running: usize,
+    /// Jobs that wait for one.
+    pub queued: usize,
+}
+
+/// Numbers for monitoring (TSK-38).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gauges {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Requests that wait for an answer.
+    pub requests: usize,
+    /// Jobs that run.
+    pub running: usize,
+    /// Jobs that wait for their turn.
+    pub queued: usize,
+    /// Jobs that were told to stop and have not ceased.
+    pub cancelling: usize,
+    /// Tasks by status.
+    pub tasks: Vec<(&'static str, usize)>,
+}
+
+/// How much an engine holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// Connections not closed yet.
+    pub connections: usize,
+    /// Requests that wait for an answer.
+    pub requests: usize,
+    /// Jobs queued, running or stopping.
+    pub jobs: usize,
+    /// Tasks not deleted yet.
+    pub tasks: usize,
+    /// Timers armed.
+    pub timers: usize,
+    /// Of the requests, those that wait for the store (DUR-01).
+    pub held: usize,
+    /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
+    pub unpersisted: usize,
+}

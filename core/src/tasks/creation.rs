@@ -1,0 +1,223 @@
+//! How a task comes to be: handed to the store, known once it is on disk, or never (DUR-01).
+//!
+//! The job of a task waits until then. That of a tool which changes nothing begins meanwhile, and
+//! what it has come to by the next turn is written with the task: a short one takes one write
+//! instead of two.
+
+use alloc::collections::BTreeSet;
+
+use crate::action::{Cancel, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::engine::Engine;
+use crate::ids::{JobId, TaskId};
+use crate::jobs::job::{Job, JobState};
+use crate::rpc::message::ErrorObject;
+use crate::tasks::durable::{Seq, StoreWrite, Unstored};
+use crate::tasks::methods::task_cancelled;
+use crate::tasks::persistence::{Durability, LastVisible, Written};
+use crate::tasks::status::Status;
+use crate::tasks::store::store_error;
+use crate::tasks::task::{Aside, Change, Task};
+
+/// When the store is handed a new task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    /// At once.
+    Now,
+    /// When its job has had a turn to end, or has to wait.
+    WithItsEnd,
+}
+
+/// Bytes of a result that is written with its task. A larger one follows it, as the end of a task
+/// that was accepted, for which a store keeps room in reserve; for a creation it keeps none.
+const WHOLE_BYTES_MAX: usize = 4096;
+/// Tasks to be handed over that room is kept for.
+const FRESH_KEPT: usize = 256;
+
+/// Error for a call that cannot become a task, because of the store.
+pub(crate) fn not_created(why: Unstored) -> ErrorObject {
+    let consequence = "no task was created: free or repair it, then try again; calls that are no \
+                       task go on";
+    store_error(why, consequence)
+}
+
+impl Engine {
+    /// A task is being created. It is once the store has it; without a store, now.
+    pub(crate) fn store_creation(&mut self, id: TaskId, hand_over: HandOver) {
+        if !self.journal.is_on() {
+            return self.bring_to_life(id);
+        }
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.aside.disk = Durability::Fresh;
+        match hand_over {
+            HandOver::Now => self.hand_over_creation(id),
+            HandOver::WithItsEnd => self.journal.fresh.push(id),
+        }
+    }
+
+    /// Hands the store a task that it has nothing of yet, as it is now.
+    fn hand_over_creation(&mut self, id: TaskId) {
+        let fresh = |task: &&Task| matches!(task.aside.disk, Durability::Fresh);
+        let Some(task) = self.tasks.get(id).filter(fresh) else { return };
+        if let Some(error) = self.no_creation() {
+            return self.abandon_creation(id, &error, StopReason::Unstored);
+        }
+        let whole = task.status.is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
+        let written = if whole { Written::Whole } else { Written::Begun };
+        let (key, record) = (task.record_key(), self.record(id, task, written));
+        let seq = self.order_write(StoreWrite::New(record), Some(key));
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.aside.disk = Durability::Creating(seq, written);
+        }
+    }
+
+    /// Hands over the tasks whose jobs have been begun, or of which nothing is left: they had a
+    /// turn to end.
+    pub(crate) fn hand_over_begun(&mut self) {
+        self.hand_over_fresh(|state| !matches!(state, Some(JobState::Queued(_))));
+    }
+
+    /// Hands over the tasks whose jobs have to wait.
+    pub(crate) fn hand_over_waiting(&mut self) {
+        self.hand_over_fresh(|state| matches!(state, Some(JobState::Queued(_))));
+    }
+
+    fn hand_over_fresh(&mut self, is_due: fn(Option<&JobState>) -> bool) {
+        if self.journal.fresh.is_empty() {
+            return;
+        }
+        let mut fresh = core::mem::take(&mut self.journal.fresh);
+        fresh.retain(|id| {
+            let job = self.tasks.get(*id).and_then(|task| task.job);
+            let due = is_due(job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state));
+            if due {
+                self.hand_over_creation(*id);
+            }
+            !due
+        });
+        // Room for a burst is given back.
+        if fresh.is_empty() {
+            fresh.shrink_to(FRESH_KEPT);
+        }
+        self.journal.fresh = fresh;
+    }
+
+    /// A task exists: its request is answered, and its job may run, if it does not run already or
+    /// has ended.
+    pub(crate) fn bring_to_life(&mut self, id: TaskId) {
+        let crowded =
+            self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        self.counters.tasks_created += 1;
+        let whole = task.aside.disk.whole();
+        task.aside.settle();
+        let due = task.created_at + task.ttl();
+        self.timers.arm(&mut task.timer, Timer::Task(id), due);
+        let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
+        let state = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state);
+        let held = matches!(state, Some(JobState::Held(_)));
+        // TSK-09: it begins as working even where it has to wait its turn.
+        task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
+        self.note_creation(id);
+        let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
+        self.release_job(job);
+        if awaited {
+            self.tell_waiters(id);
+        }
+    }
+
+    /// A task exists whose job was begun before: its creator is told of its beginning, of what the
+    /// job said meanwhile, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
+    /// write that had all of it.
+    fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let before = LastVisible { status: Status::Working, queued: false, updated: task.created };
+        match whole {
+            Some(seq) => task.aside.disk = Durability::Ending(seq, before),
+            None if task.status.is_terminal() => self.store_end(id, before),
+            None => {}
+        }
+        self.tell_waiters(id);
+        self.tell_said(id);
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if whole.is_some() {
+            task.aside.settle();
+            self.publish_end(id);
+        } else if let Some(job) = task.job
+            && self.jobs.get(&job).is_some_and(Job::needs_input)
+            && self.change_task(id, Change::InputNeeded)
+        {
+            // TSK-28: what it asked before there was a task, it asks now.
+            self.offer_inputs(id);
+        }
+    }
+
+    /// Sends its creator what the job of a task said before that might be known.
+    fn tell_said(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let (said, creator) = (task.aside.take_said(), task.creator);
+        for message in said {
+            if let Some(creator) = creator {
+                self.send(creator, |json| {
+                    json.bytes(&message);
+                });
+            }
+        }
+    }
+
+    /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
+    /// what could not become one.
+    pub(crate) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
+        let Some(task) = self.tasks.remove(id) else { return };
+        let key = task.0.record_key();
+        let (Task { job, mut aside, status, .. }, _) = task;
+        let Aside { waiters, disk, .. } = aside.take();
+        self.leave_task(id);
+        if let Some(job) = job {
+            self.abandon_job(job, why);
+        }
+        // A repeated call waits for word of the cancel, which now nothing can contradict.
+        let cancelled = task_cancelled();
+        let error = if status == Status::Cancelled { &cancelled } else { error };
+        self.fail_waiters(waiters, error);
+        if !matches!(disk, Durability::Fresh) {
+            self.store_removal(key);
+        }
+    }
+
+    /// The receiver of a task does not want it now: the task is not created, unless another call
+    /// is to be given it.
+    pub(crate) fn abandon_unknown(&mut self, id: TaskId, cancel: Cancel) {
+        let unknown = |task: &&Task| task.is_being_created() && task.aside.waiters.is_empty();
+        let Some(task) = self.tasks.get(id).filter(unknown) else { return };
+        if let Some(job) = task.job.and_then(|job| self.jobs.get_mut(&job)) {
+            job.note_cancel(cancel);
+        }
+        self.abandon_creation(id, &task_cancelled(), StopReason::Requested);
+    }
+
+    fn abandon_job(&mut self, id: JobId, why: StopReason) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.task = None;
+        if matches!(job.state, JobState::Held(_)) {
+            self.counters.jobs_never_started += 1;
+            self.remove_job(id);
+        } else {
+            self.release_job_claim(id, why);
+        }
+    }
+
+    /// The daemon shuts down: what is being created does not come to be.
+    pub(crate) fn abandon_creations(&mut self, error: &ErrorObject) {
+        let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
+        let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.abandon_creation(id, error, StopReason::Shutdown);
+        }
+    }
+
+    /// Why no task can be created at the moment, if so.
+    pub(crate) fn no_creation(&self) -> Option<ErrorObject> {
+        self.journal.outage().map(not_created)
+    }
+}

@@ -1,0 +1,156 @@
+//! Durable tasks: what a store keeps of a task, and how an engine and its store agree on what is
+//! on disk (DUR-01).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::event::Identity;
+use crate::ids::{TaskId, numbered};
+use crate::json::raw::Json;
+use crate::rpc::message::ErrorObject;
+use crate::tasks::task::Status;
+use crate::time::Wall;
+
+numbered! {
+    /// The number of a write. Counted by the engine from 1; a store carries writes out in this
+    /// order.
+    Seq, "s"
+}
+
+numbered! {
+    /// The number of a load. Counted by the engine, never used twice.
+    LoadId, "l"
+}
+
+/// By what a store finds a record. Neither is given to two tasks that are in one store at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey {
+    /// The record's task.
+    pub task: TaskId,
+    /// The record's [position](TaskRecord::position): grows from one task to the next, so that a
+    /// store which keeps records by it has what is written together in one place.
+    pub position: u64,
+}
+
+/// Everything about a task that outlives the process. Written when the task is created and when it
+/// has ended, once where it has ended by the time it is created; what happens in between is lost
+/// with the process, as the work is.
+#[derive(Debug, Clone)]
+pub struct TaskRecord {
+    /// Which task.
+    pub id: TaskId,
+    /// Whose (TSK-39).
+    pub owner: Identity,
+    /// Its place in the owner's list; grows with every task, whoever owns it (TSK-19).
+    pub position: u64,
+    /// The tool that was called, for views.
+    pub tool: Arc<str>,
+    /// Where it stands.
+    pub status: Status,
+    /// Its `statusMessage` (TSK-43).
+    pub status_message: Option<Box<str>>,
+    /// `createdAt` (TSK-12).
+    pub created: Wall,
+    /// `lastUpdatedAt` (TSK-12).
+    pub updated: Wall,
+    /// The ttl as promised (TSK-34).
+    pub ttl: Duration,
+    /// When it may be deleted, by the wall clock (TSK-35).
+    pub expires: Wall,
+    /// What came of it: there, in one of two ways, exactly when the status is terminal.
+    pub outcome: RecordedOutcome,
+}
+
+impl TaskRecord {
+    /// By what a store finds it.
+    #[must_use]
+    pub const fn key(&self) -> RecordKey {
+        RecordKey { task: self.id, position: self.position }
+    }
+}
+
+/// What the request behind a task would have been answered with: the JSON text of an object, or an
+/// error (TSK-14).
+pub type TaskOutcome = Result<Json, ErrorObject>;
+
+impl StoreWrite {
+    /// The record it brings.
+    #[must_use]
+    pub const fn record(&self) -> Option<&TaskRecord> {
+        match self {
+            Self::New(record) | Self::Put(record) => Some(record),
+            Self::Delete(_) | Self::Probe => None,
+        }
+    }
+}
+
+/// Outcome of a recorded task.
+#[derive(Debug, Clone)]
+pub enum RecordedOutcome {
+    /// Nothing yet.
+    Open,
+    /// Answer that its request would have had (TSK-14).
+    Here(TaskOutcome),
+    /// It is in the store already, and too large to be held in memory as well: to be asked for by
+    /// [`Action::Load`](crate::action::Action::Load). Never part of a write; a store may say it
+    /// of a task it restores.
+    Stored {
+        /// Its size in bytes.
+        bytes: usize,
+    },
+}
+
+impl RecordedOutcome {
+    /// How much of its owner's room for results it takes (TSK-36), in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Open => 0,
+            Self::Here(Ok(result)) => result.get().len(),
+            Self::Here(Err(error)) => {
+                error.message.len() + error.data.as_ref().map_or(0, |data| data.len())
+            }
+            Self::Stored { bytes } => *bytes,
+        }
+    }
+
+    /// True while nothing came of it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+}
+
+/// One change of the store.
+#[derive(Debug, Clone)]
+pub enum StoreWrite {
+    /// The record of a task that nobody was told of yet; one that is over by now has its outcome.
+    New(TaskRecord),
+    /// The record takes the place of the one with its key.
+    Put(TaskRecord),
+    /// The record is not needed any more.
+    Delete(RecordKey),
+    /// Nothing changes: would a new task be taken? Asked of a store that has failed.
+    Probe,
+}
+
+/// Why a write was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unstored {
+    /// There is no room for it.
+    Full,
+    /// The store answers with errors.
+    Broken,
+}
+
+impl Unstored {
+    /// A word for logs and for `data` of the error.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Broken => "broken",
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The tasks extension: the same tasks as everywhere, in the form of
+//! `io.modelcontextprotocol/tasks` (EXT-02, EXT-07).
+
+use core::time::Duration;
+
+use crate::connection::{Reply, TaskView};
+use crate::engine::Engine;
+use crate::ids::TaskId;
+use crate::json::writer::Writer;
+use crate::outgoing::call::PeerCapabilities;
+use crate::protocol::request_meta::RequestMeta;
+use crate::rpc::params::{self, Params};
+use crate::server::inputs;
+use crate::server::typed_result;
+use crate::tasks::durable::RecordedOutcome;
+use crate::tasks::task::{Status, Task};
+
+impl Engine {
+    /// EXT-02
+    pub(crate) fn get_detailed_task(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        claim: &RequestMeta,
+    ) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        self.note_poll(reply.conn, id);
+        self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
+    }
+
+    /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
+    pub(crate) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let open = self.open_questions(job);
+        let given = params::any_members(params).input_responses;
+        let responses = params::required("inputResponses", given)
+            .and_then(|given| inputs::read(Some(given), &open));
+        match responses {
+            Err(error) => self.fail(reply, &error),
+            Ok(responses) => {
+                if let Some(job) = job {
+                    self.take_responses(job, &responses);
+                }
+                self.acknowledge(reply);
+            }
+        }
+    }
+
+    /// EXT-04: the answer to `tasks/cancel`, whether or not there was anything left to cancel.
+    pub(crate) fn acknowledge(&mut self, reply: Reply) {
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+
+    /// The members of a task with all there is to know of it: what `tasks/get` answers and
+    /// `notifications/tasks` tells.
+    pub(crate) fn write_detailed(
+        &self,
+        json: &mut Writer<'_>,
+        id: TaskId,
+        peer: &PeerCapabilities,
+    ) {
+        let Some(task) = self.tasks.get(id) else { return };
+        write_members(json, id, task, self.settings.tasks.poll_interval);
+        match (task.view().status, task.outcome()) {
+            (Status::InputRequired, _) => {
+                json.raw(",\"inputRequests\":");
+                if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
+                    inputs::write(json, job, peer);
+                }
+                json
+            }
+            (Status::Working | Status::Cancelled, _)
+            | (_, RecordedOutcome::Open | RecordedOutcome::Stored { .. }) => json,
+            (_, RecordedOutcome::Here(Ok(result))) => {
+                // As the call would have been answered, its type among it.
+                json.raw(",\"result\":");
+                typed_result::write_tools(json, result.get(), &self.server_info);
+                json
+            }
+            (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),
+        };
+    }
+}
+
+/// The members of a task that every form of it has, flat.
+pub(crate) fn write_members(
+    json: &mut Writer<'_>,
+    id: TaskId,
+    task: &Task,
+    poll_interval: Duration,
+) {
+    json.raw("\"taskId\":\"").uuid(id.uuid()).raw("\",").member("status", status(task).as_str());
+    let view = task.view();
+    if let Some(message) = view.status_message {
+        json.raw(",").member("statusMessage", message);
+    }
+    task.write_stamps(&view, json.raw(","));
+    json.raw(",\"ttlMs\":").millis(task.ttl());
+    json.raw(",\"pollIntervalMs\":").millis(poll_interval);
+}
+
+/// Where a task stands as the extension sees it: a tool that reported an error has completed, and
+/// only a JSON-RPC error is a failure (EXT-03).
+fn status(task: &Task) -> Status {
+    match (task.view().status, task.outcome()) {
+        (Status::Failed, RecordedOutcome::Here(Ok(_))) => Status::Completed,
+        (status, _) => status,
+    }
+}

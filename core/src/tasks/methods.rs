@@ -1,0 +1,265 @@
+//! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and what happens to a task by itself.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Reply, TaskView};
+use crate::engine::Engine;
+use crate::event::Identity;
+use crate::ids::{ConnId, TaskId};
+use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::limits::OnTtl;
+use crate::policy::abuse::AbusePattern;
+use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::tasks::durable::TaskOutcome;
+use crate::tasks::task::{Aside, Change, Task};
+
+/// Error that a cancelled task has instead of a result (TSK-14, TSK-24).
+pub(crate) fn task_cancelled() -> ErrorObject {
+    ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
+}
+
+impl Engine {
+    /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
+    /// unknown in the same words.
+    pub(crate) fn named_task(
+        &mut self,
+        conn: ConnId,
+        params: Option<&Params<'_>>,
+    ) -> Result<(TaskId, Option<Box<str>>), ErrorObject> {
+        // The id alone decides: whatever else is there twice or cannot be read is dropped. TSK-31:
+        // related-task in `_meta` is not even looked at.
+        let members = params::members(params)?;
+        members.once(params::TASK_ID)?;
+        let task = params::text("taskId", members.task_id)?;
+        let viewer = self.identity(conn);
+        let id = TaskId::parse(&task)
+            .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
+        let Some(id) = id else {
+            self.suspect(conn, AbusePattern::UnknownTasks);
+            let named = self.clean(&task);
+            let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
+            return Err(ErrorObject::invalid_params(message));
+        };
+        let reason =
+            members.meta.as_ref().and_then(|meta| meta.reason).and_then(Raw::cleaned_string);
+        Ok((id, reason.map(|reason| self.clean(&reason).into())))
+    }
+
+    /// Identity of the peer of a connection.
+    #[must_use]
+    pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
+        self.connections.get(&conn).map(|connection| &connection.identity)
+    }
+
+    /// The task object as JSON text, in the buffer that is [kept](Engine::keep_scratch) for it.
+    pub(crate) fn task_object(&mut self, id: TaskId) -> Vec<u8> {
+        let mut bytes = core::mem::take(&mut self.scratch);
+        self.write_task(id, &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
+        if let Some(task) = self.tasks.get(id) {
+            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(bytes));
+        }
+    }
+
+    /// TSK-12
+    pub(crate) fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
+            Err(error) => self.fail(reply, &error),
+            Ok((id, _)) => {
+                self.note_poll(reply.conn, id);
+                self.respond_with_task(reply, id, TaskView::State);
+            }
+        }
+    }
+
+    /// TSK-14, TSK-15
+    pub(crate) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
+            Err(error) => self.fail(reply, &error),
+            Ok((id, _)) => self.respond_with_task(reply, id, TaskView::Outcome),
+        }
+    }
+
+    /// TSK-19, TSK-20, TSK-21
+    pub(crate) fn list_tasks(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let cursor = match params::find(params, ["cursor"])
+            .and_then(|[cursor]| cursor.map(|c| params::text("cursor", Some(c))).transpose())
+        {
+            Ok(cursor) => cursor,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let Some(viewer) = self.identity(reply.conn) else { return self.forget(reply) };
+        if *viewer == Identity::Anonymous {
+            // TSK-40: it was not declared either.
+            let message = "tasks/list is for peers with an identity";
+            return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        }
+        let size = self.settings.tasks.page_size.max(1);
+        let Some(page) = self.tasks.page(viewer, cursor.as_deref(), size) else {
+            let message = "invalid cursor: start again without one";
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        let mut list = Vec::new();
+        for id in page.tasks {
+            if !list.is_empty() {
+                list.push(b',');
+            }
+            self.write_task(id, &mut list);
+        }
+        self.answer(reply, |json| {
+            json.raw("{\"tasks\":[").bytes(&list).raw("]");
+            if let Some(next) = &page.next {
+                json.raw(",").member("nextCursor", next);
+            }
+            json.raw("}");
+        });
+    }
+
+    /// TSK-23, TSK-24, TSK-25
+    pub(crate) fn cancel_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let (id, reason) = match self.named_task(reply.conn, params) {
+            Ok(named) => named,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if self.tasks.get(id).is_some_and(|task| task.status.is_terminal()) {
+            return self.respond_with_task(reply, id, TaskView::TooLate);
+        }
+        self.cancel_live_task(reply.conn, id, "tasks/cancel", reason);
+        self.respond_with_task(reply, id, TaskView::Cancelled);
+    }
+
+    /// Cancels a task that has not ended, on behalf of a peer that may see it.
+    pub(crate) fn cancel_live_task(
+        &mut self,
+        conn: ConnId,
+        id: TaskId,
+        method: &'static str,
+        reason: Option<Box<str>>,
+    ) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let (job, tool) = (task.job, task.tool.clone());
+        let whom = if Some(self.tasks.owner(task)) == self.identity(conn) {
+            "the requestor"
+        } else {
+            "an operator"
+        };
+        let said = match &reason {
+            None => alloc::format!("cancelled by {whom}"),
+            Some(reason) => self.clean(&alloc::format!("cancelled by {whom}: {reason}")),
+        };
+        if let Some(identity) = self.identity(conn).cloned() {
+            if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
+                let (by, reason) = (identity.clone(), reason.clone());
+                job.note_cancel(Cancel { by, conn, request: None, reason });
+            }
+            match job.filter(|_| !self.is_visible(id)) {
+                // There may never be such a task (TSK-41).
+                Some(job) => self.note_job_cancelled(conn, job),
+                None => {
+                    let task = id;
+                    let note = AuditEvent::TaskCancelled {
+                        conn,
+                        identity,
+                        task,
+                        job,
+                        tool,
+                        method,
+                        reason,
+                    };
+                    self.note(note);
+                }
+            }
+        }
+        // The status notification and the waiters' answers go out with the change, the answer to
+        // the cancel comes last: nobody can see another status after it.
+        self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
+        if let Some(job) = job {
+            self.release_job_claim(job, StopReason::Requested);
+        }
+    }
+
+    /// Ends a task: status, notification, waiters, what is left of its life. Does nothing when it
+    /// had ended before (TSK-26).
+    pub(crate) fn end_task(
+        &mut self,
+        id: TaskId,
+        change: Change,
+        message: Option<Box<str>>,
+        outcome: TaskOutcome,
+    ) {
+        let ended = self.tasks.end(id, change, self.now.wall, message, outcome);
+        let Some((task, before)) = ended else {
+            self.counters.late_reports += 1;
+            return;
+        };
+        if task.overdue {
+            // TSK-35: it was let finish, and its result is kept for those who waited for it.
+            let end = self.now.at + self.settings.tasks.late_result;
+            self.timers.arm(&mut task.timer, Timer::Task(id), end);
+        }
+        self.store_end(id, before);
+    }
+
+    /// A task has changed: tells whoever is to be told.
+    pub(crate) fn announce(&mut self, creator: Option<ConnId>, id: TaskId) {
+        if let Some(creator) = creator {
+            self.notify_status(creator, id);
+        }
+        self.tell_of_task(id);
+    }
+
+    /// TSK-18
+    fn notify_status(&mut self, conn: ConnId, id: TaskId) {
+        if !self.settings.tasks.status_notifications {
+            return;
+        }
+        let object = self.task_object(id);
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":");
+            json.bytes(&object).raw("}");
+        });
+        self.keep_scratch(object);
+    }
+
+    /// The ttl of a task is over (TSK-35).
+    pub(crate) fn on_task_timer(&mut self, id: TaskId) {
+        let policy = self.settings.tasks;
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.timer = None;
+        let lives = !task.status.is_terminal();
+        let end = task.created_at + policy.max_ttl;
+        match policy.on_ttl {
+            OnTtl::Finish if lives && !task.overdue && end > self.now.at => {
+                task.overdue = true;
+                self.timers.arm(&mut task.timer, Timer::Task(id), end);
+            }
+            OnTtl::Finish | OnTtl::Stop => self.expire(id),
+        }
+    }
+
+    fn expire(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.remove(id) else { return };
+        let key = task.0.record_key();
+        let (Task { job, mut aside, tool, status, .. }, owner) = task;
+        let Aside { waiters, listeners, .. } = aside.take();
+        self.counters.tasks_expired += 1;
+        self.leave_task(id);
+        self.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
+        self.forget_topic(id, listeners);
+        let message = "the task expired before it ended: its ttl is over";
+        let error = ErrorObject::new(code::TASK_EXPIRED, message);
+        if let Some(job) = job {
+            self.release_job_claim(job, StopReason::Expired);
+        }
+        self.store_removal(key);
+        self.fail_waiters(waiters, &error);
+    }
+}

@@ -1,0 +1,10 @@
+//! Tasks: the table, their methods, and how they reach the store.
+
+pub(crate) mod creation;
+pub mod durable;
+pub(crate) mod extension;
+pub(crate) mod methods;
+pub(crate) mod persistence;
+pub(crate) mod status;
+pub(crate) mod store;
+pub mod task;

@@ -1,0 +1,423 @@
+//! Tasks: work that outlives the request that asked for it.
+
+mod cursor;
+mod record;
+mod survey;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use uuid::Uuid;
+
+pub(crate) use self::record::{Aside, Task};
+use self::record::{End, QUEUED, nanos};
+use crate::collections::det_map::Seed;
+use crate::collections::lazy_box::LazyBox;
+use crate::collections::slab::{Place, Slab};
+use crate::collections::slot_map::Records;
+use crate::event::Identity;
+use crate::ids::{ConnId, JobId, TaskId};
+use crate::limits::Limits;
+use crate::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use crate::tasks::persistence::LastVisible;
+pub use crate::tasks::status::{Change, Status};
+use crate::time::{Instant, Now, Wall};
+
+/// Places there are in the lists; more than could ever be given.
+const PLACES: u64 = 1 << 62;
+
+/// Every task, by id and by owner.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    by_id: Records<Task>,
+    owners: Slab<Owner>,
+    by_identity: BTreeMap<Identity, Place>,
+    /// How many there are in each status.
+    counts: [usize; Status::ALL.len()],
+    next_position: u64,
+    /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
+    cursor_key: [u8; 16],
+}
+
+/// Tasks of one identity.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    identity: Identity,
+    order: BTreeMap<u64, Place>,
+    pub(crate) live: usize,
+    pub(crate) stored_bytes: usize,
+}
+
+impl Owner {
+    pub(crate) fn stored(&self) -> usize {
+        self.order.len() - self.live
+    }
+}
+
+/// A page of `tasks/list`.
+pub(crate) struct Page {
+    pub(crate) tasks: alloc::vec::Vec<TaskId>,
+    pub(crate) next: Option<String>,
+}
+
+impl Tasks {
+    pub(crate) fn new(cursor_key: Uuid, seed: Seed) -> Self {
+        Self {
+            by_id: Records::new(seed),
+            owners: Slab::default(),
+            by_identity: BTreeMap::new(),
+            counts: [0; Status::ALL.len()],
+            next_position: 0,
+            cursor_key: cursor_key.into_bytes(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskId, &Task)> {
+        self.by_id.iter()
+    }
+
+    pub(crate) fn contains(&self, id: TaskId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// The limit that keeps `owner` from having one more task, and its value (TSK-36).
+    pub(crate) fn full(&self, owner: &Identity, limits: &Limits) -> Option<(&'static str, usize)> {
+        let owner = self.owner_named(owner)?;
+        if owner.live >= limits.live_tasks_max {
+            Some(("tasks_per_identity", limits.live_tasks_max))
+        } else if owner.stored() >= limits.stored_tasks_max {
+            Some(("stored_tasks_per_identity", limits.stored_tasks_max))
+        } else if owner.stored_bytes >= limits.stored_bytes_max {
+            Some(("stored_bytes_per_identity", limits.stored_bytes_max))
+        } else {
+            None
+        }
+    }
+
+    /// Takes a new task in. The id must be free (TSK-08) and the owner not full.
+    pub(crate) fn insert(
+        &mut self,
+        id: TaskId,
+        owner: &Identity,
+        now: Now,
+        ttl: Duration,
+        (job, tool): (JobId, Arc<str>),
+        creator: Option<ConnId>,
+    ) -> &mut Task {
+        let position = self.new_position();
+        let task = Task {
+            id,
+            owner: self.owner_place(owner),
+            status: Status::Working,
+            counted: Status::Working,
+            queued: false,
+            overdue: false,
+            aside: LazyBox::default(),
+            created: now.wall,
+            updated: now.wall,
+            ttl: nanos(ttl),
+            next_poll: Instant::ZERO,
+            end: None,
+            position,
+            created_at: now.at,
+            tool,
+            job: Some(job),
+            creator,
+            timer: None,
+        };
+        self.put(task)
+    }
+
+    /// Takes a task in that was stored before a restart; its id must be free, and its place was
+    /// [passed over](Tasks::pass_over). A task without an outcome counts as not ended.
+    pub(crate) fn restore(&mut self, record: TaskRecord, now: Now) -> &mut Task {
+        let ended = record.status.is_terminal() && !record.outcome.is_open();
+        let owner = self.owner_place(&record.owner);
+        let order = &self.owners.get(owner).order;
+        // A store that was damaged may name a place twice.
+        let taken = order.contains_key(&record.position) || record.position >= PLACES;
+        let position = if taken { self.new_position() } else { record.position };
+        let status = if ended { record.status } else { Status::Working };
+        let task = Task {
+            id: record.id,
+            owner,
+            status,
+            counted: status,
+            queued: !ended && record.status_message.as_deref() == Some(QUEUED),
+            overdue: false,
+            aside: LazyBox::default(),
+            created: record.created,
+            updated: record.updated.max(record.created),
+            ttl: nanos(record.ttl),
+            next_poll: Instant::ZERO,
+            end: ended
+                .then(|| Box::new(End { message: record.status_message, outcome: record.outcome })),
+            position,
+            created_at: now.at,
+            tool: record.tool,
+            job: None,
+            creator: None,
+            timer: None,
+        };
+        self.put(task)
+    }
+
+    /// A place that no task has had.
+    const fn new_position(&mut self) -> u64 {
+        let position = self.next_position;
+        self.next_position += 1;
+        position
+    }
+
+    /// Gives this place to no other task: it is one's that was stored before a restart.
+    pub(crate) fn pass_over(&mut self, position: u64) {
+        if position < PLACES {
+            self.next_position = self.next_position.max(position + 1);
+        }
+    }
+
+    /// Takes a task in, and lists and counts it.
+    fn put(&mut self, task: Task) -> &mut Task {
+        debug_assert!(!self.contains(task.id), "a task id is given once");
+        let (owner, position, bytes) = (task.owner, task.position, task.outcome().bytes());
+        let live = !task.status.is_terminal();
+        self.counts[task.counted as usize] += 1;
+        let place = self.by_id.insert(task);
+        let owner = self.owners.get_mut(owner);
+        owner.order.insert(position, place);
+        owner.live += usize::from(live);
+        owner.stored_bytes += bytes;
+        self.by_id.at_mut(place)
+    }
+
+    /// Where an identity is among the owners, one of which it is now.
+    fn owner_place(&mut self, identity: &Identity) -> Place {
+        if let Some(place) = self.by_identity.get(identity) {
+            return *place;
+        }
+        let identity = identity.clone();
+        let order = BTreeMap::new();
+        let owner = Owner { identity: identity.clone(), order, live: 0, stored_bytes: 0 };
+        let place = self.owners.insert(owner);
+        self.by_identity.insert(identity, place);
+        place
+    }
+
+    fn owner_named(&self, identity: &Identity) -> Option<&Owner> {
+        let place = self.by_identity.get(identity)?;
+        Some(self.owners.get(*place))
+    }
+
+    /// Whose a task is.
+    pub(crate) fn owner(&self, task: &Task) -> &Identity {
+        &self.owners.get(task.owner).identity
+    }
+
+    pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
+    /// one of theirs. A task that is being created is visible to no peer (DUR-01).
+    pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
+        let exists = |task: &&Task| !task.is_being_created();
+        self.by_id.get(&id).filter(|task| self.owner(task) == viewer).filter(exists)
+    }
+
+    /// Moves a task between its two live states; the task, if that changed anything (TSK-10).
+    pub(crate) fn change(&mut self, id: TaskId, change: Change, wall: Wall) -> Option<&Task> {
+        let task = self.by_id.get_mut(&id)?;
+        let status = task.status.after(change)?;
+        assert!(!status.is_terminal(), "an end has an outcome");
+        task.status = status;
+        task.updated = task.updated.max(wall);
+        self.recount(id);
+        self.get(id)
+    }
+
+    /// Ends a task; the task and how it was before, or nothing when it had ended already (TSK-10,
+    /// TSK-26).
+    pub(crate) fn end(
+        &mut self,
+        id: TaskId,
+        change: Change,
+        wall: Wall,
+        message: Option<Box<str>>,
+        outcome: TaskOutcome,
+    ) -> Option<(&mut Task, LastVisible)> {
+        let task = self.by_id.get_mut(&id)?;
+        let status = task.status.after(change)?;
+        assert!(status.is_terminal(), "only an end has an outcome");
+        let before =
+            LastVisible { status: task.status, queued: task.queued, updated: task.updated };
+        task.status = status;
+        // The wall clock may step back; a task's stamps do not (TSK-34).
+        task.updated = task.updated.max(wall);
+        let outcome = RecordedOutcome::Here(outcome);
+        let owner = self.owners.get_mut(task.owner);
+        owner.live -= 1;
+        owner.stored_bytes += outcome.bytes();
+        task.end = Some(Box::new(End { message, outcome }));
+        Some((task, before))
+    }
+
+    /// Deletes a task; gives it back with whose it was.
+    pub(crate) fn remove(&mut self, id: TaskId) -> Option<(Task, Identity)> {
+        let task = self.by_id.remove(&id)?;
+        self.counts[task.counted as usize] -= 1;
+        let owner = self.owners.get_mut(task.owner);
+        owner.order.remove(&task.position);
+        owner.live -= usize::from(!task.status.is_terminal());
+        owner.stored_bytes -= task.outcome().bytes();
+        if !owner.order.is_empty() {
+            let identity = owner.identity.clone();
+            return Some((task, identity));
+        }
+        let Owner { identity, .. } = self.owners.remove(task.owner);
+        self.by_identity.remove(&identity);
+        Some((task, identity))
+    }
+
+    /// The page after `cursor`, oldest first, so that what is created meanwhile comes later and
+    /// nothing comes twice (TSK-19, TSK-20). `None` for a cursor that is not ours (TSK-22).
+    pub(crate) fn page(
+        &self,
+        viewer: &Identity,
+        cursor: Option<&str>,
+        size: usize,
+    ) -> Option<Page> {
+        let after = match cursor {
+            None => 0,
+            Some(cursor) => self.read_cursor(viewer, cursor)?,
+        };
+        let mut page = Page { tasks: alloc::vec::Vec::new(), next: None };
+        let Some(owner) = self.owner_named(viewer) else { return Some(page) };
+        let mut last = after;
+        // Tasks that are being created come last, so that none is passed over.
+        let tasks = owner.order.range(after..).map(|(at, place)| (at, self.by_id.at(*place)));
+        let exist = tasks.filter(|(_, task)| !task.is_being_created());
+        for (position, task) in exist {
+            if page.tasks.len() == size {
+                page.next = Some(self.write_cursor(viewer, last));
+                break;
+            }
+            page.tasks.push(task.id);
+            last = position + 1;
+        }
+        Some(page)
+    }
+
+    /// Every agreement between the tables, for tests and the simulator.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub(crate) fn check(&self) {
+        let mut listed = 0;
+        for (identity, place) in &self.by_identity {
+            let owner = self.owners.get(*place);
+            assert_eq!(owner.identity, *identity, "an owner is found by name");
+            assert!(!owner.order.is_empty(), "an owner without tasks is forgotten");
+            let tasks = || owner.order.values().map(|place| self.by_id.at(*place));
+            assert!(tasks().all(|task| task.owner == *place), "a list holds one's own (TSK-39)");
+            let ordered = |(at, place): (&u64, &Place)| self.by_id.at(*place).position == *at;
+            assert!(owner.order.iter().all(ordered), "what is listed exists (TSK-21)");
+            assert_eq!(tasks().filter(|t| !t.status.is_terminal()).count(), owner.live);
+            assert_eq!(
+                tasks().map(|task| task.outcome().bytes()).sum::<usize>(),
+                owner.stored_bytes
+            );
+            listed += owner.order.len();
+        }
+        assert_eq!(listed, self.by_id.len(), "what exists is listed (TSK-21)");
+        assert_eq!(self.owners.len(), self.by_identity.len(), "an owner is forgotten whole");
+        self.check_counts();
+        for (id, task) in &self.by_id {
+            assert!(task.updated >= task.created, "{id} was changed before it was made");
+            assert_eq!(
+                task.status.is_terminal(),
+                !task.outcome().is_open(),
+                "{id}: an end, an outcome"
+            );
+            assert!(
+                task.timer.is_some() || task.is_being_created(),
+                "{id} will be deleted one day"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Tasks {
+        Tasks::new(Uuid::from_u128(7), Seed::default())
+    }
+
+    fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
+        let id = TaskId::new(Uuid::from_u128(number));
+        let now = Now::default();
+        let job = (JobId::new(1), Arc::from("tool"));
+        tasks.insert(id, owner, now, Duration::from_secs(1), job, None);
+        id
+    }
+
+    /// TSK-19, TSK-20: exact page boundaries, and nothing twice while the list changes.
+    #[test]
+    fn pages() {
+        let owner = Identity::User(1);
+        let mut tasks = table();
+        let empty = tasks.page(&owner, None, 2).unwrap();
+        assert!(empty.tasks.is_empty() && empty.next.is_none());
+        let ids: alloc::vec::Vec<_> = (0..5).map(|n| add(&mut tasks, n, &owner)).collect();
+        add(&mut tasks, 100, &Identity::User(2));
+        let first = tasks.page(&owner, None, 2).unwrap();
+        assert_eq!(first.tasks, ids[..2]);
+        tasks.remove(ids[0]);
+        tasks.remove(ids[2]);
+        let late = add(&mut tasks, 50, &owner);
+        let second = tasks.page(&owner, first.next.as_deref(), 2).unwrap();
+        assert_eq!(second.tasks, ids[3..]);
+        let third = tasks.page(&owner, second.next.as_deref(), 2).unwrap();
+        assert_eq!(third.tasks, [late]);
+        assert_eq!(third.next, None);
+        assert_eq!(tasks.page(&owner, None, 4).unwrap().next, None, "exactly one page");
+    }
+
+    /// TSK-22: a cursor is good for its owner and this run only.
+    #[test]
+    fn cursors() {
+        let (owner, other) = (Identity::User(1), Identity::User(2));
+        let mut tasks = table();
+        for number in 0..3 {
+            add(&mut tasks, number, &owner);
+        }
+        let cursor = tasks.page(&owner, None, 1).unwrap().next.unwrap();
+        assert!(tasks.page(&owner, Some(&cursor), 1).is_some());
+        assert!(tasks.page(&other, Some(&cursor), 1).is_none());
+        assert!(
+            Tasks::new(Uuid::from_u128(8), Seed::default())
+                .page(&owner, Some(&cursor), 1)
+                .is_none()
+        );
+        let flipped = cursor.replacen('0', "1", 1);
+        for bad in
+            ["", "x", &cursor[1..], &flipped, &cursor.to_uppercase(), "ä".repeat(16).as_str()]
+        {
+            if bad != cursor {
+                assert!(tasks.page(&owner, Some(bad), 1).is_none(), "{bad}");
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One task: what there is to know of it.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::collections::lazy_box::{IsEmpty, LazyBox};
+use crate::collections::slab::Place;
+use crate::collections::slot_map::Record;
+use crate::collections::small_set::SmallSet;
+use crate::collections::timer_queue::Armed;
+use crate::ids::{ConnId, JobId, RequestId, TaskId};
+use crate::json::writer::Writer;
+use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome};
+use crate::tasks::persistence::Durability;
+use crate::tasks::status::Status;
+use crate::time::{Instant, Wall};
+
+/// How a task shows itself.
+pub(crate) struct View<'a> {
+    pub(crate) status: Status,
+    pub(crate) status_message: Option<&'a str>,
+    pub(crate) updated: Wall,
+}
+
+/// One task: two lines of the cache, of which the first has what a look at it needs.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Task {
+    pub(super) id: TaskId,
+    /// Where its owner is.
+    pub(super) owner: Place,
+    pub(crate) status: Status,
+    /// As what it is counted.
+    pub(super) counted: Status,
+    /// Waits for its turn, and says so (TSK-09).
+    pub(crate) queued: bool,
+    /// Past its ttl and let finish (TSK-35).
+    pub(crate) overdue: bool,
+    /// Rare data.
+    pub(crate) aside: LazyBox<Aside>,
+    pub(crate) created: Wall,
+    pub(crate) updated: Wall,
+    /// See [`Task::ttl`]; nanoseconds.
+    pub(super) ttl: u64,
+    /// An earlier request for it counts as too early (TSK-41).
+    pub(crate) next_poll: Instant,
+    /// There exactly when the status is terminal.
+    pub(super) end: Option<Box<End>>,
+    /// Its place in the owner's list; grows, never reused.
+    pub(crate) position: u64,
+    pub(crate) created_at: Instant,
+    /// The name of its tool.
+    pub(crate) tool: Arc<str>,
+    /// The job behind it, until nothing of that is left.
+    pub(crate) job: Option<JobId>,
+    /// The session it was created in; told of status changes while it lives (TSK-18).
+    pub(crate) creator: Option<ConnId>,
+    /// When its timer is due.
+    pub(crate) timer: Option<Armed>,
+}
+
+/// A million of them may be there.
+const _: () = assert!(size_of::<Task>() <= 128);
+
+impl Record for Task {
+    type Key = TaskId;
+
+    fn key(&self) -> &TaskId {
+        &self.id
+    }
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) message: Option<Box<str>>,
+    pub(super) outcome: RecordedOutcome,
+}
+
+/// Data that few tasks have, or only for a short time.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
+    pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
+    /// Subscriptions that are told of every change (MOD-08).
+    pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
+    pub(crate) disk: Durability,
+    /// The load that will bring its outcome.
+    pub(crate) load: Option<LoadId>,
+    /// The job that ended while the creation was on its way, and where it came from: that it was
+    /// created is to be told yet (TSK-41).
+    pub(crate) maker: Option<(JobId, ConnId)>,
+    /// Messages of its job for the creator, held while no peer may know of the task.
+    pub(crate) said: Vec<Box<[u8]>>,
+}
+
+/// Bytes of messages that are kept for a creator who may not know of the task yet; what is said
+/// beyond that is lost, as on one who does not read.
+const SAID_MAX: usize = 16 * 1024;
+
+impl IsEmpty for Aside {
+    const NOTHING: &'static Self = &Self {
+        waiters: SmallSet::None,
+        listeners: SmallSet::None,
+        disk: Durability::Settled,
+        load: None,
+        maker: None,
+        said: Vec::new(),
+    };
+
+    fn is_nothing(&self) -> bool {
+        self.waiters.is_empty()
+            && self.listeners.is_empty()
+            && matches!(self.disk, Durability::Settled)
+            && self.load.is_none()
+            && self.maker.is_none()
+            && self.said.is_empty()
+    }
+}
+
+impl LazyBox<Aside> {
+    /// Forgets a request that waits for it.
+    pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
+        if let Some(aside) = self.some() {
+            aside.waiters.remove(waiter);
+        }
+        self.shrink();
+    }
+
+    /// A subscription is over.
+    pub(crate) fn forget_listener(&mut self, listener: &(ConnId, RequestId)) {
+        if let Some(aside) = self.some() {
+            aside.listeners.remove(listener);
+        }
+        self.shrink();
+    }
+
+    /// The job that had ended before the task came to be, if one had; it is told once.
+    pub(crate) fn take_maker(&mut self) -> Option<(JobId, ConnId)> {
+        let maker = self.some().and_then(|aside| aside.maker.take());
+        self.shrink();
+        maker
+    }
+
+    /// Keeps a message of its job, as far as there is room, until its creator may know of it.
+    pub(crate) fn keep_said(&mut self, message: &[u8]) {
+        let kept: usize = self.said.iter().map(|message| message.len()).sum();
+        if kept + message.len() <= SAID_MAX {
+            self.said.push(message.into());
+        }
+    }
+
+    /// The messages that were kept.
+    pub(crate) fn take_said(&mut self) -> Vec<Box<[u8]>> {
+        let said = self.some().map(|aside| core::mem::take(&mut aside.said));
+        self.shrink();
+        said.unwrap_or_default()
+    }
+
+    /// All that is to be on disk is there.
+    pub(crate) fn settle(&mut self) {
+        if let Some(aside) = self.some() {
+            aside.disk = Durability::Settled;
+        }
+        self.shrink();
+    }
+}
+
+/// Status message of a task that waits for its turn (TSK-09).
+pub(super) const QUEUED: &str = "queued";
+
+impl Task {
+    /// The ttl as promised (TSK-34).
+    pub(crate) const fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl)
+    }
+
+    /// By what a store finds it.
+    pub(crate) const fn record_key(&self) -> RecordKey {
+        RecordKey { task: self.id, position: self.position }
+    }
+
+    /// Its `statusMessage` (TSK-09, TSK-43).
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self.status.is_terminal() {
+            false => self.queued.then_some(QUEUED),
+            true => self.end.as_ref()?.message.as_deref(),
+        }
+    }
+
+    /// Whether its creation is not on disk yet: nobody may know of it (DUR-01).
+    pub(crate) fn is_being_created(&self) -> bool {
+        matches!(self.aside.disk, Durability::Fresh | Durability::Creating(..))
+    }
+
+    /// Whether all that is to be on disk of it is there.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.aside.disk, Durability::Settled)
+    }
+
+    /// Its outcome.
+    pub(crate) fn outcome(&self) -> &RecordedOutcome {
+        let end = self.end.as_ref().filter(|_| self.status.is_terminal());
+        end.map_or(&RecordedOutcome::Open, |end| &end.outcome)
+    }
+
+    /// Keeps what came of it in another form, and gives back the one before.
+    pub(crate) fn keep(&mut self, outcome: RecordedOutcome) -> RecordedOutcome {
+        match &mut self.end {
+            Some(end) => core::mem::replace(&mut end.outcome, outcome),
+            None => RecordedOutcome::Open,
+        }
+    }
+
+    /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
+    pub(crate) fn view(&self) -> View<'_> {
+        match &self.aside.disk {
+            Durability::Settled | Durability::Fresh | Durability::Creating(..) => {
+                View { status: self.status, status_message: self.message(), updated: self.updated }
+            }
+            Durability::Ending(_, before) | Durability::Owed(before) => View {
+                status: before.status,
+                status_message: before.queued.then_some(QUEUED),
+                updated: before.updated,
+            },
+        }
+    }
+
+    /// The flat task object (TSK-12, TSK-34).
+    pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
+        let view = self.view();
+        json.raw("{\"taskId\":\"").uuid(id.uuid()).raw("\",\"status\":\"");
+        json.raw(view.status.as_str()).raw("\",");
+        if let Some(message) = view.status_message {
+            json.member("statusMessage", message).raw(",");
+        }
+        self.write_stamps(&view, json);
+        json.raw(",\"ttl\":").millis(self.ttl());
+        json.raw(",\"pollInterval\":").millis(poll_interval).raw("}");
+    }
+
+    /// When it was made, and changed last (TSK-34).
+    pub(crate) fn write_stamps(&self, view: &View<'_>, json: &mut Writer<'_>) {
+        let created = self.created.stamp();
+        // Most tasks are over in the millisecond they were made in.
+        let same = view.updated == self.created;
+        let updated = if same { created } else { view.updated.stamp() };
+        json.stamp("createdAt", &created).raw(",").stamp("lastUpdatedAt", &updated);
+    }
+}
+
+/// A span as it is kept: nobody promises five hundred years.
+pub(super) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

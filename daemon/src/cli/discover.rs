@@ -1,0 +1,219 @@
+//! Finding the daemon, or doing without.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ceased_core::rpc::message::code;
+
+use super::args::DaemonArgs;
+use super::format::clean;
+use super::{Backend, DaemonLocation, Exit, Failure, Io};
+use crate::client::{Client, Endpoint, Error, Options};
+
+/// How long connecting may take: a daemon on this machine accepts at once.
+const CONNECT: Duration = Duration::from_secs(10);
+const SOCKET_NAME: &str = "ceased/ceased.sock";
+
+/// A connection to a server, and the server itself when it runs in this process.
+pub(super) struct Session {
+    /// Declared first, so dropped first: an embedded server ends when its peer is gone.
+    pub(super) client: Client,
+    _server: Option<Box<dyn Send>>,
+}
+
+/// The places a daemon may be at, best first; connecting tries one after the other.
+pub(super) fn endpoints(
+    args: &DaemonArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Vec<Endpoint>, Failure> {
+    if let Some(path) = &args.socket {
+        return Ok(vec![Endpoint::Unix(path.clone())]);
+    }
+    if let Some(address) = &args.tcp {
+        return Ok(vec![Endpoint::Tcp(address.clone())]);
+    }
+    if let Some(path) = &io.env.socket {
+        return Ok(vec![Endpoint::Unix(path.into())]);
+    }
+    match backend.site(args.config.as_deref()) {
+        Ok(DaemonLocation { config: Some(_), socket: Some(path), .. }) => {
+            return Ok(vec![Endpoint::Unix(path)]);
+        }
+        Ok(_) => {}
+        Err(failure) if args.config.is_some() => return Err(failure),
+        // The file was found and not asked for; a daemon may be at its usual place all the same.
+        Err(failure) => {
+            let first = failure.message.lines().next().unwrap_or_default();
+            io.say(&format!("passing over the config: {first}"));
+        }
+    }
+    let usual = io.env.runtime_dir.iter().map(PathBuf::from).chain([io.env.run_dir.clone()]);
+    Ok(usual.map(|dir| Endpoint::Unix(dir.join(SOCKET_NAME))).collect())
+}
+
+/// Connects to the first of `endpoints` where something is.
+pub(super) fn first_reachable(endpoints: &[Endpoint]) -> Result<(OwnedFd, &Endpoint), Unreachable> {
+    use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
+    let mut tried = Vec::new();
+    let mut is_absent = true;
+    for endpoint in endpoints {
+        match endpoint.socket(CONNECT) {
+            Ok(socket) => return Ok((socket, endpoint)),
+            Err(why) => {
+                is_absent = matches!(why.kind(), NotFound | ConnectionRefused | NotADirectory);
+                tried.push(format!("{endpoint} ({why})"));
+                if !is_absent {
+                    break;
+                }
+            }
+        }
+    }
+    Err(Unreachable { tried: tried.join(", "), is_absent })
+}
+
+/// No daemon could be reached.
+pub(super) struct Unreachable {
+    tried: String,
+    /// Nothing is there, as opposed to something that refuses us or is broken.
+    pub(super) is_absent: bool,
+}
+
+impl From<Unreachable> for Failure {
+    fn from(unreachable: Unreachable) -> Self {
+        let hint = if unreachable.is_absent {
+            "\nstart one with `ceased serve`, or say where it is with --socket PATH"
+        } else {
+            ""
+        };
+        let tried = unreachable.tried;
+        Self::new(Exit::Unreachable, format!("no daemon reachable; tried {tried}{hint}"))
+    }
+}
+
+/// A session with the daemon.
+pub(super) fn daemon(
+    args: &DaemonArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Session, Failure> {
+    let endpoints = endpoints(args, io, backend)?;
+    let token = token(args, io)?;
+    Ok(reach(&endpoints, token, io)??)
+}
+
+/// A session with the daemon, or with a server in this process when there is none.
+///
+/// Not with `--tcp`: that may name another machine, and what was meant for it must not run here.
+pub(super) fn daemon_or_embedded(
+    args: &DaemonArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Session, Failure> {
+    let endpoints = endpoints(args, io, backend)?;
+    let token = token(args, io)?;
+    let unreachable = match reach(&endpoints, token, io)? {
+        Ok(session) => return Ok(session),
+        Err(unreachable) => unreachable,
+    };
+    if !unreachable.is_absent || args.tcp.is_some() {
+        return Err(unreachable.into());
+    }
+    let Some(embedded) = backend.embed(args.config.as_deref())? else {
+        let tried = unreachable.tried;
+        return Err(Failure::new(
+            Exit::Unreachable,
+            format!(
+                "no daemon reachable; tried {tried}; and no config to run the tool from in this \
+                 process\n\
+                 start a daemon with `ceased serve`, or name a config with --config FILE"
+            ),
+        ));
+    };
+    io.say(&format!(
+        "no daemon at {}; running the tool in this process",
+        clean(&endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    ));
+    let options = options(io, None)?;
+    let client = Client::on(embedded.stream, options)?;
+    Ok(Session { client, _server: Some(embedded.server) })
+}
+
+/// The token to present over TCP. A Unix socket knows its peer by itself.
+pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Failure> {
+    if args.tcp.is_none() {
+        return Ok(None);
+    }
+    let Some(path) = &args.token_file else { return Ok(io.env.token.clone()) };
+    let fail = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path)
+        .map_err(|why| fail(format!("the token file cannot be read: {why}")))?;
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    match (lines.next().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>()), lines.next())
+    {
+        (Some(words), None) if matches!(words.len(), 1 | 2) => {
+            Ok(words.last().map(|token| (*token).to_owned()))
+        }
+        _ => Err(fail("one line with the token, or `name token`, has to be in it".into())),
+    }
+}
+
+/// Presents the token on a connection that is to be used by somebody else.
+pub(super) fn introduce(
+    daemon: BorrowedFd<'_>,
+    endpoint: &Endpoint,
+    token: Option<String>,
+) -> Result<(), Failure> {
+    if token.is_none() {
+        return Ok(());
+    }
+    let options = Options { token, timeout: CONNECT, ..Options::default() };
+    Client::introduce(daemon, options).map_err(|error| no_handshake(endpoint, error))
+}
+
+fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
+    match error {
+        Error::Interrupted => Failure::from(error),
+        Error::Rpc(rpc) if is_refusal(rpc.code) => {
+            Failure::new(Exit::Failed, clean(&format!("not let in at {endpoint}: {rpc}")))
+        }
+        Error::Unreachable { .. }
+        | Error::Protocol(_)
+        | Error::Rpc(_)
+        | Error::TimedOut(_)
+        | Error::Closed
+        | Error::Refused(_)
+        | Error::Io(_) => {
+            let what = format!("what is at {endpoint} did not shake hands: {error}");
+            Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
+        }
+    }
+}
+
+/// Whether a daemon that answers with this code has shut the door, as opposed to being something
+/// else.
+const fn is_refusal(error: i64) -> bool {
+    matches!(error, code::UNAUTHENTICATED | code::FORBIDDEN | code::LIMIT_REACHED)
+}
+
+fn reach(
+    endpoints: &[Endpoint],
+    token: Option<String>,
+    io: &mut Io<'_>,
+) -> Result<Result<Session, Unreachable>, Failure> {
+    let (socket, endpoint) = match first_reachable(endpoints) {
+        Ok(reached) => reached,
+        Err(unreachable) => return Ok(Err(unreachable)),
+    };
+    let options = options(io, token)?;
+    let client = Client::on(socket, options).map_err(|error| no_handshake(endpoint, error))?;
+    Ok(Ok(Session { client, _server: None }))
+}
+
+fn options(io: &mut Io<'_>, token: Option<String>) -> Result<Options, Failure> {
+    let interrupts = (io.interrupts)()
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot catch signals: {why}")))?;
+    Ok(Options { interrupts: Some(interrupts), token, ..Options::default() })
+}

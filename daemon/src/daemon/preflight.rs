@@ -1,0 +1,59 @@
+//! Facts outside of a configuration that decide whether a daemon starts with it, looked at without
+//! starting one.
+
+use crate::access::Access;
+use crate::config::{self, CommandTool, Config, Run};
+use crate::daemon::StartError;
+use crate::daemon::configured::isolated;
+use crate::observability::audit;
+use crate::process;
+use crate::process::guard::Program;
+
+/// What a start would come to, here and now and as this user.
+pub(crate) struct Forecast {
+    /// Why it would fail; empty when nothing is known to be in its way.
+    pub(crate) refusals: Vec<StartError>,
+    /// What would not work although it starts, a line each.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Looks at the files a configuration names. Nothing is made, changed or run, but for a guard where
+/// tools are to have a pid namespace.
+pub(crate) fn forecast(config: &Config) -> Forecast {
+    let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
+    let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
+    let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens)).collect();
+    let mut warnings = Vec::new();
+    for tool in &config.tools {
+        let Run::Command(command) = &tool.run else { continue };
+        let (name, program) = (&tool.name, &command.template.program);
+        if let Some(why) = own_path(command).and_then(|path| process::unrunnable(program, path)) {
+            let program = program.display();
+            warnings.push(format!("the tool {name:?} runs {program:?}, {why}: calls of it fail"));
+        }
+        if let Some(why) = config::option_warning(&command.template, &tool.arguments) {
+            warnings.push(format!("the tool {name:?}: {why}"));
+        }
+    }
+    warnings.extend(isolation(config));
+    Forecast { refusals, warnings }
+}
+
+/// A warning when tools are to have a pid namespace and cannot.
+fn isolation(config: &Config) -> Option<String> {
+    let tools = isolated(config);
+    let program = Program::this().filter(|_| !tools.is_empty())?;
+    let why = program.check_isolation().err()?;
+    Some(format!("{why}: calls of {} fail", tools.join(", ")))
+}
+
+/// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
+fn own_path(command: &CommandTool) -> Option<Option<std::ffi::OsString>> {
+    let set = command.template.env.iter().rev().find(|(name, _)| name == "PATH");
+    let Some((_, template)) = set else {
+        let of_file = command.variables().ok()?.into_iter().rev();
+        return Some(of_file.into_iter().find(|(name, _)| name == "PATH").map(|(_, path)| path));
+    };
+    let text = template.fill(|_| Ok(None)).ok().flatten()?;
+    Some(Some(text.into()))
+}

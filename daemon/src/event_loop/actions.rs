@@ -1,0 +1,227 @@
+//! Actions: what the engine wants done, done; and what it wants known, logged.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use ceased_core::action::{Action, AuditEvent, Receipt};
+use ceased_core::event::Event;
+use ceased_core::outgoing::call::Caller;
+use ceased_core::time::Now;
+use ceased_transports::{Socket, Transport};
+
+use super::connections::Sending;
+use super::{LAST_FLUSH, Server, Stopping};
+use crate::event_loop::mailbox::Report;
+use crate::process;
+use crate::store::thread::Order;
+
+/// Reports that the loop keeps room for.
+const HEARD_KEPT: usize = 128;
+
+impl Server {
+    /// Hears what other threads report.
+    pub(super) fn take_reports(&mut self, now: Now) {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.inbound.take(&mut heard);
+        for report in heard.drain(..) {
+            self.hear(now, report);
+        }
+        // Room for a burst is given back.
+        heard.shrink_to(HEARD_KEPT);
+        self.heard = heard;
+    }
+
+    pub(super) fn hear(&mut self, now: Now, report: Report) {
+        match report {
+            Report::Progress { .. } | Report::Log { .. } => {
+                if let Some(said) = report.said() {
+                    self.engine.handle(now, said, &mut self.actions);
+                }
+            }
+            Report::Asked { job, ask, request, answer } => {
+                self.asking.insert(Caller::Job { job, ask }, answer);
+                let event = Event::Asked { job, ask, conn: None, request };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            Report::Done { job, outcome } => {
+                self.runs.remove(&job);
+                self.trail.abandoned.remove(&job);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+            Report::Process(report) => self.take_process_report(now, report),
+            Report::Store(report) => self.take_store_report(now, report),
+            Report::Adopt(stream) => {
+                let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
+                let admitted = adopted(stream)
+                    .and_then(|transport| self.admit(now, transport, identity, false));
+                if let Err(error) = admitted {
+                    tracing::warn!(%error, "an embedded peer could not be served");
+                }
+            }
+            // The asker may have given up.
+            Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
+            Report::Reloaded(read) => self.has_read(read),
+            Report::ShutDown => self.shut_down(now),
+        }
+    }
+
+    fn take_process_report(&mut self, now: Now, report: process::Report) {
+        match report {
+            process::Report::Progress { job, progress, total, message } => {
+                let message = message.as_deref();
+                let event = Event::Progress { job, progress, total, message };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            process::Report::Lingering { job } => {
+                self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
+            }
+            process::Report::Surveyed { survey, processes } => {
+                self.answer_survey(now, survey, processes);
+            }
+            process::Report::Located { ticket, located } => {
+                self.take_located(now, ticket, &located);
+            }
+            process::Report::Outlasting { job, exit } => {
+                self.trail.note_outlasting(job, &exit);
+                let outcome = super::jobs::unfinished(self.runs.get_mut(&job), &exit);
+                self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
+            }
+            process::Report::Ended { job, ending } => {
+                let run = self.runs.remove(&job);
+                self.trail.note_end(job, &ending);
+                let outcome = super::jobs::command_outcome(run, ending);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+        }
+    }
+
+    /// Carries out what the engine wants done.
+    pub(super) fn act(&mut self, now: Now) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.trail.begin_actions();
+        for action in actions.drain(..) {
+            match action {
+                Action::Start { job, tool, arguments, task } => {
+                    self.start(now, job, tool, arguments, task);
+                }
+                Action::Stop { job, step, why } => self.stop(job, step, why),
+                Action::Tell { caller, answer } => match self.asking.remove(&caller) {
+                    // A handler that does not wait any more is told nothing.
+                    Some(asking) => drop(asking.send(answer)),
+                    None => self.confirmed(now, caller, &answer),
+                },
+                // No part of this daemon listens to a peer's progress or cancels a single question.
+                Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
+                // It opens no ACP connection.
+                Action::Notified { .. } => {}
+                Action::Store { seq, write } => {
+                    self.order_store(Order::Write { seq, write: *write });
+                }
+                Action::Load { load, key } => self.order_store(Order::Load { load, key }),
+                Action::Flush { conn } => self.unsent.push((conn, Sending::First)),
+                Action::Close { conn, why } => {
+                    tracing::debug!(%conn, ?why, "closing");
+                    match self.links.get_mut(&conn) {
+                        Some(peer) if why.flushes() => {
+                            peer.closing = true;
+                            self.unsent.push((conn, Sending::More));
+                        }
+                        Some(_) => self.drop_peer(now, conn),
+                        None => {}
+                    }
+                }
+                Action::CollectHostStatus { survey, jobs, viewer } => {
+                    self.survey(now, survey, jobs, viewer)
+                }
+                Action::Audit(note) => {
+                    self.log(now, &note);
+                    self.record_note(now, note);
+                }
+                Action::Exit => {
+                    if let Stopping::Draining(by) = self.stopping {
+                        let end = (now.at + LAST_FLUSH).min(by.max(now.at));
+                        self.stopping = Stopping::Flushing { end, by };
+                    }
+                    self.close_everybody(now);
+                }
+            }
+        }
+        self.dispatch(now);
+        // What carrying out brought up waits for the next turn, in the old one's buffer.
+        actions.append(&mut self.actions);
+        self.actions = actions;
+    }
+
+    /// The end: every connection closes as soon as its last words were sent.
+    fn close_everybody(&mut self, now: Now) {
+        let conns: Vec<_> = self.links.keys().copied().collect();
+        for conn in conns {
+            if let Some(peer) = self.links.get_mut(&conn) {
+                peer.closing = true;
+                self.unsent.push((conn, Sending::More));
+            }
+            self.drop_if_closing(now, conn);
+        }
+    }
+
+    /// Cancels, with identity and reason, are in the audit log (CAN-12), which is in this log
+    /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
+    fn log(&self, now: Now, note: &AuditEvent) {
+        match note {
+            AuditEvent::CallCancelled { conn, identity, request, tool, job, method: _, reason } => {
+                let job = job.map(tracing::field::display);
+                // A peer chooses its ids, and how long they are.
+                let request = format_args!("{request:.64}");
+                tracing::debug!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
+            }
+            AuditEvent::TaskCancelled { conn, identity, task, job, tool, method: _, reason } => {
+                let job = job.map(tracing::field::display);
+                tracing::debug!(%conn, %identity, %task, %tool, job, reason, "task cancelled");
+            }
+            AuditEvent::CancelIgnored { conn } => {
+                tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
+            }
+            AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
+                tracing::debug!(%conn, %identity, %job, %tool, reason, "job cancelled");
+            }
+            AuditEvent::Ceased(receipt) => {
+                let Receipt { job, tool, why, since, .. } = &**receipt;
+                let took = now.at - *since;
+                tracing::debug!(%job, %tool, why = why.as_str(), ?took, "ceased");
+            }
+            AuditEvent::Outlasted(receipt) => {
+                let Receipt { job, tool, why, .. } = &**receipt;
+                tracing::debug!(%job, %tool, why = why.as_str(), "outlasts SIGKILL");
+            }
+            AuditEvent::Abandoned { job, tool } => {
+                tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
+            }
+            AuditEvent::RemoteTask { conn, task, method, label, state } => {
+                let state = state.as_str();
+                tracing::info!(%conn, %task, %method, label, state, "task at a peer");
+            }
+            AuditEvent::StoreFailed { why } => {
+                let why = why.as_str();
+                tracing::error!(why, "the store does not take writes: no tasks until it does");
+            }
+            AuditEvent::StoreRecovered => tracing::info!("the store takes writes again"),
+            AuditEvent::Refused { conn, identity, limit } => {
+                tracing::debug!(%conn, %identity, limit, "refused by a limit");
+            }
+            // TSK-41
+            AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
+                let pattern = pattern.as_str();
+                tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
+            }
+            AuditEvent::TaskCreated { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. } => {}
+        }
+    }
+}
+
+/// A Unix socket that is connected already, as a transport.
+fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
+    Ok(Box::new(Socket::from_unix(stream)?))
+}

@@ -1,0 +1,330 @@
+//! The trail of everything: audit records, metrics, warnings, and what views are told (TSK-38,
+//! TSK-41, CAN-12, CAN-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ceased_core::action::{AuditEvent, Receipt};
+use ceased_core::event::{Event, Identity};
+use ceased_core::ids::{ConnId, JobId, StatusId};
+use ceased_core::tasks::durable::Unstored;
+use ceased_core::time::{Now, Wall};
+use ceased_transports::{Address, Link, ListenError, Peer as Origin};
+use serde_json::value::to_raw_value;
+
+use super::Server;
+use super::origin::Party;
+use super::repeats::Kind;
+use crate::daemon::say;
+use crate::event_loop::mailbox::LoopSender;
+use crate::observability::audit::{Audit, CancelRecord, Happening};
+use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
+use crate::process::{Ending, Exit, Order, Process, Stopped};
+
+/// No step was needed.
+const NONE: &str = "none";
+
+/// What the loop knows of what happened, beside the engine.
+pub(super) struct Trail {
+    pub(super) audit: Audit,
+    metrics: Metrics,
+    alerts: Alerts,
+    containment: &'static str,
+    /// Handlers that were given up and have not returned.
+    pub(super) abandoned: BTreeSet<JobId>,
+    /// How jobs ended that no thread ran to its end, until the engine says which of them had been
+    /// stopped. It does so the next time that its actions are carried out.
+    ends: BTreeMap<JobId, End>,
+    /// The same of those that have ended since its actions were last carried out.
+    fresh_ends: BTreeMap<JobId, End>,
+    /// Whose the detailed statuses are that wait for their processes.
+    surveys: BTreeMap<StatusId, Option<Identity>>,
+    /// Why the store takes nothing at the moment, and since when.
+    store_trouble: Option<(Unstored, Wall)>,
+    started: Instant,
+}
+
+/// Whether a job has ended, or outlasts SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Wholly,
+    Not,
+}
+
+/// How a job ended that no thread ran.
+enum End {
+    /// Before anything of it was there: it was not confirmed, or could not be started.
+    Unbegun,
+    /// As a command does.
+    Exited { stopped: Stopped, processes: u32, survivors: Option<u32>, gone: Instant },
+}
+
+impl End {
+    const fn of(exit: &Exit) -> Self {
+        let Exit { stopped, signalled: processes, survivors, gone, .. } = *exit;
+        Self::Exited { stopped, processes, survivors, gone }
+    }
+}
+
+impl Trail {
+    pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
+        Self {
+            audit,
+            metrics: Metrics::default(),
+            alerts: Alerts::new(thresholds),
+            containment,
+            abandoned: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            fresh_ends: BTreeMap::new(),
+            surveys: BTreeMap::new(),
+            store_trouble: None,
+            started: Instant::now(),
+        }
+    }
+
+    /// Why the store takes nothing at the moment, and since when.
+    pub(super) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
+        self.store_trouble
+    }
+
+    /// Warns by other thresholds from now on.
+    pub(super) const fn warn_at(&mut self, thresholds: Thresholds) {
+        self.alerts.warn_at(thresholds);
+    }
+
+    /// A command has ended.
+    pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
+        let end = match ending {
+            Ending::NotStarted(_) => End::Unbegun,
+            Ending::Exited(exit) => End::of(exit),
+        };
+        self.fresh_ends.insert(job, end);
+    }
+
+    /// A command outlasts SIGKILL.
+    pub(super) fn note_outlasting(&mut self, job: JobId, exit: &Exit) {
+        self.fresh_ends.insert(job, End::of(exit));
+    }
+
+    /// A job has ended that had been handed over to be started, and never began.
+    pub(super) fn note_unbegun(&mut self, job: JobId) {
+        self.fresh_ends.insert(job, End::Unbegun);
+    }
+
+    /// What the engine wants done is carried out now; what ended before and was not stopped is of
+    /// no interest after that.
+    pub(super) fn begin_actions(&mut self) {
+        self.ends = std::mem::take(&mut self.fresh_ends);
+    }
+}
+
+/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
+pub(super) fn serve_metrics(
+    address: Option<&Address>,
+    reports: &LoopSender,
+) -> Result<Option<Endpoint>, ListenError> {
+    let Some(address) = address else { return Ok(None) };
+    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
+    say(format_args!("metrics on {address}"));
+    Ok(Some(endpoint))
+}
+
+impl Server {
+    pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
+        self.trail.audit.record(now.wall, happening);
+    }
+
+    /// Counts a connection, whatever becomes of it.
+    pub(super) fn note_connection(&mut self) {
+        self.trail.metrics.note_connection();
+    }
+
+    /// Counts what a connection carried that is closed.
+    pub(super) fn note_close(&mut self, link: &Link) {
+        self.trail.metrics.note_close(link.bytes_received(), link.bytes_sent());
+    }
+
+    /// Records a peer that is served, and the job that it is part of, if it is part of one. Of many
+    /// of one party the later ones are only counted, and so are their ends.
+    pub(super) fn record_connect(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        peer: &Origin,
+        job: Option<JobId>,
+    ) {
+        if !self.is_news(now, Party::of(identity, peer), Kind::Connect) {
+            return;
+        }
+        if let Some(peer) = self.links.get_mut(&conn) {
+            peer.on_record = true;
+        }
+        let (identity, peer) = (identity.clone(), peer.to_string());
+        self.audit(now, &Happening::Connect { identity, conn, peer, job });
+    }
+
+    /// Records a peer that is not served: its identity, and why. The first of a party and kind is
+    /// recorded, later ones are counted. Returns whether this one is recorded.
+    pub(super) fn record_refusal(
+        &mut self,
+        now: Now,
+        conn: Option<ConnId>,
+        identity: Identity,
+        peer: &Origin,
+        kind: Kind,
+        reason: &str,
+    ) -> bool {
+        let limit = kind.limit();
+        if let Some(limit) = limit {
+            self.trail.metrics.note_refusal(limit);
+        }
+        let is_news = self.is_news(now, Party::of(&identity, peer), kind);
+        if is_news {
+            let (peer, reason) = (peer.to_string(), reason.to_owned());
+            self.audit(now, &Happening::Refuse { identity, conn, peer, limit, reason });
+        }
+        is_news
+    }
+
+    /// Records that a peer was refused something by a limit of the engine.
+    fn record_limit(&mut self, now: Now, conn: ConnId, identity: Identity, limit: &'static str) {
+        self.trail.metrics.note_refusal(limit);
+        let party = match self.links.get(&conn) {
+            Some(peer) => Party::of(&identity, peer.link.peer()),
+            None => Party::Identity(identity.clone()),
+        };
+        if self.is_news(now, party, Kind::Limit(limit)) {
+            self.audit(now, &Happening::Noted(AuditEvent::Refused { conn, identity, limit }));
+        }
+    }
+
+    /// Records that a peer that was served has gone. To be called before the engine forgets who it
+    /// was.
+    pub(super) fn record_disconnect(&mut self, now: Now, conn: ConnId, link: &Link) {
+        let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
+        let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
+        let identity = identity.clone();
+        let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
+        self.audit(now, &gone);
+    }
+
+    pub(super) fn record_note(&mut self, now: Now, note: AuditEvent) {
+        match note {
+            AuditEvent::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
+            AuditEvent::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
+            AuditEvent::Refused { conn, identity, limit } => {
+                return self.record_limit(now, conn, identity, limit);
+            }
+            AuditEvent::TaskCreated { ref identity, live, .. } => {
+                let max = self.settings.limits.live_tasks_max;
+                self.trail.alerts.look_at_tasks(now.at, identity, live, max);
+            }
+            AuditEvent::StoreFailed { why } => self.trail.store_trouble = Some((why, now.wall)),
+            AuditEvent::StoreRecovered => self.trail.store_trouble = None,
+            AuditEvent::CallCancelled { .. }
+            | AuditEvent::TaskCancelled { .. }
+            | AuditEvent::JobCancelled { .. }
+            | AuditEvent::CancelIgnored { .. }
+            | AuditEvent::Abandoned { .. }
+            | AuditEvent::RemoteTask { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. }
+            | AuditEvent::Suspicious { .. } => {}
+        }
+        if let Some(happening) = Happening::of(note) {
+            self.audit(now, &happening);
+        }
+    }
+
+    /// A job that was told to stop has ended, or outlasts that: its receipt, from what the engine
+    /// knows of the wish and the supervisor of the end.
+    fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
+        let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, Some(0));
+        let end = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
+            (Some(End::Unbegun), _) | (None, None) => unbegun(),
+            (None, Some(step)) => (step.as_str(), "thread", 0, now.at - receipt.since, Some(0)),
+            (Some(End::Exited { stopped, processes, survivors, gone }), _) => {
+                let stage = match stopped {
+                    // It ended by itself before the order arrived.
+                    Stopped::No => NONE,
+                    Stopped::Terminated => "SIGTERM",
+                    Stopped::Killed => "SIGKILL",
+                };
+                let died_after = self.clock.at(gone) - receipt.since;
+                (stage, self.trail.containment, processes, died_after, survivors)
+            }
+        };
+        let (stage, held_by, processes_ended, died_after, survivors) = end;
+        let died_after = (ended == Ended::Wholly).then_some(died_after);
+        let record =
+            CancelRecord { stage, held_by, processes_ended, died_after, survivors, receipt };
+        let trail = &mut self.trail;
+        trail.alerts.look_at_end(&record);
+        let record = Arc::new(record);
+        trail.metrics.note_end(Arc::clone(&record));
+        self.audit(now, &Happening::Cancel(record));
+    }
+
+    /// Warns of what is nearly full (TSK-38).
+    pub(super) fn look_how_full(&mut self, now: Now) {
+        let load = self.engine.occupancy();
+        self.trail.alerts.look(now.at, load, &self.settings.limits);
+    }
+
+    /// Everything there is to tell.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        let engine = &self.engine;
+        let bytes = |(received, sent): (u64, u64), link: &Link| {
+            (received + link.bytes_received(), sent + link.bytes_sent())
+        };
+        let open = self.links.values().map(|peer| &peer.link);
+        let store = self.store.as_ref();
+        Snapshot {
+            store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
+            store_bytes: store.and_then(|store| store.health().bytes()),
+            metrics: &self.trail.metrics,
+            counters: engine.counters(),
+            gauges: engine.gauges(),
+            limits: self.settings.limits,
+            open_bytes: open.fold((0, 0), bytes),
+            audit_dropped: self.trail.audit.dropped(),
+            abandoned_threads: self.trail.abandoned.len(),
+            uptime: self.trail.started.elapsed(),
+        }
+    }
+
+    /// Answers a request for the whole status: first the processes, which takes a look at each.
+    pub(super) fn survey(
+        &mut self,
+        now: Now,
+        survey: StatusId,
+        jobs: Vec<JobId>,
+        viewer: Option<Identity>,
+    ) {
+        self.trail.surveys.insert(survey, viewer);
+        if self.supervisor.order(Order::Survey(survey, jobs)).is_err() {
+            self.answer_survey(now, survey, Vec::new());
+        }
+    }
+
+    /// The processes are known: tells the rest.
+    pub(super) fn answer_survey(
+        &mut self,
+        now: Now,
+        survey: StatusId,
+        processes: Vec<(JobId, Vec<Process>)>,
+    ) {
+        let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
+        let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
+        let (viewer, containment) = (viewer.as_ref(), self.trail.containment);
+        let store = self.store_status(viewer);
+        let status = self.snapshot().host_status(containment, viewer, processes, store);
+        // A structure of ours without a map whose keys are no texts can be written as JSON.
+        let Ok(host) = to_raw_value(&status) else { return };
+        let event = Event::HostStatusCollected { survey, host: &host };
+        self.engine.handle(now, event, &mut self.actions);
+    }
+}

@@ -1,0 +1,153 @@
+//! The store, from the loop's side: what the engine wants kept goes to its thread, and what that
+//! reports goes to the engine (DUR-01).
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ceased_core::event::{Event, Identity};
+use ceased_core::tasks::durable::{TaskRecord, Unstored};
+use ceased_core::time::{Instant, Now, Wall};
+
+use super::Server;
+use crate::event_loop::mailbox;
+use crate::event_loop::mailbox::LoopSender;
+use crate::observability::metrics::StoreStatus;
+use crate::store::open::OpenedStore;
+use crate::store::thread::{Order, Report, StoreThread};
+use crate::store::{Store, StoreError};
+
+/// A peer is alone when there is no other, or none has said anything for this long.
+const ALONE: Duration = Duration::from_millis(50);
+
+/// Where a store keeps what it has, and what became of the one before it.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    path: Option<PathBuf>,
+    set_aside: Option<PathBuf>,
+}
+
+impl Place {
+    pub(super) fn of(kept: Option<&OpenedStore>) -> Self {
+        kept.map_or_else(Self::default, |kept| {
+            let (path, set_aside) = (kept.path.clone(), kept.set_aside.clone());
+            Self { path, set_aside }
+        })
+    }
+}
+
+/// Starts a store's thread that reports to the loop.
+pub(super) fn start(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<StoreThread> {
+    let reports = reports.clone();
+    let report = Box::new(move |report| reports.send(mailbox::Report::Store(report)));
+    StoreThread::start(store, report)
+}
+
+impl Server {
+    /// Hands the engine the tasks of the daemon that was here before.
+    pub(super) fn restore(&mut self, records: Vec<TaskRecord>) {
+        let now = self.clock.now();
+        let count = records.len();
+        for record in records {
+            self.engine.handle(now, Event::Restored { record }, &mut self.actions);
+        }
+        if count > 0 {
+            tracing::info!(tasks = count, "restored");
+        }
+    }
+
+    pub(super) fn order_store(&mut self, order: Order) {
+        let Some(store) = &mut self.store else {
+            tracing::error!(?order, "the engine counts on a store, and there is none");
+            return;
+        };
+        store.order(order);
+    }
+
+    /// Hands the store what the turn brought, as one batch.
+    pub(super) fn hand_over_to_store(&mut self, now: Now) {
+        let is_free = self.has_nothing_else_to_do(now);
+        if let Some(Err(gone)) = self.store.as_mut().map(|store| store.hand_over(is_free)) {
+            // Usually it has said why.
+            self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
+        }
+    }
+
+    /// Whether its files can be removed by others.
+    pub(super) const fn store_has_files(&self) -> bool {
+        self.place.path.is_some()
+    }
+
+    /// Has the store look whether its files are still there.
+    pub(super) fn verify_store(&mut self) {
+        if self.store_has_files()
+            && let Some(Err(gone)) = self.store.as_mut().map(StoreThread::verify)
+        {
+            self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
+        }
+    }
+
+    /// Whether a quick batch would hold up nobody but a peer that is alone in saying anything, and
+    /// most likely waits for it.
+    fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
+        let is_idle = self.ready.is_empty() && self.actions.is_empty();
+        let silent = |since: Instant| now.at >= since + ALONE;
+        let is_alone = self.links.len() <= 1 || self.ready.alone_since().is_some_and(silent);
+        is_alone && is_idle && self.pool.quick().is_empty() && !self.engine.wants_turn()
+    }
+
+    pub(super) fn take_store_report(&mut self, now: Now, report: Report) {
+        let event = match report {
+            Report::Durable(upto) => {
+                if let Some(store) = &mut self.store {
+                    store.heard(upto);
+                }
+                Event::Durable { upto }
+            }
+            Report::Unstored(seq, why) => Event::Unstored { seq, why },
+            Report::Ailing(why) => Event::StoreFailed { why },
+            Report::Loaded(load, outcome) => Event::Loaded { load, outcome },
+            Report::Failed(error) => {
+                tracing::error!(%error, "the store failed for good");
+                self.failed = Some(error);
+                return;
+            }
+        };
+        self.engine.handle(now, event, &mut self.actions);
+    }
+
+    /// How the store is, for this viewer; `None` is an operator, who alone is told of files and of
+    /// what went wrong with them (TSK-39).
+    pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
+        let Some(store) = &self.store else { return StoreStatus::in_memory() };
+        let health = store.health();
+        let trouble = self.trail.store_trouble();
+        let state = match trouble.map(|(why, _)| why) {
+            None => "open",
+            Some(Unstored::Full) => "full",
+            Some(Unstored::Broken) => "broken",
+        };
+        let stamp = |wall: Wall| wall.to_iso8601();
+        let mut status = StoreStatus {
+            kept: if self.place.path.is_some() { "disk" } else { "embedded" },
+            state,
+            since: trouble.map(|(_, since)| stamp(since)),
+            tasks: Some(self.engine.sizes().tasks),
+            bytes: health.bytes(),
+            busy_ms: u64::try_from(health.stuck_for().as_millis()).unwrap_or(u64::MAX),
+            ..StoreStatus::in_memory()
+        };
+        if viewer.is_none() {
+            let shown = |path: &PathBuf| path.display().to_string();
+            status.path = self.place.path.as_ref().map(shown);
+            status.set_aside = self.place.set_aside.as_ref().map(shown);
+            if let Some(last) = health.last_error() {
+                let since = last.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                status.last_error = Some(last.message);
+                status.last_error_at = Some(stamp(Wall::from_millis(millis)));
+            }
+        }
+        status
+    }
+}

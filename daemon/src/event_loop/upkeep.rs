@@ -1,0 +1,325 @@
+//! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ceased_core::event::Event;
+use ceased_core::settings::Settings;
+use ceased_core::time::{Instant, Now};
+
+use super::{LAST_KILL, ListenSpec, Server, Stopping};
+use crate::event_loop::mailbox::Report;
+use crate::observability::metrics::Thresholds;
+use crate::service_manager::{Due, Notifier, Watchdog};
+use crate::store::directory::Phase;
+use crate::sys;
+
+/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
+/// who knows about them need not answer.
+pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
+
+/// What came of that.
+pub(crate) struct Read(Result<Box<Reloaded>, String>);
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Read").field(&self.0.as_ref().map(drop)).finish()
+    }
+}
+
+/// Whether it is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Reading {
+    #[default]
+    No,
+    Yes,
+    /// And has changed since that began, as somebody said.
+    Stale,
+}
+
+/// What a reload brings.
+pub(crate) struct Reloaded {
+    /// What the server offers and allows.
+    pub(crate) settings: Arc<Settings>,
+    /// Where it listens; `None` when that is not the configuration's to say.
+    pub(crate) listen: Option<Vec<ListenSpec>>,
+    /// See [`super::Options`].
+    pub(crate) shutdown_grace: Duration,
+    /// See [`super::Options`].
+    pub(crate) eof_grace: Duration,
+    /// See [`super::Options`].
+    pub(crate) authenticate_within: Duration,
+    /// See [`super::Options`].
+    pub(crate) guards: Guards,
+    /// See [`super::Options`].
+    pub(crate) thresholds: Thresholds,
+    /// Logs from now on what is to be logged.
+    pub(crate) set_level: Box<dyn Fn() + Send>,
+    /// Keys whose new value holds after a restart only.
+    pub(crate) needs_restart: Vec<&'static str>,
+}
+
+/// What protects the daemon from peers that never end a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guards {
+    /// How long a TCP peer may take for one message.
+    pub(crate) frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub(crate) partial_bytes: usize,
+    /// Of those, bytes of one party: an identity, or a network address without one.
+    pub(crate) partial_bytes_per_identity: usize,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
+            partial_bytes_per_identity: 128 << 20,
+        }
+    }
+}
+
+/// What the server does for itself and for the service manager.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) notifier: Notifier,
+    pub(super) watchdog: Option<Watchdog>,
+    /// How long nobody may need the daemon before it ends; `None`: for ever.
+    pub(super) idle_exit: Option<Duration>,
+    /// Since when nobody has needed it.
+    idle_since: Option<Instant>,
+    /// Gives memory back that is not needed at rest.
+    release_memory: Option<fn()>,
+    /// The most connections there were since that was called; `None`: it never was.
+    crowd: Option<usize>,
+    /// When the files are looked at that others may remove.
+    pub(super) look_at_files: Option<Instant>,
+    /// A crowd has gone: when to look for what it left.
+    look_at: Option<Instant>,
+    reading: Reading,
+    /// The configuration that was read and applies from the next turn on.
+    read: Option<Read>,
+}
+
+/// So many connections must have gone, and half of all, before it is looked for what they left.
+const CROWD: usize = 1024;
+/// By then what they left is written down, and the room for that is free as well.
+const AFTER_CROWD: Duration = Duration::from_secs(1);
+
+impl Upkeep {
+    /// When to call [`Server::run_idle_checks`].
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
+        let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
+        [idle, watchdog, self.look_at, self.look_at_files].into_iter().flatten().min()
+    }
+}
+
+impl Server {
+    /// Tells the service manager how things are from now on.
+    pub(crate) fn report_to(&mut self, notifier: Notifier, watchdog: Option<Watchdog>) {
+        self.upkeep.notifier = notifier;
+        self.upkeep.watchdog = watchdog;
+    }
+
+    /// Has this called when everything that the start takes is done, and again a moment after a
+    /// crowd of peers has gone.
+    pub(crate) const fn give_back_by(&mut self, act: fn()) {
+        self.upkeep.release_memory = Some(act);
+    }
+
+    /// Ends by itself once nobody has been connected and nothing has been kept for this long.
+    pub(crate) const fn exit_when_idle_for(&mut self, idle: Duration) {
+        self.upkeep.idle_exit = Some(idle);
+    }
+
+    /// Everything is open: says so.
+    pub(super) fn now_ready(&mut self) {
+        if self.stopping == Stopping::No {
+            self.note_phase(Phase::Serving);
+        }
+        if self.upkeep.notifier.is_heard() {
+            self.upkeep.notifier.ready(&self.in_short());
+        }
+    }
+
+    fn note_phase(&self, phase: Phase) {
+        if let Some(dir) = &self.state_dir {
+            dir.note_phase(phase);
+        }
+    }
+
+    /// The status in one line, for `systemctl status`.
+    fn in_short(&self) -> String {
+        let sizes = self.engine.sizes();
+        let (connections, jobs, tasks) = (sizes.connections, sizes.jobs, sizes.tasks);
+        format!("{connections} connections, {jobs} jobs, {tasks} tasks")
+    }
+
+    /// Once a turn, when everything else is done.
+    pub(super) fn run_idle_checks(&mut self, now: Now) {
+        self.feed_watchdog(now.at);
+        self.check_idle_exit(now);
+        self.look_at_files_when_due(now);
+        self.release_memory(now.at);
+    }
+
+    /// Gives memory back, if there is any to be given back and nothing to do.
+    fn release_memory(&mut self, now: Instant) {
+        let Some(act) = self.upkeep.release_memory else { return };
+        let here = self.links.len();
+        if let Some(most) = &mut self.upkeep.crowd {
+            *most = here.max(*most);
+            if here + CROWD > *most || here * 2 > *most {
+                self.upkeep.look_at = None;
+                return;
+            }
+            if now < *self.upkeep.look_at.get_or_insert(now + AFTER_CROWD) {
+                return;
+            }
+            // If there is something to do it is looked for another such moment later.
+            self.upkeep.look_at = None;
+        }
+        if self.timeout() != Some(Duration::ZERO) {
+            self.trail.audit.trim();
+            act();
+            self.upkeep.crowd = Some(here);
+        }
+    }
+
+    fn feed_watchdog(&mut self, now: Instant) {
+        let Some(watchdog) = &mut self.upkeep.watchdog else { return };
+        let store = self.store.as_ref().map(|store| ("store", store.health().stuck_for()));
+        let workers = ("workers", self.pool.stuck_for(now));
+        match watchdog.look(now, store.into_iter().chain([workers])) {
+            Due::Nothing => {}
+            Due::Alive => {
+                let probe = watchdog.ask();
+                // When it is gone the probe stays unanswered, and that is the point.
+                let _ = self.supervisor.probe(probe);
+                self.upkeep.notifier.alive(&self.in_short());
+            }
+            Due::Silent(thread) => {
+                tracing::error!(thread, "it hangs: the service manager is told nothing");
+            }
+        }
+    }
+
+    fn check_idle_exit(&mut self, now: Now) {
+        let Some(exit) = self.upkeep.idle_exit else { return };
+        if self.stopping != Stopping::No || !self.is_idle() {
+            self.upkeep.idle_since = None;
+            return;
+        }
+        let since = *self.upkeep.idle_since.get_or_insert(now.at);
+        if now.at < since + exit {
+            return;
+        }
+        // A peer that is connecting just now is accepted.
+        self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
+        self.take_peers(now);
+        if self.is_idle() {
+            tracing::info!(after = ?exit, "nobody needs this daemon any more");
+            self.shut_down(now);
+        } else {
+            self.upkeep.idle_since = None;
+        }
+    }
+
+    /// Whether nobody would miss it: no peer, no job, and no result that would end with it.
+    fn is_idle(&self) -> bool {
+        if !self.links.is_empty() {
+            return false;
+        }
+        let sizes = self.engine.sizes();
+        sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
+    }
+
+    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
+    pub(super) fn reload(&mut self) {
+        let Some((_, Some(reload))) = &self.signals else { return };
+        if self.upkeep.reading != Reading::No {
+            self.upkeep.reading = Reading::Stale;
+            return;
+        }
+        self.upkeep.notifier.reloading();
+        let (reload, reports) = (Arc::clone(reload), self.reports.clone());
+        let read = move || {
+            sys::block_signals();
+            let read = catch_unwind(AssertUnwindSafe(|| reload().map(Box::new)));
+            let read = read.unwrap_or_else(|_| Err("reading it panicked".to_owned()));
+            reports.send(Report::Reloaded(Read(read)));
+        };
+        match thread::Builder::new().name("ceased-reload".into()).spawn(read) {
+            Ok(_) => self.upkeep.reading = Reading::Yes,
+            Err(why) => {
+                tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.now_ready();
+            }
+        }
+    }
+
+    /// The configuration has been read. It holds from the next turn on: what was answered in this
+    /// one is sent before a token that was taken back ends its connection.
+    pub(super) fn has_read(&mut self, read: Read) {
+        self.upkeep.read = Some(read);
+        self.signalled = true;
+    }
+
+    /// Applies the configuration that was read.
+    pub(super) fn take_read(&mut self, now: Now) {
+        let Some(Read(read)) = self.upkeep.read.take() else { return };
+        let reading = std::mem::take(&mut self.upkeep.reading);
+        if self.stopping != Stopping::No {
+            return;
+        }
+        if reading == Reading::Stale {
+            return self.reload();
+        }
+        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
+            tracing::error!(%why, "not reloaded: the configuration is as it was");
+        }
+        self.now_ready();
+    }
+
+    fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
+        // All of it: what is read and not applied would be a key that does nothing.
+        let Reloaded {
+            settings,
+            listen,
+            shutdown_grace,
+            eof_grace,
+            authenticate_within,
+            guards,
+            thresholds,
+            set_level,
+            needs_restart,
+        } = reloaded;
+        if let Some(listen) = listen {
+            self.change_doors(now, listen)?;
+        }
+        set_level();
+        self.shutdown_grace = shutdown_grace;
+        self.eof_grace = eof_grace;
+        self.authenticate_within = authenticate_within;
+        self.guards = guards;
+        self.trail.warn_at(thresholds);
+        tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
+        for key in needs_restart {
+            tracing::warn!(key, "changed, but as before until the daemon is restarted");
+        }
+        self.settings = Arc::clone(&settings);
+        self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+        Ok(())
+    }
+
+    /// The service manager has to wait as long as the configuration allows the end to take.
+    pub(super) fn now_stopping(&self) {
+        self.note_phase(Phase::Ending);
+        self.upkeep.notifier.stopping(self.shutdown_grace + 2 * LAST_KILL);
+    }
+}

@@ -1,0 +1,288 @@
+//! What an audit record says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::action::{AuditEvent, Cancel, Receipt};
+use ceased_core::event::Identity;
+use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
+use serde_json::value::RawValue;
+
+use super::line::Line;
+
+/// Bytes of a request id that are kept: a peer chooses its ids, and how long they are.
+const REQUEST_BYTES_MAX: usize = 64;
+
+/// What happened: a JSON object on a line of its own. Texts of peers are capped and free of control
+/// characters, and JSON escapes what is left, so that none can forge a line (CAN-12).
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A peer is served; `job` is the one that its process is part of.
+    Connect { identity: Identity, conn: ConnId, peer: String, job: Option<JobId> },
+    /// A peer is not served. A user is named as the system knows it, any other peer is anonymous.
+    Refuse {
+        identity: Identity,
+        conn: Option<ConnId>,
+        peer: String,
+        /// The limit that refused it, if one did.
+        limit: Option<&'static str>,
+        reason: String,
+    },
+    /// A peer went.
+    Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
+    /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
+    /// ended.
+    Noted(AuditEvent),
+    /// A job that was told to stop, by whomever, has ended, or outlasts SIGKILL: the receipt.
+    Cancel(Arc<CancelRecord>),
+    /// Records that were not written, because one party had many of the same kind in a short time.
+    Repeated {
+        /// What the records would have been.
+        of: &'static str,
+        /// The limit that they were about.
+        limit: Option<&'static str>,
+        /// The reason that they had in common beside a limit.
+        reason: Option<&'static str>,
+        /// Whose they were: an identity or a network address.
+        party: String,
+        count: u64,
+        window: Duration,
+    },
+    /// So many records before this one were lost.
+    Dropped { count: u64 },
+}
+
+/// The receipt of a cancel.
+#[derive(Debug)]
+pub(crate) struct CancelRecord {
+    /// What the engine knows of it.
+    pub(crate) receipt: Box<Receipt>,
+    /// The last step that was needed: `none` for a job that had not begun, `flag`, `SIGTERM` or
+    /// `SIGKILL`.
+    pub(crate) stage: &'static str,
+    /// What held the job: `thread`, or the containment of its processes: `cgroup`, `guard`,
+    /// `groups`; `nothing` where it had not begun.
+    pub(crate) held_by: &'static str,
+    /// Processes of the job that were alive when a step was taken against it, and were signalled.
+    /// One that was born and died between two looks is not counted.
+    pub(crate) processes_ended: u32,
+    /// From the wish until the last process, or the handler, had ended; `None` where processes
+    /// outlast SIGKILL. Another receipt follows when they have ended.
+    pub(crate) died_after: Option<Duration>,
+    /// Processes of the job that are alive; `None` where nobody can know.
+    pub(crate) survivors: Option<u32>,
+}
+
+impl Happening {
+    /// The record of a note; nothing for a note that is no business of an audit, and for
+    /// [`AuditEvent::Ceased`] and [`AuditEvent::Outlasted`], of which the engine knows only a part.
+    pub(crate) fn of(note: AuditEvent) -> Option<Self> {
+        match note {
+            AuditEvent::Ceased(_)
+            | AuditEvent::Outlasted(_)
+            | AuditEvent::CancelIgnored { .. }
+            | AuditEvent::RemoteTask { .. }
+            | AuditEvent::StoreFailed { .. }
+            | AuditEvent::StoreRecovered => None,
+            AuditEvent::CallCancelled { .. }
+            | AuditEvent::TaskCancelled { .. }
+            | AuditEvent::JobCancelled { .. }
+            | AuditEvent::Abandoned { .. }
+            | AuditEvent::Refused { .. }
+            | AuditEvent::TaskCreated { .. }
+            | AuditEvent::TaskEnded { .. }
+            | AuditEvent::TaskRetrieved { .. }
+            | AuditEvent::TaskExpired { .. }
+            | AuditEvent::Suspicious { .. } => Some(Self::Noted(note)),
+        }
+    }
+
+    /// Appends the record and a line end; `time` is when it happened, in UTC as ISO 8601.
+    pub(super) fn write(&self, bytes: &mut Vec<u8>, time: &str) {
+        let mut line = Line::new(bytes);
+        line.word("time", time);
+        self.write_members(&mut line);
+        line.end();
+        bytes.push(b'\n');
+    }
+
+    /// `identity` is whoever did it, or whose it was where nobody did.
+    fn write_members(&self, line: &mut Line<'_>) {
+        match self {
+            Self::Connect { identity, conn, peer, job } => {
+                who(line, "connect", identity, *conn).text("peer", peer);
+                if let Some(job) = job {
+                    line.number("job", job.get());
+                }
+            }
+            Self::Refuse { identity, conn, peer, limit, reason } => {
+                line.word("event", "refuse").identity("identity", identity);
+                if let Some(conn) = conn {
+                    line.conn("connection", *conn);
+                }
+                if let Some(limit) = limit {
+                    line.word("limit", limit);
+                }
+                line.text("peer", peer).text("reason", reason);
+            }
+            Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
+                who(line, "disconnect", identity, *conn)
+                    .number("received_bytes", *received_bytes)
+                    .number("sent_bytes", *sent_bytes);
+            }
+            Self::Noted(note) => write_note(line, note),
+            Self::Cancel(record) => {
+                line.word("event", "cancel");
+                record.write(line);
+            }
+            Self::Repeated { of, limit, reason, party, count, window } => {
+                line.word("event", "repeated").word("of", of);
+                if let Some(limit) = limit {
+                    line.word("limit", limit);
+                }
+                if let Some(reason) = reason {
+                    line.text("reason", reason);
+                }
+                line.text("party", party).number("count", *count);
+                line.number("window_ms", millis(*window));
+            }
+            Self::Dropped { count } => {
+                line.word("event", "dropped").number("count", *count);
+            }
+        }
+    }
+}
+
+fn who<'l, 'b>(
+    line: &'l mut Line<'b>,
+    event: &'static str,
+    identity: &Identity,
+    conn: ConnId,
+) -> &'l mut Line<'b> {
+    line.word("event", event).identity("identity", identity).conn("connection", conn)
+}
+
+fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
+    match note {
+        AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", method);
+            asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
+        }
+        AuditEvent::TaskCancelled { conn, identity, task, job, tool, method, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", method);
+            asked(line, None, Some(*task), *job, Some(tool), reason.as_deref());
+        }
+        AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
+            who(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");
+            asked(line, None, None, Some(*job), Some(tool), reason.as_deref());
+        }
+        AuditEvent::TaskCreated { conn, identity, task, job, tool, live: _ } => {
+            who(line, "create", identity, *conn).task("task", *task);
+            line.number("job", job.get()).text("tool", tool);
+        }
+        AuditEvent::TaskEnded { identity, task, tool, status } => {
+            line.word("event", "complete").identity("identity", identity).task("task", *task);
+            line.text("tool", tool).word("status", status.as_str());
+        }
+        AuditEvent::TaskRetrieved { conn, identity, task, tool, method } => {
+            who(line, "retrieve", identity, *conn).task("task", *task);
+            line.text("tool", tool).word("method", method);
+        }
+        AuditEvent::TaskExpired { identity, task, tool, status } => {
+            line.word("event", "expire").identity("identity", identity).task("task", *task);
+            line.text("tool", tool).word("status", status.as_str());
+        }
+        AuditEvent::Refused { conn, identity, limit } => {
+            who(line, "refuse", identity, *conn).word("limit", limit);
+        }
+        AuditEvent::Abandoned { job, tool } => {
+            line.word("event", "abandon").number("job", job.get()).text("tool", tool);
+        }
+        AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
+            who(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
+            line.number("count", u64::from(*count)).number("window_ms", millis(*window));
+        }
+        // See [`Happening::of`].
+        AuditEvent::Ceased(_)
+        | AuditEvent::Outlasted(_)
+        | AuditEvent::CancelIgnored { .. }
+        | AuditEvent::RemoteTask { .. }
+        | AuditEvent::StoreFailed { .. }
+        | AuditEvent::StoreRecovered => {
+            line.word("event", "unrecorded");
+        }
+    }
+}
+
+/// Members of a `cancel_requested` record.
+fn asked(
+    line: &mut Line<'_>,
+    request: Option<&RequestId>,
+    task: Option<TaskId>,
+    job: Option<JobId>,
+    tool: Option<&str>,
+    reason: Option<&str>,
+) {
+    write_request(line, request);
+    if let Some(task) = task {
+        line.task("task", task);
+    }
+    if let Some(job) = job {
+        line.number("job", job.get());
+    }
+    if let Some(tool) = tool {
+        line.text("tool", tool);
+    }
+    if let Some(reason) = reason {
+        line.text("reason", reason);
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
+    let Some(request) = request else { return };
+    let mut text = request.to_string();
+    text.truncate(text.floor_char_boundary(REQUEST_BYTES_MAX));
+    line.text("request", &text);
+}
+
+impl CancelRecord {
+    /// As a view is told of it, so long after it had ended.
+    ///
+    /// # Errors
+    /// None, as long as a record is JSON.
+    pub(crate) fn told(&self, ended_ago: Duration) -> serde_json::Result<Box<RawValue>> {
+        let mut bytes = Vec::new();
+        let mut line = Line::new(&mut bytes);
+        self.write(&mut line);
+        line.number("ended_ago_ms", millis(ended_ago));
+        line.end();
+        serde_json::from_slice(&bytes)
+    }
+
+    fn write(&self, line: &mut Line<'_>) {
+        let Receipt { job, tool, owner, conn, task, why, cancel, .. } = &*self.receipt;
+        line.identity("identity", owner).conn("connection", *conn);
+        match cancel {
+            Some(Cancel { by, .. }) => line.identity("by", by),
+            None => line.word("by", "daemon"),
+        };
+        write_request(line, cancel.as_ref().and_then(|cancel| cancel.request.as_ref()));
+        if let Some(task) = task {
+            line.task("task", *task);
+        }
+        line.number("job", job.get()).text("tool", tool).word("why", why.as_str());
+        if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
+            line.text("reason", reason);
+        }
+        let died_after_ms = self.died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
+        line.word("stage", self.stage)
+            .word("held_by", self.held_by)
+            .number("processes_ended", u64::from(self.processes_ended))
+            .fraction_or_null("died_after_ms", died_after_ms)
+            .number_or_null("survivors", self.survivors.map(u64::from));
+    }
+}

@@ -1,0 +1,244 @@
+//! Measurements: time from a cancel to the last death, survivors, requests that were
+//! refused, and how full the daemon is (TSK-38).
+
+mod alerts;
+mod endpoint;
+mod histogram;
+mod text;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ceased_core::counters::Counters;
+use ceased_core::engine::Gauges;
+use ceased_core::event::Identity;
+use ceased_core::ids::JobId;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+
+pub(crate) use alerts::{Alerts, Thresholds};
+pub(crate) use endpoint::Endpoint;
+use histogram::Histogram;
+
+use crate::observability::audit::CancelRecord;
+
+/// Receipts that are kept for views.
+const RECEIPTS_MAX: usize = 32;
+
+/// Everything the loop counts beside the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    deaths: Histogram,
+    /// Processes that were alive after the end of their job.
+    survivors: u64,
+    /// Whether of some job nobody can know.
+    has_unknown: bool,
+    /// Processes of the jobs that outlast SIGKILL.
+    outlasting: BTreeMap<JobId, u32>,
+    processes_ended: u64,
+    refused: BTreeMap<&'static str, u64>,
+    /// Bytes of the connections that are closed: read, and written.
+    closed_bytes: (u64, u64),
+    connections_accepted: u64,
+    /// The latest receipts, newest last.
+    receipts: VecDeque<Past>,
+}
+
+/// A job that was told to stop and has ended.
+#[derive(Debug)]
+pub(crate) struct Past {
+    ended: Instant,
+    record: Arc<CancelRecord>,
+}
+
+impl Serialize for Past {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let told = self.record.told(self.ended.elapsed()).map_err(S::Error::custom)?;
+        told.serialize(serializer)
+    }
+}
+
+impl Metrics {
+    /// A job that was told to stop has ended, or outlasts that.
+    pub(crate) fn note_end(&mut self, record: Arc<CancelRecord>) {
+        let job = record.receipt.job;
+        match record.died_after {
+            None => _ = self.outlasting.insert(job, record.survivors.unwrap_or_default()),
+            Some(died_after) => {
+                self.outlasting.remove(&job);
+                self.deaths.add(died_after);
+                self.survivors += u64::from(record.survivors.unwrap_or_default());
+                self.processes_ended += u64::from(record.processes_ended);
+            }
+        }
+        self.has_unknown |= record.survivors.is_none();
+        if self.receipts.len() >= RECEIPTS_MAX {
+            self.receipts.pop_front();
+        }
+        self.receipts.push_back(Past { ended: Instant::now(), record });
+    }
+
+    /// Processes that are alive though their job was stopped; `None` where nobody can know.
+    fn survivors(&self) -> Option<u64> {
+        let alive = self.survivors + self.outlasting.values().copied().map(u64::from).sum::<u64>();
+        (alive > 0 || !self.has_unknown).then_some(alive)
+    }
+
+    pub(crate) fn note_refusal(&mut self, limit: &'static str) {
+        *self.refused.entry(limit).or_default() += 1;
+    }
+
+    pub(crate) const fn note_connection(&mut self) {
+        self.connections_accepted += 1;
+    }
+
+    pub(crate) const fn note_close(&mut self, received: u64, sent: u64) {
+        self.closed_bytes.0 += received;
+        self.closed_bytes.1 += sent;
+    }
+
+    /// The latest receipts a viewer may see, newest first; everybody's for an operator.
+    pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<&Past> {
+        let seen = |owner: &Identity| match viewer {
+            None => true,
+            // Anonymous peers share an identity: their cancels are hidden from each other (TSK-40).
+            Some(Identity::Anonymous) => false,
+            Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
+        };
+        let receipts = self.receipts.iter().rev();
+        receipts.filter(|past| seen(&past.record.receipt.owner)).collect()
+    }
+}
+
+/// Everything there is to tell, at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot<'a> {
+    /// Whether the store takes what it is given; `None` where there is none.
+    pub(crate) store_is_open: Option<bool>,
+    /// Bytes of the store's files.
+    pub(crate) store_bytes: Option<u64>,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) counters: &'a Counters,
+    pub(crate) gauges: Gauges,
+    /// The limits the gauges are to be read against.
+    pub(crate) limits: ceased_core::limits::Limits,
+    /// Bytes of the connections that are open: read, and written.
+    pub(crate) open_bytes: (u64, u64),
+    pub(crate) audit_dropped: u64,
+    /// Threads of handlers that were given up and have not returned.
+    pub(crate) abandoned_threads: usize,
+    pub(crate) uptime: Duration,
+}
+
+/// How the store of tasks is.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoreStatus {
+    /// Where tasks are kept: "disk", "memory", or "embedded" for a store of the embedding program.
+    pub(crate) kept: &'static str,
+    /// "open", or why no task is created: "full", "broken".
+    pub(crate) state: &'static str,
+    /// Since when it has been so, unless it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
+    /// Where its files are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
+    /// What a damaged one before it was renamed to when this daemon started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) set_aside: Option<String>,
+    /// Tasks in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tasks: Option<usize>,
+    /// Bytes of its files, when it was last tidied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    /// For how long it has been at the same read or write.
+    pub(crate) busy_ms: u64,
+    /// What it said when it last failed, and when that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error_at: Option<String>,
+}
+
+impl StoreStatus {
+    /// There is none.
+    pub(crate) fn in_memory() -> Self {
+        Self { kept: "memory", state: "open", ..Self::default() }
+    }
+}
+
+/// Counts of all peers together.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Totals<'a> {
+    survivors: Option<u64>,
+    processes_ended: u64,
+    abandoned_threads: usize,
+    audit_dropped: u64,
+    connections_accepted: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+    refused_by_limit: &'a BTreeMap<&'static str, u64>,
+    cancel_to_death: &'a Histogram,
+}
+
+/// The host's part of a detailed status.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HostStatus<'a> {
+    pid: u32,
+    uptime_ms: u64,
+    containment: &'a str,
+    /// For operators only: what all peers together did is no business of one of them (TSK-39).
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    totals: Option<Totals<'a>>,
+    store: StoreStatus,
+    /// The latest ends of jobs that were told to stop, newest first.
+    receipts: Vec<&'a Past>,
+    /// The processes of each job.
+    processes: BTreeMap<u64, Vec<crate::process::Process>>,
+}
+
+impl<'a> Snapshot<'a> {
+    fn bytes(&self) -> (u64, u64) {
+        let (closed, open) = (self.metrics.closed_bytes, self.open_bytes);
+        (closed.0 + open.0, closed.1 + open.1)
+    }
+
+    fn totals(&self) -> Totals<'a> {
+        let (received_bytes, sent_bytes) = self.bytes();
+        Totals {
+            survivors: self.metrics.survivors(),
+            processes_ended: self.metrics.processes_ended,
+            abandoned_threads: self.abandoned_threads,
+            audit_dropped: self.audit_dropped,
+            connections_accepted: self.metrics.connections_accepted,
+            received_bytes,
+            sent_bytes,
+            refused_by_limit: &self.metrics.refused,
+            cancel_to_death: &self.metrics.deaths,
+        }
+    }
+
+    /// As the host's part of a detailed status for one viewer.
+    pub(crate) fn host_status(
+        &self,
+        containment: &'a str,
+        viewer: Option<&Identity>,
+        processes: BTreeMap<u64, Vec<crate::process::Process>>,
+        store: StoreStatus,
+    ) -> HostStatus<'a> {
+        HostStatus {
+            pid: std::process::id(),
+            uptime_ms: u64::try_from(self.uptime.as_millis()).unwrap_or(u64::MAX),
+            containment,
+            totals: viewer.is_none().then(|| self.totals()),
+            store,
+            receipts: self.metrics.receipts(viewer),
+            processes,
+        }
+    }
+}

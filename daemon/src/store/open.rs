@@ -1,0 +1,140 @@
+//! Where a daemon keeps its tasks, and how it gets at what is kept there when it starts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ceased_core::tasks::durable::TaskRecord;
+use ceased_core::time::Wall;
+
+use super::{StateDir, Store, StoreError};
+use crate::daemon::{StartError, say};
+
+/// Where a daemon keeps its tasks.
+pub(crate) enum StoreLocation {
+    /// In memory: they end with the daemon.
+    Memory,
+    /// In a state directory.
+    Disk(OnDisk),
+    /// In a store of the embedding program's.
+    In(Box<dyn Store>),
+}
+
+/// How tasks are kept in a state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OnDisk {
+    /// The state directory.
+    pub(crate) dir: PathBuf,
+    /// Bytes kept free for what is owed when the disk is full.
+    pub(crate) reserve: u64,
+    /// What becomes of a damaged store.
+    pub(crate) damaged: Damaged,
+}
+
+/// What becomes of a damaged store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Damaged {
+    /// It is left as it is, and the daemon does not start.
+    #[default]
+    Refuse,
+    /// It is renamed, and the daemon starts with an empty one and says so.
+    SetAside,
+}
+
+/// An open store and what was in it.
+pub(crate) struct OpenedStore {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) records: Vec<TaskRecord>,
+    pub(crate) dir: Option<Arc<StateDir>>,
+    /// Where the files are; `None` for a store of the embedding program's.
+    pub(crate) path: Option<PathBuf>,
+    /// What a damaged one before it is called now.
+    pub(crate) set_aside: Option<PathBuf>,
+}
+
+impl StoreLocation {
+    /// Opens the store and reads it; outcomes of more than `resident` bytes stay in it.
+    pub(crate) fn open(self, resident: usize) -> Result<Option<OpenedStore>, StartError> {
+        match self {
+            Self::Memory => Ok(None),
+            Self::In(mut store) => {
+                let records = records(&mut *store, resident)?;
+                Ok(Some(OpenedStore { store, records, dir: None, path: None, set_aside: None }))
+            }
+            Self::Disk(disk) => disk.open(resident).map(Some),
+        }
+    }
+}
+
+impl OnDisk {
+    fn open(&self, resident: usize) -> Result<OpenedStore, StartError> {
+        let dir = Arc::new(StateDir::take(&self.dir)?);
+        let path = dir.store()?;
+        let mut set_aside_as = None;
+        let (store, records) = match self.read(&dir, &path, resident) {
+            Err(StoreError::Unusable(super::Unusable::Damaged(what)))
+                if self.damaged == Damaged::SetAside =>
+            {
+                let aside = set_aside_as.insert(set_aside(&path)?).display();
+                say(format_args!("{what}"));
+                say(format_args!("its tasks are lost to this daemon; it was set aside as {aside}"));
+                tracing::error!(%what, %aside, "a damaged store was set aside; this one is empty");
+                let path = dir.store()?;
+                self.read(&dir, &path, resident)?
+            }
+            other => other.map_err(|error| refused(error, &path))?,
+        };
+        let dir = Some(dir);
+        Ok(OpenedStore { store, records, dir, path: Some(path), set_aside: set_aside_as })
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn read(
+        &self,
+        dir: &Arc<StateDir>,
+        path: &Path,
+        resident: usize,
+    ) -> Result<Opened, StoreError> {
+        let mut store = super::Sqlite::open_in(Arc::clone(dir), path, self.reserve)?;
+        let records = records(&mut store, resident)?;
+        Ok((Box::new(store), records))
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    fn read(&self, _: &Arc<StateDir>, _: &Path, _: usize) -> Result<Opened, StoreError> {
+        let what = "this build keeps no tasks on a disk: it was made without the feature `sqlite`; \
+                    set store = \"memory\" in [daemon]";
+        Err(StoreError::Refused(what.into()))
+    }
+}
+
+/// A store and what was in it.
+type Opened = (Box<dyn Store>, Vec<TaskRecord>);
+
+fn records(store: &mut dyn Store, resident: usize) -> Result<Vec<TaskRecord>, StoreError> {
+    let mut records = Vec::new();
+    store.restore(resident, &mut |record| records.push(record))?;
+    Ok(records)
+}
+
+/// Says what can be done about a damaged store.
+fn refused(error: StoreError, path: &Path) -> StartError {
+    let StoreError::Unusable(super::Unusable::Damaged(what)) = &error else { return error.into() };
+    let path = path.display();
+    StoreError::damaged(format!(
+        "{what}\nit was left as it is; to start without the tasks in it, set it aside: \
+         mv {path} {path}.damaged (or set damaged_store = \"set_aside\" in [daemon])"
+    ))
+    .into()
+}
+
+/// Renames the directory of a store, so that nothing of it is lost; its new name.
+fn set_aside(path: &Path) -> Result<PathBuf, StartError> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Wall::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".damaged-{}", now.to_iso8601().replace(':', "")));
+    fs::rename(path, &aside)?;
+    Ok(aside.into())
+}

@@ -1,0 +1,261 @@
+//! Tools: from what a configuration or a program says to what the engine offers.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::policy::access::Allow;
+use ceased_core::tool::{
+    ArgumentCheck, BadTool, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool,
+};
+
+use crate::config::{self, CommandTool, Run};
+use crate::tools::arguments::{Arguments, Template};
+use crate::tools::call_latency::HandlerRun;
+use crate::tools::handler::Handler;
+
+/// How long a handler may take to look at its token before it is given up as lost.
+pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
+
+/// What the server needs to run a tool; the payload of its [`Tool`].
+pub(crate) struct Payload {
+    pub(crate) run: PayloadRun,
+    /// What its requestor is asked before it runs.
+    pub(crate) confirm: Option<Confirm>,
+}
+
+impl Payload {
+    /// The payload of a tool of this server.
+    pub(crate) fn of(tool: &Tool) -> Option<&Self> {
+        tool.payload.as_ref()?.downcast_ref()
+    }
+}
+
+/// A question to ask before a tool runs.
+pub(crate) struct Confirm {
+    pub(crate) question: Template,
+    pub(crate) arguments: Arguments,
+}
+
+/// What a tool does.
+pub(crate) enum PayloadRun {
+    /// A function of this process.
+    Handler(Arc<HandlerRun>),
+    /// A program.
+    Command {
+        /// What to run.
+        command: Box<CommandTool>,
+        /// What its arguments must be.
+        arguments: Arguments,
+    },
+}
+
+/// The check of a call's arguments by their schema.
+struct BySchema(Arguments);
+
+impl ArgumentCheck for BySchema {
+    fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
+        self.0.accept(arguments)
+    }
+}
+
+/// A check of arguments by their schema.
+pub(crate) fn by_schema(arguments: Arguments) -> Box<dyn ArgumentCheck> {
+    Box::new(BySchema(arguments))
+}
+
+/// A tool that is a Rust function, as a program describes it.
+///
+/// ```
+/// use ceased::{HandlerTool, Job, ToolResult};
+///
+/// let tool = HandlerTool::new("greet", |job: &Job| {
+///     job.token().check()?;
+///     Ok(ToolResult::text("hello"))
+/// })
+/// .description("Greets")
+/// .build()?;
+/// # Ok::<(), ceased::BadTool>(())
+/// ```
+pub struct HandlerTool {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: String,
+    task_support: TaskSupport,
+    timeout: Option<Duration>,
+    patience: Duration,
+    on_disconnect: OnDisconnect,
+    read_only: bool,
+    handler: Arc<dyn Handler>,
+}
+
+impl HandlerTool {
+    /// A tool without arguments, for plain calls only, without a timeout.
+    pub fn new(name: impl Into<String>, handler: impl Handler) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: None,
+            input_schema: r#"{"type":"object","additionalProperties":false}"#.into(),
+            task_support: TaskSupport::Forbidden,
+            timeout: None,
+            patience: DEFAULT_ABANDON_AFTER,
+            on_disconnect: OnDisconnect::Cancel,
+            read_only: false,
+            handler: Arc::new(handler),
+        }
+    }
+
+    /// A name for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// What it does, for models.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// The JSON Schema of its arguments: JSON text of an object with `"type": "object"`.
+    #[must_use]
+    pub fn input_schema(mut self, json: impl Into<String>) -> Self {
+        self.input_schema = json.into();
+        self
+    }
+
+    /// Whether it runs as a task.
+    #[must_use]
+    pub const fn task_support(mut self, support: TaskSupport) -> Self {
+        self.task_support = support;
+        self
+    }
+
+    /// The longest a call may take before its token is cancelled.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long it may take to look at its token once that was cancelled; [`DEFAULT_ABANDON_AFTER`] if not
+    /// said. After that its thread is given up as lost and counted.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
+    #[must_use]
+    pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
+        self.on_disconnect = policy;
+        self
+    }
+
+    /// It changes nothing, in this process or elsewhere, and clients are told so
+    /// (`readOnlyHint`). With a store, a call that is to be a task runs while that is being
+    /// written, in vain if the store does not take it; one that is over in a moment is written
+    /// once instead of twice.
+    #[must_use]
+    pub const fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// The tool for a server.
+    ///
+    /// # Errors
+    /// [`BadTool`] when its name is none that MCP allows, the schema cannot describe a tool's
+    /// arguments.
+    pub fn build(self) -> Result<Tool, BadTool> {
+        let bad = |why| BadTool { name: self.name.clone(), why };
+        if !is_name(&self.name) {
+            return Err(bad(NAME_HINT.into()));
+        }
+        let arguments = Arguments::new(&self.input_schema).map_err(bad)?;
+        Ok(Tool {
+            name: self.name.into(),
+            title: self.title.map(Into::into),
+            description: self.description.map(Into::into),
+            input_schema: arguments.schema().get().into(),
+            output_schema: None,
+            task_support: self.task_support,
+            timeout: self.timeout,
+            ladder: StopPolicy::Handler { patience: self.patience },
+            read_only: self.read_only,
+            on_disconnect: self.on_disconnect,
+            allow: Allow::Everyone,
+            check: Some(Box::new(BySchema(arguments))),
+            payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
+        })
+    }
+}
+
+/// Characters of a tool's name (MCP 2025-11-25).
+const NAME_CHARS_MAX: usize = 128;
+/// What [`is_name`] wants.
+pub(crate) const NAME_HINT: &str = "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - .";
+
+/// Whether this may be the name of a tool, in a configuration and in a program.
+pub(crate) fn is_name(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual)
+}
+
+/// What a daemon offers.
+///
+/// # Errors
+/// [`BadTool`] for one that this crate has not made, which nothing would run, and what the engine
+/// does not take.
+pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
+    if let Some(alien) = tools.iter().find(|tool| Payload::of(tool).is_none()) {
+        let why = "nothing is behind it: make it with `HandlerTool`".into();
+        return Err(BadTool { name: alien.name.to_string(), why });
+    }
+    Catalog::new(tools)
+}
+
+fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Send + Sync>> {
+    Some(Arc::new(Payload { run, confirm }))
+}
+
+/// A tool of a configuration, for a server.
+#[must_use]
+pub(crate) fn configured(tool: &config::Tool) -> Tool {
+    let (ladder, run) = match &tool.run {
+        Run::Builtin(builtin) => {
+            let run = PayloadRun::Handler(HandlerRun::new(Arc::new(*builtin)));
+            (StopPolicy::Handler { patience: DEFAULT_ABANDON_AFTER }, run)
+        }
+        Run::Command(command) => (
+            StopPolicy::Command { kill_grace: command.kill_grace },
+            PayloadRun::Command { command: command.clone(), arguments: tool.arguments.clone() },
+        ),
+    };
+    Tool {
+        name: tool.name.as_str().into(),
+        title: tool.title.as_deref().map(Into::into),
+        description: tool.description.as_deref().map(Into::into),
+        input_schema: tool.arguments.schema().get().into(),
+        output_schema: None,
+        task_support: tool.task_support,
+        timeout: Some(tool.timeout),
+        ladder,
+        read_only: tool.read_only,
+        on_disconnect: tool.on_disconnect,
+        allow: tool.allow.clone(),
+        check: Some(Box::new(BySchema(tool.arguments.clone()))),
+        payload: payload(
+            run,
+            tool.confirm
+                .clone()
+                .map(|question| Confirm { question, arguments: tool.arguments.clone() }),
+        ),
+    }
+}

@@ -1,0 +1,329 @@
+//! Handlers: tools that are Rust functions, and what they are given and give back.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::ids::{AskId, JobId, TaskId};
+use ceased_core::json::format::write_string;
+use ceased_core::json::raw::Json;
+use ceased_core::outgoing::call::{Answer, OutgoingRequest, Refusal};
+use ceased_core::rpc::message::{ErrorObject, code};
+use crossbeam_channel::bounded;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+
+use crate::event_loop::mailbox::{LoopSender, Report};
+use crate::tools::cancel_token::{CancelToken, Cancelled};
+
+/// A tool that runs in this process, on a thread of its own while it runs. One that has returned
+/// within microseconds all along runs on the thread of the loop, until it takes longer: then the
+/// loop goes on on another one.
+///
+/// It must look at [`Job::token`] often enough: a thread cannot be killed. A panic is caught and
+/// becomes an internal error of that one call.
+pub trait Handler: Send + Sync + 'static {
+    /// Does the work of one call.
+    ///
+    /// # Errors
+    /// [`ToolError`]; `?` on a token's `check` or `sleep` gives the right one.
+    fn run(&self, job: &Job) -> Result<ToolResult, ToolError>;
+}
+
+impl<F> Handler for F
+where
+    F: Fn(&Job) -> Result<ToolResult, ToolError> + Send + Sync + 'static,
+{
+    fn run(&self, job: &Job) -> Result<ToolResult, ToolError> {
+        self(job)
+    }
+}
+
+/// One call, as its handler sees it.
+#[derive(Debug)]
+pub struct Job {
+    call: Call,
+    token: CancelToken,
+    reports: LoopSender,
+    /// Numbers its questions.
+    asked: AtomicU64,
+}
+
+/// The method or tool that is called.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: JobId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) arguments: Json,
+}
+
+impl Job {
+    /// A call whose handler reports to `reports`.
+    pub(crate) const fn new(call: Call, token: CancelToken, reports: LoopSender) -> Self {
+        Self { call, token, reports, asked: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn into_reports(self) -> LoopSender {
+        self.reports
+    }
+
+    /// The job's id, as logs and views show it.
+    #[must_use]
+    pub const fn id(&self) -> JobId {
+        self.call.id
+    }
+
+    /// The task the call runs as, if it does.
+    #[must_use]
+    pub const fn task(&self) -> Option<TaskId> {
+        self.call.task
+    }
+
+    /// The arguments as JSON text; an object that passed the tool's schema.
+    #[must_use]
+    pub fn arguments_json(&self) -> &str {
+        self.call.arguments.get()
+    }
+
+    /// The arguments as a type of the handler's.
+    ///
+    /// # Errors
+    /// [`ToolError::Rpc`] with invalid params when they do not fit.
+    pub fn arguments<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ToolError> {
+        serde_json::from_str(self.call.arguments.get()).map_err(|error| {
+            ToolError::Rpc(ErrorObject::invalid_params(format!("arguments: {error}")))
+        })
+    }
+
+    /// Says whether the work is still wanted.
+    #[must_use]
+    pub const fn token(&self) -> &CancelToken {
+        &self.token
+    }
+
+    /// Tells the requestor how far the work is, if it wants to know. `progress` must grow; what
+    /// does not is dropped.
+    pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        self.reports.send(Report::Progress {
+            job: self.call.id,
+            progress,
+            total,
+            message: message.map(Into::into),
+        });
+    }
+
+    /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
+    /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
+    /// waits until somebody waits for the task's result (TSK-30).
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
+        let params =
+            to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
+        let request = OutgoingRequest {
+            method: method.into(),
+            params: Some(params),
+            patience: None,
+            task: None,
+        };
+        // The engine's own questions about a job have numbers below.
+        let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
+        let (sender, receiver) = bounded(1);
+        self.reports.send(Report::Asked { job: self.call.id, ask, request, answer: sender });
+        // A loop that has ended answers nothing any more.
+        match receiver.recv().unwrap_or(Answer::Cancelled) {
+            Answer::Result(result) => serde_json::from_str(result.get())
+                .map_err(|error| AskError::Unreadable(error.to_string())),
+            Answer::Error(error) => {
+                Err(AskError::Peer(serde_json::from_str(error.get()).unwrap_or(Value::Null)))
+            }
+            Answer::Refused(refusal) => Err(AskError::Refused(refusal)),
+            Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => Err(AskError::Unanswered),
+            Answer::Cancelled => Err(AskError::Cancelled),
+        }
+    }
+
+    /// Sends the requestor a log message.
+    pub fn log(&self, level: LogLevel, data: &Value) {
+        if let Ok(data) = to_raw_value(data) {
+            self.reports.send(Report::Log { job: self.call.id, level, data });
+        }
+    }
+}
+
+/// Why a question was not answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AskError {
+    /// It was not asked: the requestor cannot answer such questions, or too many wait.
+    Refused(Refusal),
+    /// The requestor answered with this error object.
+    Peer(Value),
+    /// The requestor went away or took too long.
+    Unanswered,
+    /// The call was cancelled meanwhile.
+    Cancelled,
+    /// The question or the answer is no JSON that a program could read.
+    Unreadable(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
+            Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
+            Self::Unanswered => f.write_str("the requestor did not answer"),
+            Self::Cancelled => Cancelled.fmt(f),
+            Self::Unreadable(why) => write!(f, "the answer cannot be read: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl From<AskError> for ToolError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Cancelled => Self::Cancelled,
+            AskError::Refused(_)
+            | AskError::Peer(_)
+            | AskError::Unanswered
+            | AskError::Unreadable(_) => Self::Failed(error.to_string().into()),
+        }
+    }
+}
+
+/// What a tool answers: the result of `tools/call`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolResult {
+    /// What a model reads.
+    pub content: Vec<Content>,
+    /// What a program reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Value>,
+    /// Whether the tool failed.
+    pub is_error: bool,
+}
+
+/// A block of content.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Content {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+}
+
+impl ToolResult {
+    /// One block of text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Content::Text { text: text.into() }], ..Self::default() }
+    }
+
+    /// The same result with one more block of text.
+    #[must_use]
+    pub fn and_text(mut self, text: impl Into<String>) -> Self {
+        self.content.push(Content::Text { text: text.into() });
+        self
+    }
+
+    /// The result as `tools/call` answers it.
+    fn to_json(&self) -> serde_json::Result<Json> {
+        const BEGIN: &str = r#"{"content":["#;
+        const TEXT: &str = r#"{"type":"text","text":"#;
+        const STRUCTURED: &str = r#","structuredContent":"#;
+        let end = if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# };
+        let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
+        // Room for everything but escapes: it is written once, and neither moved nor cut.
+        let texts = self.content.iter().map(|Content::Text { text }| TEXT.len() + text.len() + 4);
+        let texts = texts.sum::<usize>().saturating_sub(1);
+        let more = structured.as_ref().map_or(0, |json| STRUCTURED.len() + json.len());
+        let mut out = String::with_capacity(BEGIN.len() + texts + 1 + more + end.len());
+        out.push_str(BEGIN);
+        for (position, Content::Text { text }) in self.content.iter().enumerate() {
+            if position > 0 {
+                out.push(',');
+            }
+            out.push_str(TEXT);
+            write_string(&mut out, text);
+            out.push('}');
+        }
+        out.push(']');
+        if let Some(structured) = structured {
+            out.push_str(STRUCTURED);
+            out.push_str(&structured);
+        }
+        out.push_str(end);
+        Ok(Json::written(out))
+    }
+
+    /// The same result with this for programs; an object.
+    #[must_use]
+    pub fn with_structured(mut self, value: Value) -> Self {
+        self.structured_content = Some(value);
+        self
+    }
+}
+
+/// How a tool fails.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolError {
+    /// It stopped because it was told to.
+    Cancelled,
+    /// It failed, in a way the requestor's model may want to read: a result with `isError`.
+    Failed(Cow<'static, str>),
+    /// The call itself was wrong: a JSON-RPC error.
+    Rpc(ErrorObject),
+}
+
+impl From<Cancelled> for ToolError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
+/// What the engine is told about a handler's answer.
+pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
+    let result = match answer {
+        Ok(result) => result,
+        Err(ToolError::Cancelled) => return Outcome::Stopped,
+        Err(ToolError::Rpc(error)) => return Outcome::Error(error),
+        Err(ToolError::Failed(message)) => {
+            ToolResult { is_error: true, ..ToolResult::text(message) }
+        }
+    };
+    match result.to_json() {
+        Ok(result) => Outcome::Result(result),
+        Err(error) => Outcome::Error(ErrorObject::new(
+            code::INTERNAL_ERROR,
+            format!("the tool's result is no JSON: {error}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_written_as_they_are_serialized() {
+        let results = [
+            ToolResult::default(),
+            ToolResult::text(""),
+            ToolResult::text("a\n\"b\"").and_text("€").and_text("c\u{1}"),
+            ToolResult::text("x").with_structured(serde_json::json!({"a": [1, "\t"]})),
+            ToolResult { is_error: true, ..ToolResult::text("no") },
+            ToolResult::default().with_structured(serde_json::json!({})),
+        ];
+        for result in results {
+            let expected = serde_json::to_string(&result).expect("it is JSON");
+            assert_eq!(result.to_json().expect("it is JSON").get(), expected);
+        }
+    }
+}

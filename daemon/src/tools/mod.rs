@@ -1,0 +1,9 @@
+//! Tools: handlers, commands and their arguments, and the threads that run handlers.
+
+pub mod arguments;
+pub(crate) mod builtin;
+pub(crate) mod call_latency;
+pub(crate) mod cancel_token;
+pub(crate) mod catalog;
+pub(crate) mod handler;
+pub(crate) mod worker_pool;
