@@ -18,13 +18,15 @@ use std::thread;
 use std::time::Duration;
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, AcpServices, HostStopReason, Offer, Speaker};
-use ceased_core::action::{Action, StopReason};
+use ceased_core::action::Action;
 use ceased_core::engine::Engine;
-use ceased_core::event::{AfterInput, Event, Identity, Outcome};
+use ceased_core::event::{AfterInput, Event, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, IdSource, JobId};
 use ceased_core::json::raw::Json;
 use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest};
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};

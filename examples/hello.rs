@@ -15,11 +15,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
-use ceased_core::event::{Event, Identity, Outcome};
+use ceased_core::event::{Event, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::protocol::role::Role;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::frame::{Frame, Inbox};
-use ceased_core::rpc::message::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
-use ceased_core::action::{AuditEvent, StopReason};
+use ceased_core::action::AuditEvent;
 use ceased_core::event::{AfterInput, Outcome};
 use ceased_core::ids::JobId;
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client, prompt,
@@ -354,7 +355,7 @@ fn notifications_both_ways() {
     // Nothing of MCP is told here, and the other way round.
     let job = w.request(c, json!(2), "fs/read_text_file", json!({}));
     w.progress(job, 1.0);
-    w.log(job, ceased_core::event::LogLevel::Alert, json!("x"));
+    w.log(job, ceased_core::log_level::LogLevel::Alert, json!("x"));
     w.silent(c);
     let mcp = w.open();
     let job = w.call(mcp, json!(1), "build");

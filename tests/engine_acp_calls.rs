@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole};
-use ceased_core::action::StopReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::AskId;
 use ceased_core::limits::Limits;
 use ceased_core::outgoing::call::{AnswerTimeout, Caller, OutgoingRequest, Refusal};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, answer, asking, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client,

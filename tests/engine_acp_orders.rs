@@ -2,7 +2,7 @@
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::event::Outcome;
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_tests::acp::{cancel, cancelled, nothing_is_left};
 use ceased_tests::tools::PATIENCE;
 use ceased_tests::trace::Input;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::StopReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::rpc::message::code;
+use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::code;
 use ceased_tests::again::{call, line, settings};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, Rigged, World};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{CloseReason, StopReason};
 use ceased_core::event::Outcome;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::reason::CloseReason;
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};

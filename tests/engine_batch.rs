@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ceased_core::action::CloseReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::CloseReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::world::{REVISIONS, World, unreadable};
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ fn a_batch_ends_with_its_connection() {
     let job = w.last_started();
     assert_eq!(w.steps(job).len(), 1);
     w.stopped(job);
-    assert_eq!(w.sizes(), ceased_core::engine::Sizes::default());
+    assert_eq!(w.sizes(), ceased_core::stats::Sizes::default());
 }
 
 /// The answers of a batch that wait for its end are bounded like everything that waits.

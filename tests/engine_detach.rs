@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::event::Identity;
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::rpc::message::code;
+use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::code;
 use ceased_core::tasks::durable::Unstored;
 use ceased_tests::again::{call, settings};
 use ceased_tests::store::Store;

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::event::{AfterInput, Identity};
+use ceased_core::action::AuditEvent;
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::reason::StopReason;
 use ceased_core::settings::Settings;
 use ceased_core::tasks::durable::{StoreWrite, Unstored};
 use ceased_core::tool::StopStep;

@@ -9,10 +9,12 @@ mod words;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::event::{Identity, LogLevel};
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::log_level::LogLevel;
+use ceased_core::reason::StopReason;
 use ceased_core::settings::Settings;
 use ceased_core::tasks::durable::{StoreWrite, Unstored};
 use ceased_core::tool::{Catalog, Tool};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::StopReason;
-use ceased_core::event::{Identity, LogLevel};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, Refusal};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request, tasks};
 use ceased_tests::tools;

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, CloseReason, StopReason};
-use ceased_core::event::{AfterInput, Identity, Outcome};
+use ceased_core::action::AuditEvent;
+use ceased_core::event::{AfterInput, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::CloseReason;
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -451,6 +454,6 @@ fn events_for_a_connection_that_is_gone() {
         w.feed(Input::Drained(conn));
         w.feed(Input::Closed(conn));
     }
-    assert_eq!(w.sizes(), ceased_core::engine::Sizes::default());
+    assert_eq!(w.sizes(), ceased_core::stats::Sizes::default());
     assert!(w.started.is_empty() && w.closed.is_empty());
 }

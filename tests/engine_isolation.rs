@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ceased_core::acp::protocol::AcpRole;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::Settings;

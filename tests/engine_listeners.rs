@@ -1,6 +1,6 @@
 //! Receivers of a job's questions: the connections that wait for its outcome and can answer.
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_tests::again::{call, settings};

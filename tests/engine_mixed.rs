@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use ceased_core::event::{AfterInput, Identity};
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::outgoing::call::OutgoingRequest;

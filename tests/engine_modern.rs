@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use ceased_core::acp::protocol::HostStopReason;
-use ceased_core::action::{CloseReason, StopReason};
-use ceased_core::event::{AfterInput, Identity, LogLevel};
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest, Refusal};
+use ceased_core::reason::CloseReason;
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{self, TASKS, cancel, plain, request};
 use ceased_tests::trace::Input;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
+use ceased_core::action::AuditEvent;
 use ceased_core::event::Outcome;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

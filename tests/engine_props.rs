@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::RequestId;
 use ceased_core::limits::{FrameLimits, Limits, OnTtl, TaskPolicy};
 use ceased_core::rpc::frame::{Frame, Inbox};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, CloseReason};
-use ceased_core::event::Identity;
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::outgoing::call::{
@@ -12,7 +12,8 @@ use ceased_core::outgoing::call::{
 };
 use ceased_core::outgoing::remote_task::{POLL_DEFAULT, POLL_MIN, RemoteState};
 use ceased_core::protocol::role::{AsClient, Offers, Role};
-use ceased_core::tasks::task::Status;
+use ceased_core::reason::CloseReason;
+use ceased_core::tasks::status::Status;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, World};
 use serde_json::value::to_raw_value;

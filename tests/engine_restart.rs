@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::tasks::durable::{RecordedOutcome, TaskRecord, Unstored};
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use ceased_tests::modern::{cancel, request, tasks};
 use ceased_tests::store::Store;

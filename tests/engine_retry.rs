@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::StopReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::outgoing::call::{Answer, AskTask, Caller, OutgoingRequest, Refusal};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::modern::{able, cancel, plain, request};
 use ceased_tests::tools;

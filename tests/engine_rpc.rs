@@ -1,6 +1,6 @@
 //! JSON-RPC underneath: errors, ids, sessions, tools.
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Catalog;

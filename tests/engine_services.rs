@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::StopReason;
-use ceased_core::event::{Identity, Outcome};
+use ceased_core::event::Outcome;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::protocol::role::Offers;
+use ceased_core::reason::StopReason;
 use ceased_core::settings::Settings;
 use ceased_core::tool::{Catalog, StopStep, TaskSupport, Tool};
 use ceased_tests::tools;
@@ -82,7 +83,7 @@ fn services_are_jobs() {
     }
     w.send(conn, r#"{"jsonrpc":"2.0","id":2,"method":"roots/list"}"#);
     let job = w.last_started();
-    w.feed(Input::Done(job, Outcome::Error(ceased_core::rpc::message::ErrorObject::new(-1, "no"))));
+    w.feed(Input::Done(job, Outcome::Error(ceased_core::rpc::error::ErrorObject::new(-1, "no"))));
     w.expect_error(conn, json!(2), -1);
 }
 
@@ -261,7 +262,7 @@ fn what_a_server_is_told_meanwhile() {
     let progress = w.next(conn);
     assert_eq!(progress["params"], json!({"progressToken": "t", "progress": 1}));
     let data = to_raw_value("text").expect("it is there");
-    w.feed(Input::Log(job, ceased_core::event::LogLevel::Emergency, data));
+    w.feed(Input::Log(job, ceased_core::log_level::LogLevel::Emergency, data));
     w.feed(Input::Configured(tools::settings(Limits::default(), TaskPolicy::default())));
     w.silent(conn);
 }

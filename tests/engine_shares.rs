@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, CloseReason};
-use ceased_core::event::Identity;
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::CloseReason;
 use ceased_core::settings::Settings;
 use ceased_core::tool::Catalog;
 use ceased_tests::tools::tool;

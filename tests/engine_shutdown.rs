@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{CloseReason, StopReason};
-use ceased_core::event::{AfterInput, Identity};
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::CloseReason;
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

@@ -1,6 +1,6 @@
 //! What a store that cannot take everything, or takes its time, means for those who ask (DUR-01).
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::tasks::durable::{RecordedOutcome, Unstored};
 use ceased_tests::modern::{cancel, request, tasks};

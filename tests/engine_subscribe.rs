@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::CloseReason;
-use ceased_core::event::{AfterInput, Identity};
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::policy::abuse::SuspicionPolicy;
+use ceased_core::reason::CloseReason;
 use ceased_tests::modern::{cancel, plain, request, tasks};
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::event::{Identity, LogLevel};
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::log_level::LogLevel;
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

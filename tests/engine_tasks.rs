@@ -1,8 +1,8 @@
 //! Tasks of 2025-11-25: declared, created, asked about, awaited, listed, cancelled.
 
-use ceased_core::action::StopReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;
@@ -268,7 +268,7 @@ fn a_result_is_that_of_the_plain_call() {
 #[test]
 fn an_error_is_that_of_the_plain_call() {
     let error = || {
-        let error = ceased_core::rpc::message::ErrorObject::new(-32042, "no \"way\"\n");
+        let error = ceased_core::rpc::error::ErrorObject::new(-32042, "no \"way\"\n");
         ceased_core::event::Outcome::Error(error.with_data(r#"{"deep": [1, 2.0]}"#))
     };
     let mut w = World::new();

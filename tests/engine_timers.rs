@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ceased_core::action::StopReason;
 use ceased_core::ids::JobId;
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
+use ceased_core::reason::StopReason;
 use ceased_core::time::Instant;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools::{PATIENCE, TIMEOUT};

@@ -2,10 +2,11 @@
 //! odd reasons and metas. A cancel holds whatever is beside its request's id.
 
 use ceased_core::acp::protocol::AcpForm;
-use ceased_core::action::{AuditEvent, StopReason};
-use ceased_core::event::Identity;
+use ceased_core::action::AuditEvent;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::outgoing::call::{Answer, OutgoingRequest};
+use ceased_core::reason::StopReason;
 use ceased_core::tool::StopStep;
 use ceased_tests::acp::{FORMS, cancelled, open_to_client, prompt};
 use ceased_tests::modern;

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, Receipt, StopReason};
-use ceased_core::event::Identity;
+use ceased_core::action::{AuditEvent, Receipt};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::policy::abuse::{AbusePattern, SuspicionPolicy};
+use ceased_core::reason::StopReason;
 use ceased_core::settings::Settings;
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::tool::StopStep;
 use ceased_tests::tools;
 use ceased_tests::trace::Input;

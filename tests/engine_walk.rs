@@ -4,10 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use ceased_core::event::{AfterInput, Identity, Outcome};
+use ceased_core::event::{AfterInput, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::tool::StopStep;
 use ceased_tests::model::{End, Model, Policy, Seen};
 use ceased_tests::rng::Rng;
@@ -308,7 +309,7 @@ impl Pair {
         for conn in self.conns.into_iter().chain([self.observer]) {
             self.world.lose(conn);
         }
-        assert_eq!(self.world.sizes(), ceased_core::engine::Sizes::default());
+        assert_eq!(self.world.sizes(), ceased_core::stats::Sizes::default());
         assert_eq!(self.world.due_in(), None);
     }
 }

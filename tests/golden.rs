@@ -16,7 +16,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use ceased_core::event::{AfterInput, Identity};
+use ceased_core::event::AfterInput;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::protocol::revision::{ALL, BOTH_ACP};
 use ceased_tests::trace::Input;

@@ -1,5 +1,6 @@
 //! Actions: everything the engine wants done.
 
+use crate::reason::{CloseReason, StopReason};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -8,14 +9,14 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{Answer, Caller, Refusal};
 use crate::outgoing::remote_task::RemoteState;
 use crate::policy::abuse::AbusePattern;
 use crate::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
-use crate::tasks::task::Status;
+use crate::tasks::status::Status;
 use crate::time::Instant;
 use crate::tool::{StopStep, Tool};
 
@@ -124,101 +125,6 @@ pub enum Action {
 
 /// They are moved about a lot.
 const _: () = assert!(size_of::<Action>() <= 112);
-
-/// Why a job is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReason {
-    /// The cancel notification of the dialect, or `tasks/cancel`.
-    Requested,
-    /// The peer of a plain call is gone.
-    Disconnected,
-    /// The tool's timeout.
-    TimedOut,
-    /// The task's ttl, with `on_ttl = "stop"`, or `max_ttl`.
-    Expired,
-    /// The input that it asked for did not come in time (MOD-07).
-    Unanswered,
-    /// Its first process exited and left others behind.
-    LeftBehind,
-    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::protocol::HostStopReason)).
-    Feature,
-    /// The host, for a limit of its own.
-    Limit,
-    /// The host, for a reason of its own.
-    Host,
-    /// The store did not take its task.
-    Unstored,
-    /// The daemon shuts down.
-    Shutdown,
-}
-
-impl StopReason {
-    /// Whether a job that is stopped for this may still give its answer as if it were not.
-    pub(crate) const fn is_no_cancel(self) -> bool {
-        match self {
-            Self::LeftBehind | Self::Feature => true,
-            Self::Requested
-            | Self::Disconnected
-            | Self::TimedOut
-            | Self::Expired
-            | Self::Shutdown
-            | Self::Unanswered
-            | Self::Unstored
-            | Self::Limit
-            | Self::Host => false,
-        }
-    }
-
-    /// A word for logs and views.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Requested => "requested",
-            Self::Disconnected => "disconnected",
-            Self::TimedOut => "timed out",
-            Self::Expired => "ttl expired",
-            Self::Unanswered => "unanswered",
-            Self::LeftBehind => "left behind",
-            Self::Unstored => "not stored",
-            Self::Feature => "feature",
-            Self::Limit => "limit",
-            Self::Host => "host",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
-
-/// Why a connection is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloseReason {
-    /// The peer closed its side and everything it asked for is answered. Flush first.
-    Finished,
-    /// The first bytes were no JSON-RPC. What the outbox holds may still be sent.
-    Alien,
-    /// There are too many connections already.
-    TooMany,
-    /// A new connection of the same operator needs its place, and it was idle for longest.
-    Displaced,
-    /// The peer let too much pile up unread.
-    Flooded,
-    /// The peer read nothing for too long.
-    Stalled,
-    /// The server did not answer `initialize` with a session: what it said instead was told.
-    NoSession,
-}
-
-impl CloseReason {
-    /// Whether what is in the outbox is still worth sending.
-    #[must_use]
-    pub const fn flushes(self) -> bool {
-        match self {
-            Self::Finished | Self::Alien | Self::TooMany | Self::Displaced | Self::NoSession => {
-                true
-            }
-            Self::Flooded | Self::Stalled => false,
-        }
-    }
-}
 
 /// Something an operator may want to read. Texts of peers are capped and free of control
 /// characters (CAN-12).

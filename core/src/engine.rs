@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::action::{Action, AuditEvent, CloseReason};
+use crate::action::{Action, AuditEvent};
 use crate::collections::det_map::{Seed, Table};
 use crate::collections::lazy_box::LazyBox;
 use crate::collections::slot_map::Records;
@@ -18,19 +18,21 @@ use crate::collections::tally::Tally;
 use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::counters::Counters;
-use crate::event::{Event, Identity};
+use crate::event::Event;
+use crate::identity::Identity;
 use crate::ids::{AskId, CallId, ConnId, IdSource, JobId, RequestId, StatusId};
 use crate::jobs::job::{Job, JobState};
 use crate::jobs::queue::Queue;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect};
+use crate::reason::CloseReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::frame::Outbox;
-use crate::rpc::message::{BAD_ID, ErrorObject, Members, Message, code};
-pub use crate::server::admission::ConnectionLimit;
-use crate::server::idempotency::KeyedCalls;
+use crate::rpc::message::{BAD_ID, Members, Message};
+use crate::server::keyed_calls::KeyedCalls;
 use crate::settings::Settings;
-pub use crate::stats::{Gauges, Load, Sizes};
 use crate::tasks::persistence::PendingWrites;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
@@ -63,7 +65,7 @@ pub struct Engine {
     pub(crate) held_jobs: Tally,
     pub(crate) next_job: u64,
     /// Jobs that wait for a retry.
-    pub(crate) parked: crate::server::input_required::SuspendedCalls,
+    pub(crate) parked: crate::server::suspended_calls::SuspendedCalls,
     pub(crate) tasks: Tasks,
     pub(crate) journal: PendingWrites,
     pub(crate) timers: TimerQueue,
@@ -148,7 +150,7 @@ impl Engine {
             outlasting: 0,
             held_jobs: Tally::default(),
             next_job: 1,
-            parked: crate::server::input_required::SuspendedCalls::default(),
+            parked: crate::server::suspended_calls::SuspendedCalls::default(),
             tasks: Tasks::new(cursor_key, seed),
             journal,
             timers: TimerQueue::default(),
@@ -393,13 +395,5 @@ impl Engine {
             clean.push('…');
         }
         clean
-    }
-
-    /// Every agreement between the tables, for tests and the simulator. Linear in their size.
-    ///
-    /// # Panics
-    /// When one is broken.
-    pub fn check(&self) {
-        crate::invariants::check(self);
     }
 }

@@ -1,7 +1,8 @@
 //! Events: everything that can happen to the engine.
 
+use crate::identity::Identity;
+use crate::log_level::LogLevel;
 use alloc::sync::Arc;
-use core::fmt;
 use core::time::Duration;
 
 use serde_json::value::RawValue;
@@ -11,31 +12,10 @@ use crate::ids::{AskId, ConnId, JobId, StatusId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{Caller, OutgoingRequest};
 use crate::protocol::role::Role;
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::time::Instant;
-
-/// Identity of a peer, as far as the host could establish it (TSK-39, TSK-40).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Identity {
-    /// A user of this machine.
-    User(u32),
-    /// The bearer of a named token.
-    Token(Arc<str>),
-    /// A peer without credentials; its tasks are guarded by their ids alone.
-    Anonymous,
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(uid) => write!(f, "uid:{uid}"),
-            Self::Token(name) => write!(f, "token:{name}"),
-            Self::Anonymous => f.write_str("anonymous"),
-        }
-    }
-}
 
 /// Outcome of a job.
 #[derive(Debug, Clone)]
@@ -46,49 +26,6 @@ pub enum Outcome {
     Error(ErrorObject),
     /// It stopped because it was told to, and has nothing to hand in.
     Stopped,
-}
-
-/// How severe a log message of a job is; the levels of RFC 5424, least severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are RFC 5424's")]
-pub enum LogLevel {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
-}
-
-impl LogLevel {
-    /// Every level, least severe first.
-    pub const ALL: [Self; 8] = [
-        Self::Debug,
-        Self::Info,
-        Self::Notice,
-        Self::Warning,
-        Self::Error,
-        Self::Critical,
-        Self::Alert,
-        Self::Emergency,
-    ];
-
-    /// The word on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Notice => "notice",
-            Self::Warning => "warning",
-            Self::Error => "error",
-            Self::Critical => "critical",
-            Self::Alert => "alert",
-            Self::Emergency => "emergency",
-        }
-    }
 }
 
 /// Treatment of the requests of a peer that has closed its side.

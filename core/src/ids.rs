@@ -9,7 +9,8 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use crate::json::format::write_characters;
-use crate::json::scan::{self, Piece};
+use crate::json::scan;
+use crate::json::scan::Piece;
 use crate::json::whole::Whole;
 
 /// Declares an id that is a number: of what is counted, or of what the host gives numbers to.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 
 use crate::connection::{Connection, Ending, Pending, TaskView, Work};
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
@@ -12,8 +12,18 @@ use crate::protocol::request_meta::RequestContext;
 use crate::server::disconnect;
 use crate::server::idempotency;
 use crate::server::input_required;
+use crate::tasks::status::Status;
 use crate::tasks::store;
-use crate::tasks::task::Status;
+
+impl Engine {
+    /// Checks every agreement between the tables, for tests and the simulator. Linear in their size.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
+        check(self);
+    }
+}
 
 /// Checks them all.
 ///

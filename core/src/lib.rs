@@ -85,8 +85,11 @@ pub mod tasks;
 
 pub mod ids;
 mod invariants;
-mod stats;
+pub mod stats;
 
 mod server;
 
 mod client;
+pub mod identity;
+pub mod log_level;
+pub mod reason;

@@ -1,9 +1,13 @@
 //! Every bound of the engine, in one place, with its default and its reason.
 
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::limit_error;
+use alloc::borrow::ToOwned as _;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::Serialize;
 
 use crate::policy::abuse::SuspicionPolicy;
 
@@ -212,4 +216,28 @@ pub enum OnTtl {
     Finish,
     /// It is stopped and deleted.
     Stop,
+}
+
+/// Limit that keeps a connection out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimit {
+    /// Its name in a configuration.
+    pub name: &'static str,
+    /// Its value.
+    pub max: usize,
+}
+
+impl ConnectionLimit {
+    /// The error that tells a peer (TSK-36).
+    #[must_use]
+    pub fn error(self) -> ErrorObject {
+        let Self { name, max } = self;
+        let message = match name {
+            "connections" => alloc::format!("the daemon serves {max} connections at most"),
+            _ => alloc::format!(
+                "limit reached: {name} = {max}: so many of yours are open: close some"
+            ),
+        };
+        limit_error(name, max, message)
+    }
 }

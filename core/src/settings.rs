@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpServices;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
 

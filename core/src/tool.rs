@@ -12,7 +12,7 @@ use core::time::Duration;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::json::writer::Writer;
 use crate::policy::access::Allow;
 use crate::protocol::revision::ToolMembers;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_transports::Peer as Origin;
 
 use crate::accounts::{self, OVERFLOW_UID};

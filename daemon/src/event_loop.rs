@@ -35,10 +35,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::collections::timer_queue::Timer;
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::outgoing::call::{Answer, Caller};
-use ceased_core::rpc::message::{ErrorObject, code};
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_transports::{Link, SCRATCH_BYTES, Transport};

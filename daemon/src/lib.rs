@@ -38,13 +38,13 @@ pub use self::tools::handler::{AskError, Content, Handler, Job, ToolError, ToolR
 pub use backend::LocalBackend;
 pub use daemon::{Daemon, DaemonHandle, StartError};
 
-/// The engine's types that appear in this crate's interface.
-pub use ceased_core::event::LogLevel;
 pub use ceased_core::ids::JobId;
 pub use ceased_core::ids::TaskId;
 pub use ceased_core::limits::Limits;
 pub use ceased_core::limits::TaskPolicy;
-pub use ceased_core::rpc::message::ErrorObject;
+/// The engine's types that appear in this crate's interface.
+pub use ceased_core::log_level::LogLevel;
+pub use ceased_core::rpc::error::ErrorObject;
 pub use ceased_core::tool::BadTool;
 pub use ceased_core::tool::OnDisconnect;
 pub use ceased_core::tool::TaskSupport;

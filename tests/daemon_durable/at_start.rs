@@ -3,9 +3,9 @@
 use std::fs;
 
 use ceased::store::{Due, Sqlite, Store as _};
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::tasks::durable::{RecordedOutcome, StoreWrite, TaskRecord};
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use ceased_tests::daemon::{Config, Daemon, Home, wait_until};
 use ceased_tests::disk::SmallDisk;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, StopReason};
+use ceased_core::action::AuditEvent;
 use ceased_core::limits::Limits;
+use ceased_core::reason::StopReason;
 use ceased_tests::modern::{cancel, request};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{NEWEST, result_of};

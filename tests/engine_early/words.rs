@@ -1,7 +1,7 @@
 //! What a job says and asks before its task may be known.
 
-use ceased_core::event::LogLevel;
 use ceased_core::limits::Limits;
+use ceased_core::log_level::LogLevel;
 use ceased_tests::modern::{able, request};
 use ceased_tests::trace::Input;
 use ceased_tests::world::NEWEST;

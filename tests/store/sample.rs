@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ceased::{ErrorObject, TaskId};
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::tasks::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskRecord};
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use serde_json::value::RawValue;
 use uuid::Uuid;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
-use ceased_core::event::{Event, Identity, Outcome};
+use ceased_core::event::{Event, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, IdSource, JobId};
 use ceased_core::json::raw::Json;
 use ceased_core::limits::{Limits, TaskPolicy};

@@ -1,7 +1,7 @@
 //! Cancellation where the cancelled request is answered nevertheless, exactly once: of the peer's
 //! requests by us, of ours by the peer.
 
-use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Pending, Work};
 use crate::engine::Engine;
@@ -10,7 +10,9 @@ use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::outgoing::call::{Refusal, Wanted};
 use crate::protocol::revision::{AfterCancel, Dialect};
-use crate::rpc::message::{ErrorObject, code};
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::Params;
 use crate::tasks::durable::TaskOutcome;
 

@@ -6,9 +6,9 @@ use alloc::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::action::StopReason;
 use crate::ids::{ConnId, JobId};
 use crate::protocol::revision::{ACP, ACP_RFD, CancelSupport, Dialect};
+use crate::reason::StopReason;
 use crate::tool::Catalog;
 
 /// The request that opens an ACP session.

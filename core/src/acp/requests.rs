@@ -5,15 +5,17 @@ use alloc::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, INITIALIZE, Offer, Speaker};
-use crate::action::{Action, StopReason};
+use crate::action::Action;
 use crate::connection::{Connection, Phase, Reply};
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::jobs::job::{Job, Purpose};
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Role;
-use crate::rpc::message::{ErrorObject, code};
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::Params;
 
 /// What methods begin with that are the protocol's own. As notifications they may be ignored, as

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::event::Identity;
+use crate::identity::Identity;
 
 /// Number of things of each identity that has any.
 #[derive(Debug, Default)]

@@ -4,15 +4,16 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use crate::action::{Cancel, StopReason};
+use crate::action::Cancel;
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
 use crate::collections::slot_map::Record;
 use crate::collections::timer_queue::Armed;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{AskId, ConnId, JobId, RequestId, RequestState, TaskId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{OutgoingRequest, PendingOutgoing};
 use crate::protocol::request_meta::RequestContext;
+use crate::reason::StopReason;
 use crate::time::Instant;
 use crate::tool::{StopStep, Tool};
 

@@ -7,19 +7,22 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
-use crate::action::{Action, AuditEvent, Receipt, StopReason};
+use crate::action::{Action, AuditEvent, Receipt};
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Ending, Pending};
 use crate::engine::Engine;
-use crate::event::{Identity, LogLevel, Outcome};
+use crate::event::Outcome;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::jobs::result::into_answer;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
+use crate::log_level::LogLevel;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::{AfterCancel, Methods};
 use crate::protocol::role::Side;
+use crate::reason::StopReason;
 use crate::tasks::task::Change;
 use crate::time::Instant;
 use crate::tool::StopStep;

@@ -9,7 +9,7 @@ mod lane;
 use alloc::vec::Vec;
 
 use self::lane::Lane;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::JobId;
 
 /// Jobs that wait for their turn, and how many of each identity run.

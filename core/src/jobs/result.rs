@@ -7,9 +7,10 @@ use core::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::action::StopReason;
 use crate::event::Outcome;
-use crate::rpc::message::{ErrorObject, code};
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::tasks::durable::TaskOutcome;
 
 /// Answer to a request whose job ends like this.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::ids::RequestId;
 use crate::json::format::{uuid_text, write_number, write_string};
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 use crate::time::Stamp;
 
 /// Appends JSON text to a buffer. Members and commas are the caller's business.

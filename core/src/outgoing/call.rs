@@ -8,9 +8,6 @@ use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{AskId, CallId, ConnId, JobId};
-use crate::json::raw::{Found, Raw};
-use crate::protocol::revision::Dialect;
-use crate::protocol::role::TaskCapabilities;
 use crate::time::Instant;
 
 /// A request to a peer.
@@ -186,51 +183,11 @@ pub(crate) enum PendingOutgoing {
     Offered(ConnId, CallId, OutgoingRequest),
 }
 
-/// Capabilities of a peer, as far as they matter for our requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PeerCapabilities {
-    pub(crate) elicitation: bool,
-    pub(crate) sampling: bool,
-    pub(crate) roots: bool,
-    pub(crate) tasks: TaskCapabilities,
-}
-
-impl PeerCapabilities {
-    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared, and what
-    /// the revision does not have is not asked, whatever was declared.
-    pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
-        let found = raw.and_then(|raw| raw.members(["tasks", "elicitation", "sampling", "roots"]));
-        let Some(Found { members: [tasks, elicitation, sampling, roots], .. }) = found else {
-            return Self::default();
-        };
-        let forms = elicitation.and_then(|elicitation| elicitation.members(["form", "url"]));
-        // An empty declaration means forms, as it did before there was anything else.
-        let forms =
-            forms.is_some_and(|Found { members: [form, url], .. }| form.is_some() || url.is_none());
-        let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks.get()).ok());
-        Self {
-            elicitation: forms && dialect.elicitation,
-            sampling: sampling.is_some(),
-            roots: roots.is_some(),
-            tasks: TaskCapabilities::read(tasks, dialect),
-        }
-    }
-
-    /// Whether a request of this method may be sent.
-    pub(crate) fn answers(self, method: &str) -> bool {
-        match method {
-            "elicitation/create" => self.elicitation,
-            "sampling/createMessage" => self.sampling,
-            "roots/list" => self.roots,
-            "ping" => true,
-            _ => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::raw::Raw;
+    use crate::protocol::capabilities::PeerCapabilities;
     use crate::protocol::revision::{MCP_2025_03_26, MCP_2025_11_25};
 
     /// TSK-02, MOD-07: what cannot be read was not declared, and takes nothing else with it.

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use crate::collections::timer_queue::Armed;
 use crate::ids::{CallId, ConnId};
 use crate::outgoing::call::{Call, Caller};
-use crate::rpc::message::code;
+use crate::rpc::error::code;
 use crate::rpc::params::Given;
-use crate::tasks::task::Status;
+use crate::tasks::status::Status;
 
 /// How often a peer is asked that does not say how often it wants to be (TSK-13).
 pub const POLL_DEFAULT: Duration = Duration::from_secs(1);

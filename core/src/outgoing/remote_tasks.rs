@@ -17,7 +17,7 @@ use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
 use crate::outgoing::remote_task::{read_created, read_put_off, read_report, read_too_early};
 use crate::rpc::params::Params;
-use crate::tasks::task::Status;
+use crate::tasks::status::Status;
 use crate::time::Instant;
 
 impl Engine {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::acp::cancel::CancelEffect;
 use crate::acp::protocol;
-use crate::action::{Action, CloseReason};
+use crate::action::Action;
 use crate::client::session::{label_of, permitted};
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Ending, Phase};
@@ -21,6 +21,7 @@ use crate::outgoing::call::{
 };
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
+use crate::reason::CloseReason;
 use crate::rpc::params::Params;
 use crate::tasks::task::Change;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::time::Instant;
 
 /// Identities that are watched at once. There are as many as users and tokens; a host that makes

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::event::Identity;
+use crate::identity::Identity;
 
 /// Identities that may use a tool. For all others the tool does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

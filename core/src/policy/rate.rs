@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::time::Instant;
 
 /// Content of a full bucket, as the time that it takes to fill.

@@ -6,12 +6,13 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::event::LogLevel;
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
-use crate::outgoing::call::PeerCapabilities;
+use crate::log_level::LogLevel;
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::{self, Dialect};
-use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::{self, Meta, Params};
 
 /// Statements of a request about itself.

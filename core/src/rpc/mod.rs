@@ -1,5 +1,6 @@
 //! JSON-RPC: frames, messages, parameters and errors.
 
+pub mod error;
 pub mod frame;
 pub mod message;
 pub(crate) mod params;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::ids::RequestId;
 use crate::json::raw::{Found, Raw};
 use crate::json::scan;
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 
 /// The params of a request or a notification: JSON text that was checked.
 ///

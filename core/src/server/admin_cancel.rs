@@ -3,15 +3,16 @@
 //! The protocols let a peer take back its own requests and cancel its tasks. This is for the person
 //! in front of a list of jobs, who may have to stop a call of another connection.
 
-use crate::action::{Cancel, StopReason};
+use crate::action::Cancel;
 use crate::connection::Reply;
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
-use crate::rpc::message::ErrorObject;
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 
 impl Engine {

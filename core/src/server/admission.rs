@@ -4,42 +4,19 @@
 //! what fills it. Each has a few connections beside the limits; when these are taken, a new
 //! connection replaces the idle one that has made no request for longest.
 
+use crate::limits::ConnectionLimit;
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 
-use crate::action::{AuditEvent, CloseReason};
+use crate::action::AuditEvent;
 use crate::connection::{Connection, Ending};
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::outgoing::call::{Caller, Refusal};
 use crate::protocol::role::Role;
-use crate::rpc::message::ErrorObject;
-use crate::server::session::limit_error;
-
-/// Limit that keeps a connection out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionLimit {
-    /// Its name in a configuration.
-    pub name: &'static str,
-    /// Its value.
-    pub max: usize,
-}
-
-impl ConnectionLimit {
-    /// The error that tells a peer (TSK-36).
-    #[must_use]
-    pub fn error(self) -> ErrorObject {
-        let Self { name, max } = self;
-        let message = match name {
-            "connections" => alloc::format!("the daemon serves {max} connections at most"),
-            _ => alloc::format!(
-                "limit reached: {name} = {max}: so many of yours are open: close some"
-            ),
-        };
-        limit_error(name, max, message)
-    }
-}
+use crate::reason::CloseReason;
+use crate::rpc::error::limit_error;
 
 impl Engine {
     pub(crate) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {

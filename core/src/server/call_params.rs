@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 
 use crate::ids::RequestId;
 use crate::json::raw::Raw;
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Meta, Params};
 
 /// The params of `tools/call`.

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Pending, TaskView, Work};
 use crate::engine::Engine;
@@ -11,9 +11,10 @@ use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::protocol::revision::AfterCancel;
+use crate::reason::StopReason;
 use crate::rpc::params::{self, Params};
 use crate::rpc::recall::Handle;
-use crate::server::input_required::Waiting;
+use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
 

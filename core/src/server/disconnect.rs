@@ -10,13 +10,13 @@
 
 use core::time::Duration;
 
-use crate::action::StopReason;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::JobId;
 use crate::jobs::job::{JobState, Purpose};
 use crate::protocol::request_meta::RequestContext;
+use crate::reason::StopReason;
 use crate::tasks::creation::HandOver;
 use crate::tool::OnDisconnect;
 

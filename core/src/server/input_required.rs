@@ -5,62 +5,27 @@
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; what becomes of it then is kept for the retry.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
+use crate::server::suspended_calls::{Call, Waiting};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::action::StopReason;
-use crate::collections::timer_queue::{Armed, Timer};
+use crate::collections::timer_queue::Timer;
 use crate::connection::{Pending, Reply, Work};
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{AskId, JobId, RequestState};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outgoing::call::{
-    Answer, Caller, OutgoingRequest, PeerCapabilities, PendingOutgoing, Refusal,
-};
+use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal};
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
-use crate::rpc::message::ErrorObject;
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
 use crate::rpc::recall::Handle;
 use crate::server::inputs;
-use crate::server::respond::ResultType;
+use crate::server::typed_result::ResultType;
 use crate::tasks::durable::TaskOutcome;
-
-/// Calls that wait for a retry.
-#[derive(Debug, Default)]
-pub(crate) struct SuspendedCalls {
-    /// Jobs that asked something since the last turn, and whose calls are answered with it.
-    asking: BTreeSet<JobId>,
-    /// By the state that names them.
-    calls: BTreeMap<RequestState, Call>,
-}
-
-impl SuspendedCalls {
-    /// Whether a job has asked something since the last turn.
-    pub(crate) fn anybody_asks(&self) -> bool {
-        !self.asking.is_empty()
-    }
-}
-
-/// A call that waits for its retry.
-#[derive(Debug)]
-struct Call {
-    owner: Identity,
-    tool: Arc<str>,
-    timer: Option<Armed>,
-    work: Waiting,
-}
-
-/// State that a retry finds.
-#[derive(Debug)]
-pub(crate) enum Waiting {
-    /// The job, which may still want to know something.
-    Job(JobId),
-    /// Its outcome.
-    Outcome(TaskOutcome),
-}
 
 /// Content of a retry, without its tool.
 pub(crate) struct Retry<'a> {

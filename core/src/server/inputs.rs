@@ -18,10 +18,11 @@ use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{
-    Answer, Call, Caller, OutgoingRequest, PeerCapabilities, PendingOutgoing, Refusal, Wanted,
+    Answer, Call, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
 };
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::RequestContext;
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 use crate::tasks::task::Change;
 
 impl Engine {

@@ -3,7 +3,8 @@
 use crate::action::AuditEvent;
 use crate::connection::Reply;
 use crate::engine::Engine;
-use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::Params;
 
 const LIMIT: &str = "task_ops_per_second";

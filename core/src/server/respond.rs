@@ -1,35 +1,24 @@
 //! Answering: a request is answered once, in the form of its revision, in its batch or alone.
 
+use crate::server::typed_result::ResultType;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::action::{Action, CloseReason};
+use crate::action::Action;
 use crate::connection::{BatchId, Connection, Ending, Reply};
 use crate::engine::Engine;
-use crate::ids::{ConnId, RequestId, RequestState};
+use crate::ids::{ConnId, RequestId};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::protocol::revision::{AfterCancel, Results, UnreadableId};
+use crate::reason::CloseReason;
+use crate::rpc::error::ErrorObject;
 use crate::rpc::frame::Outbox;
-use crate::rpc::message::ErrorObject;
 use crate::rpc::recall::Handle;
 use crate::server::typed_result;
-use crate::tasks::durable::{RecordKey, TaskOutcome};
+use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
-
-/// Type of a result, for revisions that name it (MOD-02).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResultType {
-    /// The result itself.
-    Complete,
-    /// A task that will have it (EXT-02).
-    Task(RecordKey),
-    /// Input that the tool asks for first (MOD-07).
-    InputRequired(RequestState),
-    /// Word that a subscription has ended (MOD-08).
-    Ended,
-}
 
 impl Engine {
     /// Answers a request with a result: an object, without the members its revision wants of every

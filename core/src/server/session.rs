@@ -3,13 +3,16 @@
 use crate::action::AuditEvent;
 use crate::connection::{Phase, Reply};
 use crate::engine::Engine;
-use crate::event::{Identity, LogLevel};
+use crate::identity::Identity;
 use crate::ids::ConnId;
-use crate::outgoing::call::PeerCapabilities;
+use crate::log_level::LogLevel;
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
 use crate::protocol::role::Side;
-use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
+use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
 use crate::server::rate;
 use crate::server::stateless;
@@ -254,9 +257,4 @@ impl Engine {
         let message = alloc::format!("limit reached: {limit} = {max}: {what}");
         self.fail(reply, &limit_error(limit, max, message));
     }
-}
-
-pub(crate) fn limit_error(limit: &str, max: usize, message: alloc::string::String) -> ErrorObject {
-    ErrorObject::new(code::LIMIT_REACHED, message)
-        .with_data(alloc::format!("{{\"limit\":\"{limit}\",\"max\":{max}}}"))
 }

@@ -7,7 +7,8 @@ use crate::connection::{Phase, Reply};
 use crate::engine::Engine;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
-use crate::rpc::message::{ErrorObject, code};
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::Params;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an

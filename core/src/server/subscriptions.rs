@@ -20,11 +20,11 @@ use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::RequestMeta;
-use crate::rpc::message::ErrorObject;
+use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
-use crate::server::respond::ResultType;
 use crate::server::stateless::missing_tasks;
 use crate::server::typed_result;
+use crate::server::typed_result::ResultType;
 use crate::tasks::task::Task;
 
 /// When to look again whether a full outbox was sent.

@@ -1,12 +1,14 @@
 //! Results of revisions that give each a type and say who answers (MOD-02).
 
+use crate::ids::RequestState;
+use crate::tasks::durable::RecordKey;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::connection::Reply;
-use crate::json::meta::{SERVER_INFO, write_with_type};
+use crate::json::meta::SERVER_INFO;
+use crate::json::meta::write_with_type;
 use crate::json::writer::Writer;
-use crate::server::respond::ResultType;
 use crate::settings::ServerInfo;
 
 impl ResultType {
@@ -54,4 +56,17 @@ pub(crate) fn server_info(server: &ServerInfo) -> Arc<[u8]> {
     json.raw("{").member("name", &server.name).raw(",");
     json.member("version", &server.version).raw("}");
     us.into()
+}
+
+/// Type of a result, for revisions that name it (MOD-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResultType {
+    /// The result itself.
+    Complete,
+    /// A task that will have it (EXT-02).
+    Task(RecordKey),
+    /// Input that the tool asks for first (MOD-07).
+    InputRequired(RequestState),
+    /// Word that a subscription has ended (MOD-08).
+    Ended,
 }

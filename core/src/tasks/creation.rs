@@ -6,17 +6,18 @@
 
 use alloc::collections::BTreeSet;
 
-use crate::action::{Cancel, StopReason};
+use crate::action::Cancel;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::{JobId, TaskId};
 use crate::jobs::job::{Job, JobState};
-use crate::rpc::message::ErrorObject;
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::{Seq, StoreWrite, Unstored};
 use crate::tasks::methods::task_cancelled;
+use crate::tasks::persistence::store_error;
 use crate::tasks::persistence::{Durability, LastVisible, Written};
 use crate::tasks::status::Status;
-use crate::tasks::store::store_error;
 use crate::tasks::task::{Aside, Change, Task};
 
 /// When the store is handed a new task.

@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{TaskId, numbered};
 use crate::json::raw::Json;
-use crate::rpc::message::ErrorObject;
-use crate::tasks::task::Status;
+use crate::rpc::error::ErrorObject;
+use crate::tasks::status::Status;
 use crate::time::Wall;
 
 numbered! {

@@ -7,13 +7,14 @@ use crate::connection::{Reply, TaskView};
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::json::writer::Writer;
-use crate::outgoing::call::PeerCapabilities;
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::server::typed_result;
 use crate::tasks::durable::RecordedOutcome;
-use crate::tasks::task::{Status, Task};
+use crate::tasks::status::Status;
+use crate::tasks::task::Task;
 
 impl Engine {
     /// EXT-02

@@ -3,17 +3,19 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::action::{AuditEvent, Cancel, StopReason};
+use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Reply, TaskView};
 use crate::engine::Engine;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::limits::OnTtl;
 use crate::policy::abuse::AbusePattern;
-use crate::rpc::message::{ErrorObject, code};
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::{Aside, Change, Task};

@@ -5,6 +5,6 @@ pub mod durable;
 pub(crate) mod extension;
 pub(crate) mod methods;
 pub(crate) mod persistence;
-pub(crate) mod status;
+pub mod status;
 pub(crate) mod store;
 pub mod task;

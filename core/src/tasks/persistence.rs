@@ -1,12 +1,17 @@
 //! The engine's side of the store: which writes are on their way, and what the store is still owed
 //! (DUR-01).
 
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
+use crate::tasks::durable::Unstored;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::TaskId;
-use crate::tasks::durable::{LoadId, RecordKey, Seq, Unstored};
+use crate::tasks::durable::LoadId;
+use crate::tasks::durable::RecordKey;
+use crate::tasks::durable::Seq;
 use crate::tasks::status::Status;
 use crate::time::Wall;
 
@@ -216,4 +221,14 @@ impl PendingWrites {
         };
         core::mem::replace(&mut self.unpersisted, rest)
     }
+}
+
+/// Error for a request that needs the store while the store is unavailable.
+pub(crate) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
+    let store = match why {
+        Unstored::Full => "the task store is full",
+        Unstored::Broken => "the task store fails",
+    };
+    ErrorObject::new(code::STORE_UNAVAILABLE, alloc::format!("{store}: {consequence}"))
+        .with_data(alloc::format!("{{\"store\":\"{}\"}}", why.as_str()))
 }

@@ -4,15 +4,18 @@
 //! A task's record is written when it is created and when it has ended. Neither is told to
 //! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
 
+use crate::tasks::persistence::store_error;
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use crate::action::{Action, AuditEvent, StopReason};
+use crate::action::{Action, AuditEvent};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::jobs::job::JobState;
-use crate::rpc::message::{ErrorObject, code};
+use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
@@ -325,16 +328,6 @@ impl Engine {
 
 const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
 const NOT_READ: &str = "what came of the task could not be read: ask again";
-
-/// Error for a request that needs the store while the store is unavailable.
-pub(crate) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
-    let store = match why {
-        Unstored::Full => "the task store is full",
-        Unstored::Broken => "the task store fails",
-    };
-    ErrorObject::new(code::STORE_UNAVAILABLE, alloc::format!("{store}: {consequence}"))
-        .with_data(alloc::format!("{{\"store\":\"{}\"}}", why.as_str()))
-}
 
 /// Error for a request about a task whose end the store has not taken.
 pub(crate) fn untold(why: Unstored) -> ErrorObject {

@@ -18,7 +18,7 @@ use crate::collections::det_map::Seed;
 use crate::collections::lazy_box::LazyBox;
 use crate::collections::slab::{Place, Slab};
 use crate::collections::slot_map::Records;
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::limits::Limits;
 use crate::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ceased_core::rpc::message::code;
+use ceased_core::rpc::error::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-pub use ceased_core::tasks::task::Status as TaskStatus;
+pub use ceased_core::tasks::status::Status as TaskStatus;
 pub use ceased_core::tool::TaskSupport;
 pub use endpoint::Endpoint;
 pub use error::{Error, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RpcError};

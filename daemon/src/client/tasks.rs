@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ceased_core::tasks::task::Status as TaskStatus;
+use ceased_core::tasks::status::Status as TaskStatus;
 use ceased_core::tool::TaskSupport;
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};

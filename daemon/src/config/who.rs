@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::policy::access::Allow;
 use toml::Spanned;
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::policy::abuse::SuspicionPolicy;
 use ceased_core::settings::{ServerInfo, Settings};

@@ -51,7 +51,7 @@ impl Server {
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
             Report::Adopt(stream) => {
-                let identity = ceased_core::event::Identity::User(super::getuid().as_raw());
+                let identity = ceased_core::identity::Identity::User(super::getuid().as_raw());
                 let admitted = adopted(stream)
                     .and_then(|transport| self.admit(now, transport, identity, false));
                 if let Err(error) = admitted {

@@ -4,9 +4,11 @@
 //! answered here and goes no further, so that no token is in a log, a recording or an answer. All
 //! refusals take the same way and the same time.
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::rpc::frame::Frame;
-use ceased_core::rpc::message::{ErrorObject, Members, Message, Params, code};
+use ceased_core::rpc::message::{Members, Message, Params};
 use ceased_core::time::Instant;
 use serde::Deserialize;
 use serde_json::json;

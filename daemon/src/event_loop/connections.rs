@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use ceased_core::action::Action;
-use ceased_core::event::{AfterInput, Event, Identity};
+use ceased_core::event::{AfterInput, Event};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::protocol::role::Role;
 use ceased_core::rpc::frame::Frame;

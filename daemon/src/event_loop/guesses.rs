@@ -59,7 +59,7 @@ impl Guesses {
 
 #[cfg(test)]
 mod tests {
-    use ceased_core::event::Identity;
+    use ceased_core::identity::Identity;
 
     use super::*;
 

@@ -8,12 +8,14 @@
 use std::io;
 use std::sync::Arc;
 
-use ceased_core::engine::ConnectionLimit;
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
+use ceased_core::limits::ConnectionLimit;
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::rpc::frame::{Frame, Outbox};
-use ceased_core::rpc::message::{ErrorObject, code};
 use ceased_core::time::{Instant, Now};
 use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use ceased_core::action::StopReason;
 use ceased_core::event::{Event, Outcome};
 use ceased_core::ids::{AskId, JobId, TaskId};
 use ceased_core::json::raw::Json;
 use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest};
-use ceased_core::rpc::message::{ErrorObject, code};
+use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::time::Now;
 use ceased_core::tool::{StopStep, Tool};
 use rustix::process::geteuid;

@@ -8,8 +8,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ceased_core::event::{Event, LogLevel, Outcome};
+use ceased_core::event::{Event, Outcome};
 use ceased_core::ids::{AskId, JobId};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest};
 use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ceased_core::action::{AuditEvent, Receipt};
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
 use ceased_core::tasks::durable::Unstored;
 use ceased_core::time::{Now, Wall};

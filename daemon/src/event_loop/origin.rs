@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_transports::Peer as Origin;
 
 /// An identity, or where a peer comes from that has none.

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
 use ceased_transports::Peer as Origin;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ceased_core::event::{Event, Identity};
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::tasks::durable::{TaskRecord, Unstored};
 use ceased_core::time::{Instant, Now, Wall};
 

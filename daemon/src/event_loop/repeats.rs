@@ -172,7 +172,7 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use ceased_core::event::Identity;
+    use ceased_core::identity::Identity;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! As which user a command runs. Root's rights are given to nobody by an oversight (TSK-39).
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 
 use crate::config::RunAs;
 

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
-use ceased_core::rpc::message::{ErrorObject, code};
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::time::Now;
 use ceased_transports::{Peer as Origin, Transport};
 use rustix::process::{Pid, getpid};

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ceased_core::counters::Counters;
-use ceased_core::engine::Gauges;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
+use ceased_core::stats::Gauges;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
-use ceased_core::event::{AfterInput, Event, LogLevel};
+use ceased_core::event::{AfterInput, Event};
 use ceased_core::ids::{AskId, ConnId, JobId, StatusId};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::Caller;
 use ceased_core::protocol::role::Role;
 use ceased_core::tasks::durable::{LoadId, Seq, Unstored};

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use ceased_core::event::{Identity, Outcome};
+use ceased_core::event::Outcome;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, TaskId};
 use ceased_core::json::raw::Json;
 use ceased_core::outgoing::call::{AnswerTimeout, AskTask, OutgoingRequest};
 use ceased_core::protocol::role::{AsClient, Offers, Role};
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use ceased_core::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

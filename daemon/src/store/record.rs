@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 use std::time::Duration;
 
-use ceased_core::event::Identity;
-use ceased_core::rpc::message::ErrorObject;
-use ceased_core::tasks::task::Status;
+use ceased_core::identity::Identity;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::tasks::status::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::event::Outcome;
 use ceased_core::ids::{AskId, JobId, TaskId};
 use ceased_core::json::format::write_string;
 use ceased_core::json::raw::Json;
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest, Refusal};
-use ceased_core::rpc::message::{ErrorObject, code};
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use crossbeam_channel::bounded;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

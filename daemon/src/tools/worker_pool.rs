@@ -15,7 +15,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use ceased_core::event::Outcome;
-use ceased_core::rpc::message::{ErrorObject, code};
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::error::code;
 use ceased_core::time::Instant;
 
 use crate::event_loop::mailbox::{LoopSender, Report};

@@ -6,9 +6,11 @@
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
-use ceased_core::event::{AfterInput, Event, Identity, LogLevel, Outcome};
+use ceased_core::event::{AfterInput, Event, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{AnswerTimeout, AskTask, Caller, OutgoingRequest};
 use ceased_core::protocol::role::{AsClient, Offers, Role};
 use ceased_core::settings::Settings;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use ceased_core::acp::protocol::Speaker;
-use ceased_core::action::{Action, AuditEvent, CloseReason};
-use ceased_core::engine::Sizes;
-use ceased_core::event::Identity;
+use ceased_core::action::{Action, AuditEvent};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::outgoing::call::{Answer, Caller};
+use ceased_core::reason::CloseReason;
+use ceased_core::stats::Sizes;
 
 use serde_json::Value;
 use serde_json::value::RawValue;

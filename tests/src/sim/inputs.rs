@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ceased_core::acp::protocol::HostStopReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId};
 use ceased_core::outgoing::call::{AnswerTimeout, AskTask, OutgoingRequest};
 use ceased_core::protocol::role::{AsClient, Offers, Role};

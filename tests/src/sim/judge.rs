@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, Speaker};
 use ceased_core::action::Action;
-use ceased_core::engine::{Engine, Sizes};
-use ceased_core::event::{AfterInput, LogLevel, Outcome};
+use ceased_core::engine::Engine;
+use ceased_core::event::{AfterInput, Outcome};
 use ceased_core::ids::{AskId, ConnId, JobId};
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::Caller;
 use ceased_core::protocol::role::Role;
 use ceased_core::rpc::frame::Inbox;
+use ceased_core::stats::Sizes;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::StopStep;
 use serde_json::json;

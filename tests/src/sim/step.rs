@@ -2,7 +2,7 @@
 //! does not apply is passed over.
 
 use ceased_core::event::Outcome;
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! The ACP peers of a world: opened on either side of us, held against the published schema.
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, Speaker};
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use serde_json::{Value, json};
 

@@ -1,10 +1,11 @@
 //! The jobs of a world: they do and end as a test says.
 
-use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::event::Outcome;
 use ceased_core::ids::{AskId, JobId};
 use ceased_core::json::raw::Json;
+use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest};
-use ceased_core::rpc::message::ErrorObject;
+use ceased_core::rpc::error::ErrorObject;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use ceased_core::acp::protocol::AcpRole;
-use ceased_core::action::CloseReason;
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::protocol::role::Role;
+use ceased_core::reason::CloseReason;
 use serde_json::{Value, json};
 
 use super::{NEWEST, World};

@@ -1,6 +1,6 @@
 //! Peers that are servers: the engine is their client.
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, ConnId};
 use ceased_core::outgoing::remote_task::RemoteTaskView;
 use ceased_core::protocol::role::{AsClient, Offers, Role};

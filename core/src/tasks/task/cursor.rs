@@ -7,7 +7,7 @@ use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
 
 use super::Tasks;
-use crate::event::Identity;
+use crate::identity::Identity;
 
 impl Tasks {
     pub(super) fn write_cursor(&self, viewer: &Identity, after: u64) -> String {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Owner, Status, Task, Tasks};
-use crate::event::Identity;
+use crate::identity::Identity;
 use crate::ids::TaskId;
 
 impl Tasks {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, TaskId};
 use ceased_core::json::format::{uuid_text, write_number, write_string};
 

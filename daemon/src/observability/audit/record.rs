@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::{AuditEvent, Cancel, Receipt};
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
 use serde_json::value::RawValue;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ceased_core::engine::Load;
 use ceased_core::limits::Limits;
+use ceased_core::stats::Load;
 use ceased_core::time::Instant;
 
 use crate::observability::audit::CancelRecord;

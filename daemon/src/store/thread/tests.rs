@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ceased_core::event::Identity;
+use ceased_core::identity::Identity;
 use ceased_core::ids::TaskId;
 use ceased_core::json::raw::Json;
-use ceased_core::tasks::task::Status;
+use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 

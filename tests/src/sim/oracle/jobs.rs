@@ -1,6 +1,7 @@
 //! Jobs: their turn, what they tell, how they stop and end.
 
-use ceased_core::event::{LogLevel, Outcome};
+use ceased_core::event::Outcome;
+use ceased_core::log_level::LogLevel;
 use serde_json::Value;
 
 use super::acp::is_no_cancel;

@@ -33,7 +33,8 @@ use self::rates::Bucket;
 pub use self::state::Task;
 use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 
-use ceased_core::event::{AfterInput, LogLevel};
+use ceased_core::event::AfterInput;
+use ceased_core::log_level::LogLevel;
 use ceased_core::protocol::role::Role;
 use ceased_core::settings::Settings;
 use serde_json::value::RawValue;

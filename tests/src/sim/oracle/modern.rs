@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ceased_core::event::LogLevel;
+use ceased_core::log_level::LogLevel;
 use ceased_core::tool::TaskSupport;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::event::LogLevel;
+use ceased_core::log_level::LogLevel;
 use ceased_core::tool::{StopPolicy, TaskSupport, Tool};
 use serde_json::Value;
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::event::{AfterInput, LogLevel};
+use ceased_core::event::AfterInput;
+use ceased_core::log_level::LogLevel;
 use ceased_core::tool::OnDisconnect;
 
 use super::able::Able;

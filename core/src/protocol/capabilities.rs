@@ -1,0 +1,145 @@
+//! Capabilities that a peer declared.
+
+use crate::json::raw::Found;
+use crate::json::raw::Raw;
+use crate::protocol::revision::Dialect;
+use crate::protocol::revision::TaskRules;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// Capabilities of a peer, as far as they matter for our requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PeerCapabilities {
+    pub(crate) elicitation: bool,
+    pub(crate) sampling: bool,
+    pub(crate) roots: bool,
+    pub(crate) tasks: TaskCapabilities,
+}
+
+impl PeerCapabilities {
+    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared, and what
+    /// the revision does not have is not asked, whatever was declared.
+    pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
+        let found = raw.and_then(|raw| raw.members(["tasks", "elicitation", "sampling", "roots"]));
+        let Some(Found { members: [tasks, elicitation, sampling, roots], .. }) = found else {
+            return Self::default();
+        };
+        let forms = elicitation.and_then(|elicitation| elicitation.members(["form", "url"]));
+        // An empty declaration means forms, as it did before there was anything else.
+        let forms =
+            forms.is_some_and(|Found { members: [form, url], .. }| form.is_some() || url.is_none());
+        let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks.get()).ok());
+        Self {
+            elicitation: forms && dialect.elicitation,
+            sampling: sampling.is_some(),
+            roots: roots.is_some(),
+            tasks: TaskCapabilities::read(tasks, dialect),
+        }
+    }
+
+    /// Whether a request of this method may be sent.
+    pub(crate) fn answers(self, method: &str) -> bool {
+        match method {
+            "elicitation/create" => self.elicitation,
+            "sampling/createMessage" => self.sampling,
+            "roots/list" => self.roots,
+            "ping" => true,
+            _ => false,
+        }
+    }
+}
+
+/// The services a client can have, by method.
+pub(crate) const SAMPLING: &str = "sampling/createMessage";
+
+pub(crate) const ELICITATION: &str = "elicitation/create";
+
+pub(crate) const ROOTS: &str = "roots/list";
+
+/// Task capabilities of a peer (TSK-02).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TaskCapabilities {
+    /// There is a declaration at all.
+    pub(crate) any: bool,
+    pub(crate) list: bool,
+    pub(crate) cancel: bool,
+    tools_call: bool,
+    sampling: bool,
+    elicitation: bool,
+}
+
+impl TaskCapabilities {
+    pub(crate) const NONE: Self = Self {
+        any: false,
+        list: false,
+        cancel: false,
+        tools_call: false,
+        sampling: false,
+        elicitation: false,
+    };
+
+    /// Reads a `tasks` capability; what cannot be read was not declared. Before the revision that
+    /// has tasks nothing of it counts.
+    pub(crate) fn read(raw: Option<&RawValue>, dialect: &Dialect) -> Self {
+        #[derive(Deserialize)]
+        struct Tasks {
+            list: Option<IgnoredAny>,
+            cancel: Option<IgnoredAny>,
+            requests: Option<Requests>,
+        }
+        #[derive(Deserialize)]
+        struct Requests {
+            tools: Option<Tools>,
+            sampling: Option<Sampling>,
+            elicitation: Option<Elicitation>,
+        }
+        #[derive(Deserialize)]
+        struct Tools {
+            call: Option<IgnoredAny>,
+        }
+        #[derive(Deserialize)]
+        struct Sampling {
+            #[serde(rename = "createMessage")]
+            create_message: Option<IgnoredAny>,
+        }
+        #[derive(Deserialize)]
+        struct Elicitation {
+            create: Option<IgnoredAny>,
+        }
+        let raw = raw.filter(|_| dialect.tasks == TaskRules::Core);
+        let Some(raw) = raw.filter(|raw| raw.get().starts_with('{')) else { return Self::NONE };
+        let Ok(tasks) = serde_json::from_str::<Tasks>(raw.get()) else { return Self::NONE };
+        let requests = tasks.requests;
+        let requests = requests.as_ref();
+        let within = |declares: fn(&Requests) -> bool| requests.is_some_and(declares);
+        Self {
+            any: true,
+            list: tasks.list.is_some(),
+            cancel: tasks.cancel.is_some(),
+            tools_call: within(|r| r.tools.as_ref().is_some_and(|t| t.call.is_some())),
+            sampling: within(|r| r.sampling.as_ref().is_some_and(|s| s.create_message.is_some())),
+            elicitation: within(|r| r.elicitation.as_ref().is_some_and(|e| e.create.is_some())),
+        }
+    }
+
+    /// Whether a request of this method may ask for a task.
+    pub(crate) fn augments(self, method: &str) -> bool {
+        match method {
+            "tools/call" => self.tools_call,
+            SAMPLING => self.sampling,
+            ELICITATION => self.elicitation,
+            _ => false,
+        }
+    }
+
+    /// Whether this method about tasks may be sent; `None` when it is about something else.
+    pub(crate) fn answers(self, method: &str) -> Option<bool> {
+        match method {
+            "tasks/get" | "tasks/result" => Some(self.any),
+            "tasks/list" => Some(self.list),
+            "tasks/cancel" => Some(self.cancel),
+            _ => None,
+        }
+    }
+}

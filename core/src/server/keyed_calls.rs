@@ -1,0 +1,215 @@
+//! Calls by idempotency key, and what is known of each.
+
+use crate::collections::timer_queue::Armed;
+use crate::identity::Identity;
+use crate::ids::JobId;
+use crate::ids::KeyedId;
+use crate::ids::TaskId;
+use crate::json::raw::Json;
+use crate::tasks::durable::TaskOutcome;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use core::mem;
+use serde_json::Value;
+
+/// Integers to here are what they are as a floating-point number.
+pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// What a call asks for: the same key must not mean another thing.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) tool: Arc<str>,
+    /// JSON text of an object.
+    pub(crate) arguments: Json,
+    pub(crate) as_task: bool,
+    /// Whether it makes a claim, or belongs to a session.
+    pub(crate) claims: bool,
+}
+
+impl Wish {
+    /// Whether both ask for the same; members may be in another order.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.tool == other.tool
+            && self.as_task == other.as_task
+            && self.claims == other.claims
+            && (self.arguments.get() == other.arguments.get()
+                || matches!((value(&self.arguments), value(&other.arguments)),
+                    (Some(one), Some(other)) if one == other))
+    }
+}
+
+/// What arguments say; `None` where they say more than we could compare.
+pub(crate) fn value(raw: &Json) -> Option<Value> {
+    let value = serde_json::from_str(raw.get()).ok()?;
+    is_exact(&value).then_some(value)
+}
+
+/// Whether no two integers that differ are the same here.
+pub(crate) fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+        Value::Number(number) => {
+            let exact = (-EXACT_MAX..=EXACT_MAX).contains(&number.as_f64().unwrap_or_default());
+            number.is_i64() || number.is_u64() || exact
+        }
+        Value::Array(values) => values.iter().all(is_exact),
+        Value::Object(members) => members.values().all(is_exact),
+    }
+}
+
+/// How far a keyed call is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Its job is not gone yet.
+    Running(JobId),
+    /// It is a task, which has a life of its own.
+    Task(TaskId),
+    /// Its job is gone, and this came of it, which is told once the task it became says the same on
+    /// disk (DUR-01).
+    Ending { job: JobId, task: TaskId, outcome: TaskOutcome },
+    /// It is over, and this came of it.
+    Done(TaskOutcome),
+}
+
+impl Progress {
+    /// The job and the task it is found by.
+    pub(crate) const fn names(&self) -> (Option<JobId>, Option<TaskId>) {
+        match self {
+            Self::Running(job) => (Some(*job), None),
+            Self::Task(task) => (None, Some(*task)),
+            Self::Ending { job, task, .. } => (Some(*job), Some(*task)),
+            Self::Done(_) => (None, None),
+        }
+    }
+}
+
+/// One keyed call.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    pub(crate) owner: Identity,
+    pub(crate) key: Box<str>,
+    pub(crate) wish: Wish,
+    pub(crate) progress: Progress,
+    /// When what came of it is forgotten.
+    pub(crate) timer: Option<Armed>,
+}
+
+impl Keyed {
+    pub(crate) fn bytes(&self) -> usize {
+        let outcome = match &self.progress {
+            Progress::Running(_) | Progress::Task(_) => None,
+            Progress::Ending { outcome, .. } | Progress::Done(outcome) => Some(outcome),
+        };
+        let bytes = match outcome {
+            None => 0,
+            Some(Ok(result)) => result.get().len(),
+            Some(Err(error)) => error.message.len(),
+        };
+        bytes + self.key.len() + self.wish.arguments.get().len()
+    }
+}
+
+/// The keyed calls of everybody.
+#[derive(Debug, Default)]
+pub(crate) struct KeyedCalls {
+    pub(crate) calls: BTreeMap<KeyedId, Keyed>,
+    pub(crate) by_key: BTreeMap<Identity, BTreeMap<Box<str>, KeyedId>>,
+    pub(crate) by_job: BTreeMap<JobId, KeyedId>,
+    pub(crate) by_task: BTreeMap<TaskId, KeyedId>,
+    pub(crate) next: u64,
+}
+
+impl KeyedCalls {
+    /// The call an identity gave this key.
+    pub(crate) fn find(&self, owner: &Identity, key: &str) -> Option<KeyedId> {
+        self.by_key.get(owner)?.get(key).copied()
+    }
+
+    /// The call a job runs for, or ran for while what came of that waits for the disk.
+    pub(crate) fn of_job(&self, job: JobId) -> Option<KeyedId> {
+        self.by_job.get(&job).copied()
+    }
+
+    pub(crate) fn get(&self, id: KeyedId) -> Option<&Keyed> {
+        self.calls.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: KeyedId) -> Option<&mut Keyed> {
+        self.calls.get_mut(&id)
+    }
+
+    /// How many calls an identity has here, and how many bytes they take.
+    pub(crate) fn held_by(&self, owner: &Identity) -> (usize, usize) {
+        let ids = self.by_key.get(owner).into_iter().flat_map(BTreeMap::values);
+        let calls = ids.filter_map(|id| self.calls.get(id));
+        calls.fold((0, 0), |(count, bytes), call| (count + 1, bytes + call.bytes()))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyedId, &Keyed)> {
+        self.calls.iter().map(|(id, call)| (*id, call))
+    }
+
+    /// Takes in a call whose key is free.
+    pub(crate) fn insert(&mut self, call: Keyed) {
+        let id = KeyedId::new(self.next);
+        self.next += 1;
+        self.file(id, call.progress.names());
+        self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
+        self.calls.insert(id, call);
+    }
+
+    /// A call has come so far.
+    pub(crate) fn advance(&mut self, id: KeyedId, progress: Progress) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let before = mem::replace(&mut call.progress, progress);
+        let found = call.progress.names();
+        self.unfile(before.names());
+        self.file(id, found);
+    }
+
+    pub(crate) fn file(&mut self, id: KeyedId, (job, task): (Option<JobId>, Option<TaskId>)) {
+        self.by_job.extend(job.map(|job| (job, id)));
+        self.by_task.extend(task.map(|task| (task, id)));
+    }
+
+    pub(crate) fn unfile(&mut self, (job, task): (Option<JobId>, Option<TaskId>)) {
+        job.map(|job| self.by_job.remove(&job));
+        task.map(|task| self.by_task.remove(&task));
+    }
+
+    /// Forgets a call; its timer is the caller's to disarm.
+    pub(crate) fn remove(&mut self, id: KeyedId) -> Option<Keyed> {
+        let call = self.calls.remove(&id)?;
+        self.unfile(call.progress.names());
+        if let Some(keys) = self.by_key.get_mut(&call.owner) {
+            keys.remove(&call.key);
+            if keys.is_empty() {
+                self.by_key.remove(&call.owner);
+            }
+        }
+        Some(call)
+    }
+
+    /// The call that is this task, or became it and waits for its end to be on disk.
+    pub(crate) fn of_task(&self, task: TaskId) -> Option<KeyedId> {
+        self.by_task.get(&task).copied()
+    }
+
+    /// Its own agreements, for tests.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub(crate) fn check(&self) {
+        let named: usize = self.by_key.values().map(BTreeMap::len).sum();
+        assert_eq!(named, self.calls.len(), "every keyed call has its key");
+        for (job, id) in &self.by_job {
+            let call = self.calls.get(id).expect("a job's call exists");
+            assert_eq!(call.progress.names().0, Some(*job));
+        }
+        for (task, id) in &self.by_task {
+            let call = self.calls.get(id).expect("a task's call exists");
+            assert_eq!(call.progress.names().1, Some(*task));
+        }
+    }
+}
