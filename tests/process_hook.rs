@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 #[allow(dead_code, reason = "the other suite uses the rest")]
+#[path = "process/process_kit/mod.rs"]
 mod process_kit;
 
 use ceased::process::guard::{self, Program};

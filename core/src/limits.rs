@@ -2,7 +2,6 @@
 
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::limit_error;
-use alloc::borrow::ToOwned as _;
 use core::num::NonZeroU32;
 use core::time::Duration;
 

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use ceased::process::{Ending, Launch, Order};
 
-use crate::frozen::assert_others_run;
 use crate::process_kit::Tier;
+use crate::stopped::assert_others_run;
 use crate::{argument, rig, run_as_test};
 
 /// The directory is a pipe that nobody writes to, for one process and its children.

@@ -12,7 +12,7 @@ use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, St
 use ceased_core::ids::JobId;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::deaths::guard_of;
+use crate::guard_death::guard_of;
 use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig, rig_with, run_alone, run_as_test};
 
@@ -269,14 +269,16 @@ fn keepers_killed() {
     for _ in 0..4 {
         let mut keeper = None;
         eventually("there is another keeper", || {
-            keeper = crate::deaths::guards("keeper").into_iter().find(|pid| *pid != last);
+            keeper = crate::guard_death::guards("keeper").into_iter().find(|pid| *pid != last);
             keeper.is_some()
         });
         last = keeper.unwrap();
         kill_process(Pid::from_raw(last).unwrap(), Signal::KILL).unwrap();
     }
     assert!(begun.elapsed() < PATIENCE);
-    eventually("and another", || crate::deaths::guards("keeper").iter().any(|pid| *pid != last));
+    eventually("and another", || {
+        crate::guard_death::guards("keeper").iter().any(|pid| *pid != last)
+    });
     assert_works(&mut rig);
     let base = rig.base.clone().unwrap();
     assert!(rig.supervisor.shutdown(PATIENCE));

@@ -8,7 +8,7 @@ use ceased::process::{Order, Orphans, Stopped};
 use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, LEADERLESS};
 
-use crate::deaths::daemon_runs;
+use crate::guard_death::daemon_runs;
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig_with, run_alone, run_ordinary};
 

@@ -65,3 +65,6 @@ pub use socket::Socket;
 pub use stdio::Stdio;
 pub use tcp::tune as tune_tcp;
 pub use transport::{Peer, Readiness, Transport};
+
+/// Connections the system keeps for us until they are accepted; it may cap this lower.
+pub(crate) const BACKLOG: i32 = 1024;

@@ -21,9 +21,6 @@ use crate::tcp;
 use crate::transport::Transport;
 use crate::unix::{self, SocketFile};
 
-/// Connections the system keeps for us until they are accepted; it may cap this lower.
-pub(crate) const BACKLOG: i32 = 1024;
-
 /// Connections that may fail one after the other before the loop gets a rest.
 const FAILED_IN_A_ROW_MAX: usize = 64;
 

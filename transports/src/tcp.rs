@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
+use crate::BACKLOG;
 use crate::error::ListenError;
-use crate::listener::BACKLOG;
 
 /// A peer that says nothing for this long is asked whether it is still there,
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);

@@ -19,9 +19,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::BACKLOG;
 use crate::address::SocketMode;
 use crate::error::ListenError;
-use crate::listener::BACKLOG;
 
 /// Longest path of a socket in bytes: `sun_path` has 108, the last is for the NUL.
 const PATH_BYTES_MAX: usize = 107;

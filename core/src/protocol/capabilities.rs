@@ -143,3 +143,39 @@ impl TaskCapabilities {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::revision::{MCP_2025_03_26, MCP_2025_11_25};
+
+    /// TSK-02, MOD-07: what cannot be read was not declared, and takes nothing else with it.
+    #[test]
+    fn capabilities_are_read_one_by_one() {
+        for (declared, [elicitation, sampling, roots, tasks]) in [
+            (r#"{"elicitation":{"form":{},"url":{}},"sampling":{}}"#, [true, true, false, false]),
+            (r#"{"elicitation":{},"roots":{"listChanged":true}}"#, [true, false, true, false]),
+            (r#"{"elicitation":{"url":{}},"sampling":null}"#, [false; 4]),
+            (r#"{"elicitation":true,"sampling":true,"roots":7}"#, [false, true, true, false]),
+            (r#"{ "s\u0061mpling" : {} , "\ud800" : 1 }"#, [false, true, false, false]),
+            (r#"{"tasks":{"list":{}},"roots":{}}"#, [false, false, true, true]),
+            (r#"{"tasks":7,"roots":{}}"#, [false, false, true, false]),
+            ("null", [false; 4]),
+            ("[]", [false; 4]),
+        ] {
+            let read = PeerCapabilities::read(Some(Raw::checked(declared)), &MCP_2025_11_25);
+            let is = [
+                read.elicitation,
+                read.sampling,
+                read.roots,
+                read.tasks.answers("tasks/get") == Some(true),
+            ];
+            assert_eq!(is, [elicitation, sampling, roots, tasks], "{declared}");
+        }
+        let before = Raw::checked(r#"{"elicitation":{},"tasks":{}}"#);
+        assert_eq!(
+            PeerCapabilities::read(Some(before), &MCP_2025_03_26),
+            PeerCapabilities::default()
+        );
+    }
+}

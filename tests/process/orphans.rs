@@ -54,7 +54,7 @@ fn more_zombies_than_are_buried_at_once() {
 #[test]
 fn siblings_of_a_command_are_buried() {
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
-        run_alone("heirs::siblings", &format!("{tier:?}"));
+        run_alone("orphans::siblings", &format!("{tier:?}"));
     }
 }
 

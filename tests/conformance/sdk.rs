@@ -14,17 +14,11 @@ use std::time::Duration;
 use ceased_tests::schema;
 use serde::{Deserialize, Serialize};
 
-#[path = "sdk/acp.rs"]
 mod acp;
-#[path = "sdk/install.rs"]
 mod install;
-#[path = "sdk/modern.rs"]
 mod modern;
-#[path = "sdk/processes.rs"]
 mod processes;
-#[path = "sdk/record.rs"]
 mod record;
-#[path = "sdk/server.rs"]
 mod server;
 
 use install::Client;
@@ -139,7 +133,7 @@ fn run_script(client: &Client, way: Way, server: &Server, folder: &Path, mark: &
     let setup = Setup {
         mark,
         record: folder.join("record"),
-        relay: Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk/relay.sh"),
+        relay: Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/sdk/relay.sh"),
         server: &server.command,
         env: [(MARK_VARIABLE, mark)].into(),
         reload: server.reload(),

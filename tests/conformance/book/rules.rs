@@ -10,7 +10,7 @@ const SHOWN: usize = 3;
 const HEAD: &str = "\
 # Rules and their tests
 
-<!-- Generated from tests/rules.toml by `UPDATE=1 cargo test -p ceased-tests --test book`. -->
+<!-- Generated from tests/rules.toml by `UPDATE=1 cargo test -p ceased-tests --test conformance book::`. -->
 
 Every normative rule that ceased implements, restated, with tests that prove it (three at most). A rule
 that no test names fails the build. `OURS` marks promises of ceased beyond its sources.

@@ -1,7 +1,6 @@
 //! Tasks outlive their daemon: killed, started again, full, damaged, twice (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-#[path = "daemon_durable/at_start.rs"]
 mod at_start;
 
 use std::collections::HashSet;

@@ -10,7 +10,7 @@ const TOOLS: &str = "# The tools that can be called.";
 const HEAD: &str = "\
 # Configuration keys
 
-<!-- Generated from config.toml by `UPDATE=1 cargo test -p ceased-tests --test book`. -->
+<!-- Generated from config.toml by `UPDATE=1 cargo test -p ceased-tests --test conformance book::`. -->
 
 Every key with its default. `ceased check` prints the values that are in effect.
 

@@ -39,8 +39,8 @@ fn kill(pid: i32) {
 // STOP-01
 #[test]
 fn who_cannot_look_does_not_say_that_nobody_is_left() {
-    run_alone("blind::leader_killed", "1");
-    run_alone("blind::guard_killed", "1");
+    run_alone("proc_unreadable::leader_killed", "1");
+    run_alone("proc_unreadable::guard_killed", "1");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn guard_killed() {
     }
     let (mut rig, marker) = (rig_with(Tier::Guard, Orphans::Adopt).unwrap(), marker());
     let (_, leader) = start(&mut rig, "setsid", &marker);
-    let guard = crate::deaths::guard_of(leader).unwrap();
+    let guard = crate::guard_death::guard_of(leader).unwrap();
     let mut taken = all_descriptors();
     kill(guard);
     // What its death sets free is taken at once, or nobody would be blind.

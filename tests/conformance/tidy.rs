@@ -34,7 +34,7 @@ fn holding(words: &[&str], wanted: impl Fn(&str) -> bool) -> Vec<String> {
 
 /// This file writes what it looks for.
 fn not_here(path: &str) -> bool {
-    path != "tests/tidy.rs"
+    path != "tests/conformance/tidy.rs"
 }
 
 #[test]

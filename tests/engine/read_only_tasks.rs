@@ -1,9 +1,7 @@
 //! Jobs of tools that change nothing begin while their task is being written, and a short one is
 //! written once, with what came of it. Nothing of it is said before that is on disk (DUR-01).
 
-#[path = "engine_early/taken_back.rs"]
 mod taken_back;
-#[path = "engine_early/words.rs"]
 mod words;
 
 use std::sync::Arc;

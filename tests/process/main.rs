@@ -1,29 +1,18 @@
 //! Commands as jobs, with real processes: what is started, what is reported, what is left.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-#[path = "process/accounts.rs"]
 mod accounts;
-#[path = "process/attacks.rs"]
 mod attacks;
-#[path = "process/blind.rs"]
-mod blind;
-#[path = "process/deaths.rs"]
-mod deaths;
-#[path = "process/frozen.rs"]
-mod frozen;
-#[path = "process/heirs.rs"]
-mod heirs;
-#[path = "process/lasting.rs"]
+mod guard_death;
 mod lasting;
-#[path = "process/place.rs"]
+mod orphans;
 mod place;
+mod proc_unreadable;
 mod process_kit;
-#[path = "process/tool.rs"]
+mod process_trees;
+mod stopped;
 mod tool;
-#[path = "process/unseen.rs"]
 mod unseen;
-#[path = "process/zoo.rs"]
-mod zoo;
 
 use std::env;
 use std::path::PathBuf;

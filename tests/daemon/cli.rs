@@ -1,6 +1,5 @@
 //! The command line against the real daemon: what a user and a script see.
 
-#[path = "daemon_cli/unusual.rs"]
 mod unusual;
 
 use std::process::{Command, Stdio};

@@ -4,7 +4,6 @@
 //! `CEASED_KILL_ROUNDS` says how often the daemon is killed, `CEASED_KILL_SEED` when.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-#[path = "kill/told.rs"]
 mod told;
 
 use std::env;

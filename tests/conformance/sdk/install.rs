@@ -118,7 +118,7 @@ fn lock(folder: &Path) -> File {
 }
 
 fn source_path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/sdk").join(name)
 }
 
 fn source(name: &str) -> String {

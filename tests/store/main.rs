@@ -2,21 +2,13 @@
 //! disk makes of it (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-#[path = "store/damage.rs"]
 mod damage;
-#[path = "store/files.rs"]
 mod files;
-#[path = "store/format.rs"]
 mod format;
-#[path = "store/full.rs"]
 mod full;
-#[path = "store/growth.rs"]
 mod growth;
-#[path = "store/same.rs"]
 mod same;
-#[path = "store/sample.rs"]
 mod sample;
-#[path = "store/torn.rs"]
 mod torn;
 
 use std::collections::BTreeMap;

@@ -35,12 +35,14 @@ pub(crate) fn daemon_runs(
     marker: &str,
     script: &str,
 ) -> Option<(Child, Option<PathBuf>)> {
-    let mut daemon =
-        alone("deaths::daemon_that_waits_for_its_death", &format!("{tier:?} {marker} {script}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    let mut daemon = alone(
+        "guard_death::daemon_that_waits_for_its_death",
+        &format!("{tier:?} {marker} {script}"),
+    )
+    .stdin(Stdio::null())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
     let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
     for line in lines.map_while(Result::ok) {
         if let Some((_, base)) = line.split_once("READY ") {
@@ -108,7 +110,7 @@ pub(crate) fn guards(label: &str) -> Vec<i32> {
 
 #[test]
 fn a_guard_heeds_nobody_else() {
-    run_alone("deaths::guard_under_signals", "1");
+    run_alone("guard_death::guard_under_signals", "1");
 }
 
 /// Signals to a guard, by accident or by a kill of everything with its name, change nothing.
@@ -138,7 +140,7 @@ fn guard_under_signals() {
 
 #[test]
 fn a_guard_is_killed() {
-    run_alone("deaths::guard_killed_with_adoption", "1");
+    run_alone("guard_death::guard_killed_with_adoption", "1");
 }
 
 /// STOP-01, when somebody kills the guard and orphans come to the daemon.
@@ -196,12 +198,12 @@ fn copies() {
 
 #[test]
 fn guards_are_copies() {
-    run_alone("deaths::copies", "1");
+    run_alone("guard_death::copies", "1");
 }
 
 #[test]
 fn what_guards_are_copies_of_dies() {
-    run_alone("deaths::no_original", "1");
+    run_alone("guard_death::no_original", "1");
 }
 
 /// Whether a process waits for somebody, as a guard does that is wholly there.
@@ -288,7 +290,7 @@ fn short_lived_copies() {
 
 #[test]
 fn copies_that_die_at_once() {
-    run_alone("deaths::short_lived_copies", "1");
+    run_alone("guard_death::short_lived_copies", "1");
 }
 
 /// Without adoption, at least the command's session is ended.
@@ -319,7 +321,7 @@ pub(crate) fn guard_of(mut pid: i32) -> Option<i32> {
 
 #[test]
 fn the_keeper_is_replaced() {
-    run_alone("deaths::keeper_killed", "1");
+    run_alone("guard_death::keeper_killed", "1");
 }
 
 #[test]

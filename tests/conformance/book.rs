@@ -1,9 +1,7 @@
 //! The book and the documents beside it: generated pages are current, links resolve, examples are
 //! read by the program that they are for.
 
-#[path = "book/keys.rs"]
 mod keys;
-#[path = "book/rules.rs"]
 mod rules;
 
 use std::collections::BTreeSet;
@@ -48,7 +46,7 @@ fn is_current(path: &str, page: &str) {
     let stale = committed.lines().zip(page.lines()).find(|(old, new)| old != new);
     assert!(
         committed == page,
-        "{} is stale ({stale:?}); run UPDATE=1 cargo test -p ceased-tests --test book",
+        "{} is stale ({stale:?}); run UPDATE=1 cargo test -p ceased-tests --test conformance book::",
         path.display()
     );
 }

@@ -1,0 +1,147 @@
+//! Layers: no file of a package imports, by whatever way around, a file that imports it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ceased_tests::workspace;
+
+/// The modules of a package by their path (`rpc::message`), each with its text.
+fn modules(source: &str) -> BTreeMap<String, String> {
+    let mut modules = BTreeMap::new();
+    for file in workspace::rust_files() {
+        let Some(path) = file.path.strip_prefix(source) else { continue };
+        let path = path.trim_end_matches(".rs").replace('/', "::");
+        let path = path.strip_suffix("::mod").unwrap_or(&path).to_owned();
+        let is_test = path.split("::").any(|part| part == "tests");
+        if !is_test && !["lib", "main"].contains(&path.as_str()) {
+            modules.insert(path, code_of(&file.text));
+        }
+    }
+    modules
+}
+
+/// A file's text without comments and without its tests.
+fn code_of(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The single paths of a `use`, its groups written out.
+fn expand(path: &str) -> Vec<String> {
+    let Some((lead, group)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let group = group.strip_suffix('}').unwrap_or(group);
+    let (mut parts, mut depth, mut part) = (Vec::new(), 0, String::new());
+    for character in group.chars() {
+        match character {
+            ',' if depth == 0 => parts.push(std::mem::take(&mut part)),
+            _ => {
+                depth += i32::from(character == '{') - i32::from(character == '}');
+                part.push(character);
+            }
+        }
+    }
+    parts.push(part);
+    let parts = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty());
+    parts.flat_map(|part| expand(&format!("{lead}{part}"))).collect()
+}
+
+/// Whatever begins with `crate::`, `super::` or `self::` in a text, groups written out.
+fn paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for lead in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(lead) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let rest = &code[at..];
+            let mut depth = 0;
+            let end = rest.find(|c: char| {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                let inside = depth > 0 && (c.is_whitespace() || c == ',');
+                !(c.is_alphanumeric() || "_:{}".contains(c) || inside) || depth < 0
+            });
+            let path: String = rest[..end.unwrap_or(rest.len())].split_whitespace().collect();
+            found.extend(expand(&path));
+        }
+    }
+    found
+}
+
+/// The module that `path`, written in `module`, leads into.
+fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = path.split("::").filter(|part| !part.is_empty()).collect();
+    let mut base: Vec<&str> = module.split("::").collect();
+    if parts.first() == Some(&"crate") {
+        base.clear();
+        parts.remove(0);
+    }
+    while let Some(part @ ("super" | "self")) = parts.first().copied() {
+        if part == "super" {
+            base.pop();
+        }
+        parts.remove(0);
+    }
+    base.extend(parts);
+    (1..=base.len()).rev().map(|n| base[..n].join("::")).find(|path| modules.contains_key(path))
+}
+
+/// The modules of a package, and which others each imports.
+fn graph(source: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let modules = modules(source);
+    assert!(modules.len() > 5, "{source} has {} modules", modules.len());
+    let edges = modules.iter().map(|(module, code)| {
+        let targets = paths(code).into_iter().filter_map(|path| target(&modules, module, &path));
+        (module.clone(), targets.filter(|target| target != module).collect())
+    });
+    edges.collect()
+}
+
+/// The modules that can be reached from `from`.
+fn reach(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let (mut seen, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
+    while let Some(module) = left.pop() {
+        for next in &graph[&module] {
+            if seen.insert(next.clone()) {
+                left.push(next.clone());
+            }
+        }
+    }
+    seen
+}
+
+/// The modules that import themselves by way of others, each with what it imports of them.
+fn circles(source: &str) -> Vec<String> {
+    let graph = graph(source);
+    let reach: BTreeMap<&str, BTreeSet<String>> =
+        graph.keys().map(|module| (module.as_str(), reach(&graph, module))).collect();
+    let circular = graph.keys().filter(|module| reach[module.as_str()].contains(*module));
+    let lines = circular.map(|module| {
+        let back = graph[module].iter().filter(|next| reach[next.as_str()].contains(module));
+        let back: Vec<&str> = back.map(String::as_str).collect();
+        format!("{source}{module} -> {}", back.join(", "))
+    });
+    lines.collect()
+}
+
+fn assert_layered(source: &str) {
+    let found = circles(source);
+    assert!(found.is_empty(), "files import each other in a circle:\n{}", found.join("\n"));
+}
+
+#[test]
+fn core_has_no_import_circle() {
+    assert_layered("core/src/");
+}
+
+#[test]
+fn transports_have_no_import_circle() {
+    assert_layered("transports/src/");
+}
+
+#[test]
+fn groups_of_imports_are_written_out() {
+    let code = "use crate::a::{self, b::{C, d}, E};\nlet x = super::f::g(1);";
+    let expected = ["crate::a::self", "crate::a::b::C", "crate::a::b::d", "crate::a::E"];
+    assert_eq!(paths(code), [&expected[..], &["super::f::g"]].concat());
+}

@@ -1,0 +1,12 @@
+//! The ledger of rules, the official SDKs, the packages and the tidiness of the tree.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
+
+mod book;
+mod example_hello;
+mod fuzz;
+mod layers;
+mod ledger;
+mod living_systemd;
+mod packaging;
+mod sdk;
+mod tidy;

@@ -1,0 +1,7 @@
+//! Permissions: connecting, tools, and isolation of identities (TSK-39, TSK-40).
+
+mod jobs;
+mod kit;
+mod refusals;
+mod tokens;
+mod users;

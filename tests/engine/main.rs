@@ -1,0 +1,41 @@
+//! The engine alone: scenarios, properties and interleavings, without a daemon.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
+
+mod acp;
+mod acp_calls;
+mod acp_orders;
+mod ask;
+mod backpressure;
+mod batch;
+mod cancel;
+mod detach;
+mod durable;
+mod durable_interleavings;
+mod extension;
+mod golden;
+mod host;
+mod idempotency;
+mod interleavings;
+mod isolation;
+mod listeners;
+mod mixed_revisions;
+mod modern;
+mod outlast;
+mod props;
+mod queue_fairness;
+mod read_only_tasks;
+mod requestor;
+mod requestor_interleavings;
+mod restart;
+mod retry;
+mod rpc;
+mod services;
+mod shares;
+mod shutdown;
+mod store;
+mod subscribe;
+mod task_life;
+mod tasks;
+mod timers;
+mod tolerance;
+mod trail;
