@@ -13,6 +13,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// of its last answer; with what the busiest moment takes beside them, which depends on how many of
 /// them are heard in one turn.
 const IDLE_BYTES_MAX: u64 = 1152;
+/// The same of a connection that has called a tool through the queue: its table of requests keeps its
+/// first allocation.
+const CALLED_BYTES_MAX: u64 = 1536;
 /// A number that fills the tables.
 const FEW: usize = 300;
 /// Another number that fills the tables as well.
@@ -24,8 +27,8 @@ store = "memory"
 [limits]
 connections = 2000
 [[tool]]
-name = "echo"
-builtin = "echo"
+name = "sleep"
+builtin = "sleep"
 "#;
 
 /// The most heap that the thread of the loop holds at once when so many have connected.
@@ -41,8 +44,10 @@ fn most_held(connections: usize, calls: bool) -> u64 {
                 let mut peer = Peer::of_socket(remote.connect().expect("it takes peers").into());
                 peer.initialize();
                 if calls {
-                    let id = peer.call("echo", r#"{"text":"once"}"#);
-                    assert_eq!(peer.text(id), "once");
+                    // Longer than a handler may take that is run on the thread of the loop: the loop
+                    // stays on the thread that is measured.
+                    let id = peer.call("sleep", r#"{"ms":1}"#);
+                    assert!(peer.answer(id)["result"].is_object(), "it has slept");
                 }
                 peer
             };
@@ -68,7 +73,8 @@ fn assert_idle_is_cheap(calls: bool) {
     allow_many_files();
     let (few, many) = (most_held(FEW, calls), most_held(MANY, calls));
     let each = (many - few) / (MANY - FEW) as u64;
-    assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
+    let max = if calls { CALLED_BYTES_MAX } else { IDLE_BYTES_MAX };
+    assert!(each <= max, "{each} bytes for each");
 }
 
 #[test]
