@@ -136,7 +136,7 @@ fn one_answer_in_every_order() {
                         }
                         Happens::HostCancels => w.feed(Input::CancelJob(job, HostStopReason::Host)),
                         Happens::SessionCancel => {
-                            w.feed(Input::CancelJob(job, HostStopReason::Feature))
+                            w.feed(Input::CancelJob(job, HostStopReason::Feature));
                         }
                         Happens::GraceEnds => w.advance(PATIENCE),
                         Happens::JobEnds => w.end(job, outcome.clone()),

@@ -284,7 +284,7 @@ impl World {
                 assert!(why.flushes() || !left, "{conn} keeps bytes nobody will send");
             }
             Action::CollectHostStatus { survey, jobs, viewer } => {
-                self.surveys.push((survey, jobs, viewer))
+                self.surveys.push((survey, jobs, viewer));
             }
             Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,

@@ -65,7 +65,7 @@ impl Engine {
                 Err(refusal) => self.refuse_call(caller, refusal),
             },
             (None, None, RequestContext::Claim(claim)) => {
-                self.ask_by_answer(id, ask, request, claim.peer)
+                self.ask_by_answer(id, ask, request, claim.peer);
             }
             (None, task, _) => {
                 job.asks.insert(ask, PendingOutgoing::Waiting(request));
@@ -335,7 +335,7 @@ impl Engine {
             CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
             // CAN-04, ACP-03, ACP-04
             CancelEffect::Refuse(refusal) => {
-                self.out.push(Action::RefuseCancel { caller, refusal })
+                self.out.push(Action::RefuseCancel { caller, refusal });
             }
         }
     }

@@ -187,7 +187,7 @@ impl Engine {
                 });
             }
             (TaskView::Cancelled | TaskView::TooLate, TaskRules::Extension) => {
-                self.acknowledge(reply)
+                self.acknowledge(reply);
             }
             (TaskView::TooLate, TaskRules::None | TaskRules::Core) => {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());

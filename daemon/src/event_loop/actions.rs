@@ -131,7 +131,7 @@ impl Server {
                     }
                 }
                 Action::CollectHostStatus { survey, jobs, viewer } => {
-                    self.survey(now, survey, jobs, viewer)
+                    self.survey(now, survey, jobs, viewer);
                 }
                 Action::Audit(note) => {
                     self.log(now, &note);
