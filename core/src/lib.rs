@@ -2,20 +2,16 @@
 //!
 //! The engine holds every rule about requests, cancellation and tasks, and nothing else: no clock,
 //! no randomness, no threads, no sockets (DET-01). The same events give the same actions, byte for
-//! byte. A host reads lines from peers, hands them in as [`Event`](event::Event)s, carries out the
-//! [`Action`](action::Action)s, and sends what collects in each connection's
-//! [`Outbox`](frame::Outbox):
+//! byte. A host reads lines from peers, hands them in as [`Event`]s, carries out the
+//! [`Action`]s, and sends what collects in each connection's
+//! [`Outbox`](rpc::frame::Outbox):
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use ceased_core::action::Action;
-//! use ceased_core::engine::Engine;
-//! use ceased_core::event::{Event, Identity};
-//! use ceased_core::ids::{ConnId, IdSource};
-//! use ceased_core::protocol::role::Role;
-//! use ceased_core::settings::Settings;
-//! use ceased_core::time::{Instant, Now, Wall};
+//! use ceased_core::{
+//!     Action, ConnId, Engine, Event, IdSource, Identity, Instant, Now, Role, Settings, Wall,
+//! };
 //!
 //! struct Counting(u128);
 //! impl IdSource for Counting {
@@ -46,8 +42,8 @@
 //! ```
 //!
 //! `handle` cannot fail and cannot block, and when it returns everything it wanted is in the
-//! actions or in an outbox. A whole host, of one page or two, is
-//! `examples/hello.rs`.
+//! actions or in an outbox. A whole host of two pages is `examples/hello.rs`. The types
+//! that every host needs are at the root of the crate.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -55,41 +51,42 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod acp;
 pub mod action;
+mod client;
+pub mod collections;
 mod connection;
 pub mod counters;
 pub mod engine;
 pub mod event;
+pub mod identity;
+pub mod ids;
+mod invariants;
+mod jobs;
+pub mod json;
 pub mod limits;
+pub mod log_level;
+pub mod outgoing;
+pub mod policy;
+pub mod protocol;
+pub mod reason;
+pub mod rpc;
+mod server;
 pub mod settings;
+pub mod stats;
+pub mod tasks;
 pub mod time;
 pub mod tool;
 
-pub mod collections;
-
-pub mod json;
-
-pub mod rpc;
-
-pub mod protocol;
-
-pub mod policy;
-
-pub mod outgoing;
-
-pub mod acp;
-
-mod jobs;
-
-pub mod tasks;
-
-pub mod ids;
-mod invariants;
-pub mod stats;
-
-mod server;
-
-mod client;
-pub mod identity;
-pub mod log_level;
-pub mod reason;
+pub use crate::action::Action;
+pub use crate::engine::Engine;
+pub use crate::event::Event;
+pub use crate::identity::Identity;
+pub use crate::ids::{ConnId, IdSource, JobId, RequestId, TaskId};
+pub use crate::limits::{Limits, TaskPolicy};
+pub use crate::protocol::role::Role;
+pub use crate::reason::{CloseReason, StopReason};
+pub use crate::rpc::error::ErrorObject;
+pub use crate::settings::Settings;
+pub use crate::time::{Instant, Now, Wall};
+pub use crate::tool::Tool;

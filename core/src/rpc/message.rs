@@ -1,7 +1,7 @@
 //! JSON-RPC envelopes: the kind of message that one frame holds, before its method is looked at.
 //!
 //! Parsing is total: every byte string is one of the variants of [`Message`]. One pass of the
-//! [scanner](crate::json::scan) reads every form of an envelope and of its params; serde_json only words
+//! scanner (`json::scan`) reads every form of an envelope and of its params; serde_json only words
 //! the error for a text that is no JSON.
 
 use crate::rpc::error::{ErrorObject, code};
