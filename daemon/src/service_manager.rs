@@ -1,8 +1,8 @@
-//! The service manager, when there is one: the sockets it hands over, what it wants to hear, and
-//! its watchdog. Without one all of this does nothing and costs nothing.
+//! The service manager, if there is one: inherited sockets, notifications and the watchdog. Without
+//! one, nothing here has any effect.
 //!
 //! The protocols are systemd's, by its public documentation (`sd_listen_fds(3)`, `sd_notify(3)`,
-//! `sd_watchdog_enabled(3)`); other managers speak them, too.
+//! `sd_watchdog_enabled(3)`); other managers implement them too.
 
 mod notify;
 mod sockets;
@@ -17,19 +17,19 @@ pub(crate) use notify::Notifier;
 pub(crate) use sockets::InheritedSockets;
 pub(crate) use watchdog::{Due, Probe, Watchdog};
 
-/// What the service manager gave this process. Taken once, before anything else is opened.
+/// Environment of the service manager. Taken once, before any other descriptor is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
-    /// Sockets that listen already.
+    /// Inherited listening sockets.
     pub(crate) sockets: InheritedSockets,
     /// The notifier for the service manager.
     pub(crate) notifier: Notifier,
-    /// How often it wants to hear that all is well; `None` when it does not care.
+    /// The watchdog; `None` if the manager did not enable it.
     pub(crate) watchdog: Option<Watchdog>,
 }
 
 impl Service {
-    /// Reads what the environment says and takes over the sockets. A second call finds none.
+    /// Reads the environment and takes the sockets. A second call finds none.
     pub(crate) fn take() -> Self {
         let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let text = |name: &str| var(name).and_then(|value| value.into_string().ok());
@@ -45,14 +45,14 @@ impl Service {
     }
 }
 
-/// Whether a variable is between the service manager and this process alone. No child may see
-/// it: one that believed it would tell the manager lies, or take descriptors for sockets.
+/// Whether a variable is meant for this process only. A child that inherited it could send false
+/// notifications, or take its own descriptors for sockets.
 pub(crate) fn is_private(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name == b"NOTIFY_SOCKET" || name.starts_with(b"WATCHDOG_") || name.starts_with(b"LISTEN_")
 }
 
-/// The names of the variables set now that no child may see.
+/// Names of the set variables that children must not inherit.
 pub(crate) fn private_variables() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| is_private(name))
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_private() {
+    fn variables_of_the_manager_are_private() {
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
             assert!(is_private(OsStr::new(name)), "{name}");
         }

@@ -142,7 +142,7 @@ impl Server {
         if self.stopping == Stopping::No {
             self.note_phase(Phase::Serving);
         }
-        if self.upkeep.notifier.is_heard() {
+        if self.upkeep.notifier.is_active() {
             self.upkeep.notifier.ready(&self.in_short());
         }
     }
@@ -196,7 +196,7 @@ impl Server {
         let store = self.store.as_ref().map(|store| ("store", store.health().stuck_for()));
         let workers = ("workers", self.pool.stuck_for(now));
         match watchdog.look(now, store.into_iter().chain([workers])) {
-            Due::Nothing => {}
+            Due::NotYet => {}
             Due::Alive => {
                 let probe = watchdog.ask();
                 // When it is gone the probe stays unanswered, and that is the point.

@@ -1,9 +1,10 @@
-//! The audit log: who did what to which task, and what became of every cancel (TSK-41, CAN-12).
+//! The audit log: every action on a task and its actor, and the outcome of every cancel (TSK-41,
+//! CAN-12).
 //!
-//! Records are put into words where they happen, and go through a bounded queue, those of a turn of
-//! the loop together, to a thread of their own that writes them, so that no disk can hold the loop
-//! up. What does not fit, or cannot be written, is dropped, counted, and said: in the log, and in
-//! the file itself as soon as it can be written to again.
+//! Records are rendered by the thread that causes them. The loop passes those of a turn together
+//! through a bounded queue to a writer thread, so a slow disk cannot block the loop. Records that
+//! do not fit or cannot be written are dropped and counted; the log reports that, and the file as
+//! soon as it is writable.
 
 mod line;
 mod record;
@@ -22,26 +23,26 @@ use writer::{Sink, Writer};
 
 use crate::daemon::StartError;
 
-/// Bytes of records that may wait for the disk: 16,000 records, about.
+/// Capacity of the queue in bytes: about 16,000 records.
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of records that are handed over before the turn is over.
+/// Bytes of records at which they are queued before the end of the turn.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// The way to the audit log.
+/// The loop's handle of the audit log.
 pub(crate) struct Audit {
-    /// Records that were not handed over.
+    /// Records not queued yet.
     fresh: Vec<u8>,
-    /// A moment and how it is written: many records have the same.
+    /// Cache of the formatted time: many records share it.
     stamp: (Wall, String),
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the loop and the thread share.
+/// State shared by the loop and the writer thread.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// The queue has something, or is closed.
+    /// Signalled when the queue is not empty, or closed.
     filled: Condvar,
     dropped: AtomicU64,
 }
@@ -49,18 +50,17 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     waiting: Batch,
-    /// The thread sleeps until somebody wakes it.
+    /// The writer thread waits on `filled`.
     asleep: bool,
     closed: bool,
 }
 
-/// What the thread has to do.
+/// Pending work of the writer thread.
 #[derive(Default)]
 struct Batch {
-    /// Records, each a line.
+    /// Records, one per line.
     lines: Vec<u8>,
-    /// Open the file again once so many bytes of them are written: somebody has moved it away
-    /// (SIGHUP).
+    /// Reopen the file after this many bytes of `lines`: it was moved away (SIGHUP).
     reopen: Option<usize>,
 }
 
@@ -71,10 +71,10 @@ impl Batch {
 }
 
 impl Audit {
-    /// Starts writing to `path`, or to the log where there is none.
+    /// Starts writing to `path`, or to the log if there is none.
     ///
-    /// # Errors
-    /// When the file cannot be opened, is no regular file, or there is no thread for it.
+    /// # Errors If the file cannot be opened or is not a regular file, or the thread cannot be
+    /// created.
     pub(crate) fn start(path: Option<PathBuf>) -> Result<Self, StartError> {
         let sink = path.map_or(Ok(Sink::Log), Sink::file)?;
         let shared = Arc::new(Shared::default());
@@ -86,7 +86,7 @@ impl Audit {
         Ok(Self { fresh, stamp, shared, thread: Some(thread) })
     }
 
-    /// Takes a record for the next [`Audit::hand_over`]; never waits.
+    /// Buffers a record for the next [`Audit::hand_over`]; never blocks.
     pub(crate) fn record(&mut self, time: Wall, happening: &Happening) {
         if self.stamp.0 != time {
             self.stamp = (time, time.to_iso8601());
@@ -97,21 +97,20 @@ impl Audit {
         }
     }
 
-    /// Hands over what was recorded; never waits.
+    /// Queues the buffered records; never blocks.
     pub(crate) fn hand_over(&mut self) {
         if !self.fresh.is_empty() {
             self.shared.push(&mut self.fresh);
         }
     }
 
-    /// Gives back the room that a burst took.
+    /// Frees the memory of a burst.
     pub(crate) fn trim(&mut self) {
         self.fresh.shrink_to_fit();
         self.shared.queue().waiting.lines.shrink_to_fit();
     }
 
-    /// Opens the file again, behind what was recorded so far; the old one stays in use if that
-    /// fails.
+    /// Reopens the file after the records so far; on failure the old file stays in use.
     pub(crate) fn reopen(&mut self) {
         self.hand_over();
         let mut queue = self.shared.queue();
@@ -119,7 +118,7 @@ impl Audit {
         self.shared.wake(queue);
     }
 
-    /// Records that were dropped so far.
+    /// Number of records dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
     }
@@ -130,7 +129,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes lines over, or drops them when there is no room; leaves an empty buffer.
+    /// Queues lines, or drops them if there is no room; leaves an empty buffer.
     fn push(&self, lines: &mut Vec<u8>) {
         let mut queue = self.queue();
         let waiting = &mut queue.waiting.lines;
@@ -153,8 +152,8 @@ impl Shared {
         }
     }
 
-    /// Waits for something and moves it all into `batch`, which is empty; false when nothing will
-    /// come any more.
+    /// Waits for work and swaps it into `batch`, which is empty; false when the queue is closed and
+    /// empty.
     fn take(&self, batch: &mut Batch) -> bool {
         let mut queue = self.queue();
         while queue.waiting.is_empty() && !queue.closed {
@@ -171,7 +170,7 @@ impl Shared {
 }
 
 impl Drop for Audit {
-    /// Writes what waits.
+    /// Writes the queued records.
     fn drop(&mut self) {
         self.hand_over();
         self.shared.queue().closed = true;
@@ -182,20 +181,19 @@ impl Drop for Audit {
     }
 }
 
-/// Whether [`Audit::start`] would find nothing wrong with this path; makes and changes nothing.
+/// Checks that [`Audit::start`] would succeed with this path; changes nothing.
 ///
-/// # Errors
-/// As there.
+/// # Errors Those of [`Audit::start`].
 pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
     writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
 }
 
-/// How many records these lines are.
+/// Number of records in `lines`.
 fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// Where an audit log is, in an error.
+/// Adds the path of the audit log to an error.
 pub(crate) fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the audit log {}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Logging: structured records on standard error, written by a thread of their own, so that a
-//! standard error nobody reads holds up neither the loop nor the end.
+//! Logging: structured records on standard error, written by a dedicated thread, so that an
+//! undrained standard error blocks neither the loop nor the shutdown.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal as _, Write};
@@ -19,13 +19,13 @@ use crate::cli::trust;
 use crate::config::Level;
 use crate::stderr::Patient;
 
-/// Records that may wait to be written; more are dropped and counted by the writer.
+/// Records that may be queued; the writer drops and counts the excess.
 const WAITING_MAX: usize = 2048;
 
-/// Writes what is left when dropped, as far as somebody reads it.
+/// Handle of the logger. Flushes queued records when dropped, as far as standard error is read.
 #[must_use]
 pub struct Logging {
-    // Ends its thread when it is dropped, and waits for that.
+    // Dropping it joins the writer thread.
     _writer: WorkerGuard,
     set_level: SetLevel,
     stderr: Patient,
@@ -37,20 +37,21 @@ impl Drop for Logging {
     }
 }
 
-/// Changes what is logged from now on.
+/// Function that changes the log level.
 pub(crate) type SetLevel = Arc<dyn Fn(Level) + Send + Sync>;
 
 impl Logging {
-    /// What changes the level; nothing does where the embedding program has its own subscriber.
+    /// Returns the function that changes the level; it does nothing if the embedding program has
+    /// its own subscriber.
     pub(crate) fn level_setter(&self) -> SetLevel {
         Arc::clone(&self.set_level)
     }
 }
 
-/// Bytes of a log file nobody looks after; it and the one before it are kept.
+/// Size limit of an unattended log file; the current and the previous file are kept.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Standard error, where that is a file that nobody but us looks after: kept small.
+/// Standard error redirected to an unattended file, which is rotated at [`FILE_BYTES_MAX`].
 #[derive(Debug)]
 struct SmallFile {
     path: PathBuf,
@@ -63,12 +64,12 @@ impl SmallFile {
         Self { path: path.to_owned(), bytes }
     }
 
-    /// Begins a new file; the one there is keeps its end. Whatever else is said on standard error
-    /// goes into the new one, too.
+    /// Rotates: keeps the current file as `.1` and starts a new one. Redirects file descriptor 2,
+    /// so that other writers to standard error use the new file too.
     fn renew(&mut self) -> io::Result<()> {
         match fs::rename(&self.path, previous(&self.path)) {
-            // The file was removed, or could not be made the last time: a file without a
-            // name would grow until the disk is full.
+            // The file was removed, or the previous rotation failed: without a new file, an
+            // unlinked one would grow until the disk is full.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -81,9 +82,9 @@ impl Write for SmallFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = io::stderr().write(bytes)?;
         self.bytes += written as u64;
-        // Between two lines.
+        // Rotate only at the end of a line.
         if self.bytes >= FILE_BYTES_MAX && bytes.ends_with(b"\n") && written == bytes.len() {
-            // What cannot be renamed goes on growing, and is tried again a file's length later.
+            // If the rename fails the file keeps growing; retry after another FILE_BYTES_MAX bytes.
             let _ = self.renew();
             self.bytes = 0;
         }
@@ -95,15 +96,15 @@ impl Write for SmallFile {
     }
 }
 
-/// What the file before this one is called.
+/// Path of the previous log file.
 fn previous(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
 }
 
-/// An empty log file, for its owner alone. A file of another user, and what is no regular file, is
-/// refused before anything of it is changed.
+/// Creates or truncates a log file of mode 0600. Rejects a file of another user and anything but a
+/// regular file before changing it.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     trust::check_type(path)?;
     let file = OpenOptions::new()
@@ -117,23 +118,21 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a thread can be made: where none can, because of a limit, [`start`] panics.
+/// Checks that a thread can be created; [`start`] panics if a limit prevents that.
 ///
-/// # Errors
-/// When none can.
+/// # Errors The error of the failed thread creation.
 pub(crate) fn can_start() -> io::Result<()> {
     thread::Builder::new().spawn(|| ())?.join().map_err(|_| io::Error::other("a thread panicked"))
 }
 
-/// Starts logging what is `level` or worse: text for a terminal, one JSON object a line for
-/// anything else. Does nothing when the embedding program has a subscriber already.
+/// Starts logging at `level`: text on a terminal, otherwise one JSON object a line. Does nothing if
+/// the embedding program already has a subscriber.
 pub fn start(level: Level) -> Logging {
     let stderr = Patient::default();
     start_on(level, stderr.clone(), stderr)
 }
 
-/// As [`start`], where standard error is the file at `path`: it and the one before it are kept
-/// small.
+/// As [`start`], where standard error is the file at `path`, which is rotated.
 pub(crate) fn start_in(level: Level, path: &Path) -> Logging {
     start_on(level, SmallFile::at(path), Patient::default())
 }
@@ -151,7 +150,7 @@ fn start_on(level: Level, sink: impl Write + Send + 'static, stderr: Patient) ->
         .with_ansi(false)
         .log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(level);
-    // An error means that somebody subscribed before, and then it is theirs.
+    // An error means that the embedding program has its own subscriber; keep that one.
     let _ = if io::stderr().is_terminal() {
         tracing::subscriber::set_global_default(registry.with(layer))
     } else {

@@ -1,5 +1,5 @@
-//! Measurements: time from a cancel to the last death, survivors, requests that were
-//! refused, and how full the daemon is (TSK-38).
+//! Measurements: time from a cancel to the last death, survivors, rejected requests, and load
+//! (TSK-38).
 
 mod alerts;
 mod endpoint;
@@ -23,29 +23,29 @@ use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
 
-/// Receipts that are kept for views.
+/// Number of receipts kept for views.
 const RECEIPTS_MAX: usize = 32;
 
-/// Everything the loop counts beside the engine.
+/// Counters of the loop, beside those of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     deaths: Histogram,
     /// Processes that were alive after the end of their job.
     survivors: u64,
-    /// Whether of some job nobody can know.
+    /// Whether the survivors of some job could not be counted.
     has_unknown: bool,
     /// Processes of the jobs that outlast SIGKILL.
     outlasting: BTreeMap<JobId, u32>,
     processes_ended: u64,
     refused: BTreeMap<&'static str, u64>,
-    /// Bytes of the connections that are closed: read, and written.
+    /// Bytes read and written by closed connections.
     closed_bytes: (u64, u64),
     connections_accepted: u64,
     /// The latest receipts, newest last.
     receipts: VecDeque<Past>,
 }
 
-/// A job that was told to stop and has ended.
+/// A stopped job that has ended.
 #[derive(Debug)]
 pub(crate) struct Past {
     ended: Instant,
@@ -60,7 +60,7 @@ impl Serialize for Past {
 }
 
 impl Metrics {
-    /// A job that was told to stop has ended, or outlasts that.
+    /// Records that a stopped job ended, or outlasts SIGKILL.
     pub(crate) fn note_end(&mut self, record: Arc<CancelRecord>) {
         let job = record.receipt.job;
         match record.died_after {
@@ -79,7 +79,7 @@ impl Metrics {
         self.receipts.push_back(Past { ended: Instant::now(), record });
     }
 
-    /// Processes that are alive though their job was stopped; `None` where nobody can know.
+    /// Processes alive although their job was stopped; `None` if they cannot be counted.
     fn survivors(&self) -> Option<u64> {
         let alive = self.survivors + self.outlasting.values().copied().map(u64::from).sum::<u64>();
         (alive > 0 || !self.has_unknown).then_some(alive)
@@ -98,7 +98,7 @@ impl Metrics {
         self.closed_bytes.1 += sent;
     }
 
-    /// The latest receipts a viewer may see, newest first; everybody's for an operator.
+    /// The latest receipts visible to a viewer, newest first; all of them for an operator.
     pub(crate) fn receipts(&self, viewer: Option<&Identity>) -> Vec<&Past> {
         let seen = |owner: &Identity| match viewer {
             None => true,
@@ -111,52 +111,52 @@ impl Metrics {
     }
 }
 
-/// Everything there is to tell, at one moment.
+/// All measurements at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
-    /// Whether the store takes what it is given; `None` where there is none.
+    /// Whether the store accepts writes; `None` without a store.
     pub(crate) store_is_open: Option<bool>,
-    /// Bytes of the store's files.
+    /// Size of the store's files.
     pub(crate) store_bytes: Option<u64>,
     pub(crate) metrics: &'a Metrics,
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
-    /// The limits the gauges are to be read against.
+    /// Limits of the gauges.
     pub(crate) limits: ceased_core::limits::Limits,
-    /// Bytes of the connections that are open: read, and written.
+    /// Bytes read and written by open connections.
     pub(crate) open_bytes: (u64, u64),
     pub(crate) audit_dropped: u64,
-    /// Threads of handlers that were given up and have not returned.
+    /// Threads of abandoned handlers that have not returned.
     pub(crate) abandoned_threads: usize,
     pub(crate) uptime: Duration,
 }
 
-/// How the store of tasks is.
+/// State of the task store.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StoreStatus {
-    /// Where tasks are kept: "disk", "memory", or "embedded" for a store of the embedding program.
+    /// Kind of store: "disk", "memory", or "embedded" for a store of the embedding program.
     pub(crate) kept: &'static str,
     /// "open", or why no task is created: "full", "broken".
     pub(crate) state: &'static str,
-    /// Since when it has been so, unless it is open.
+    /// Time of the last change to this state, unless it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<String>,
-    /// Where its files are.
+    /// Directory of its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
-    /// What a damaged one before it was renamed to when this daemon started.
+    /// New name of a damaged store that was set aside at startup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) set_aside: Option<String>,
-    /// Tasks in it.
+    /// Number of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tasks: Option<usize>,
-    /// Bytes of its files, when it was last tidied.
+    /// Size of its files at the last maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
-    /// For how long it has been at the same read or write.
+    /// Duration of the read or write in progress.
     pub(crate) busy_ms: u64,
-    /// What it said when it last failed, and when that was.
+    /// Text and time of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,13 +164,13 @@ pub(crate) struct StoreStatus {
 }
 
 impl StoreStatus {
-    /// There is none.
+    /// State of a daemon without a store.
     pub(crate) fn in_memory() -> Self {
         Self { kept: "memory", state: "open", ..Self::default() }
     }
 }
 
-/// Counts of all peers together.
+/// Totals over all peers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Totals<'a> {
@@ -192,13 +192,13 @@ pub(crate) struct HostStatus<'a> {
     pid: u32,
     uptime_ms: u64,
     containment: &'a str,
-    /// For operators only: what all peers together did is no business of one of them (TSK-39).
+    /// For operators only: totals over all peers are not disclosed to one of them (TSK-39).
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     totals: Option<Totals<'a>>,
     store: StoreStatus,
-    /// The latest ends of jobs that were told to stop, newest first.
+    /// The latest receipts, newest first.
     receipts: Vec<&'a Past>,
-    /// The processes of each job.
+    /// Processes of each job.
     processes: BTreeMap<u64, Vec<crate::process::Process>>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// As the host's part of a detailed status for one viewer.
+    /// The host's part of a detailed status for one viewer.
     pub(crate) fn host_status(
         &self,
         containment: &'a str,

@@ -1,4 +1,4 @@
-//! What the service manager is told: one datagram each, by the rules of `sd_notify(3)`.
+//! State notifications to the service manager: one datagram each, per `sd_notify(3)`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long a manager that does not read may hold up the loop.
+/// Send timeout: bounds the delay of the loop by a manager that does not read.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// Tells the service manager how the daemon is; does nothing where nobody asked.
+/// Notifier of the service manager; does nothing without `$NOTIFY_SOCKET`.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notifier {
-    /// For the address in `$NOTIFY_SOCKET`: a path, or `@` and an abstract name.
+    /// Opens the address in `$NOTIFY_SOCKET`: a path, or `@` and an abstract name.
     pub(crate) fn to(address: Option<&OsStr>) -> Self {
         let Some(address) = address else { return Self(None) };
         Self(
             open(address)
                 .inspect_err(|error| {
-                    // The log has not started yet, and a manager that waits for us will say so, too.
+                    // Logging has not started yet; the manager reports the missing READY=1 too.
                     let address = address.display();
                     crate::daemon::say(format_args!("warning: NOTIFY_SOCKET={address}: {error}"));
                 })
@@ -31,30 +31,30 @@ impl Notifier {
         )
     }
 
-    /// Whether anybody listens.
-    pub(crate) const fn is_heard(&self) -> bool {
+    /// Whether there is a service manager to notify.
+    pub(crate) const fn is_active(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Peers are accepted from now on; also the end of a reload.
+    /// Sends READY=1: peers are accepted. Also ends a reload.
     pub(crate) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// A reload begins.
+    /// Sends RELOADING=1.
     pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
     }
 
-    /// The end begins and may take this long, whatever the manager would give it by itself.
+    /// Sends STOPPING=1 and extends the stop timeout of the manager to this time.
     pub(crate) fn stopping(&self, within: Duration) {
         let micros = within.as_micros();
         self.tell(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={micros}\nSTATUS=stopping"));
     }
 
-    /// All is well.
+    /// Sends WATCHDOG=1.
     pub(crate) fn alive(&self, status: &str) {
         self.tell(&format!("WATCHDOG=1\nSTATUS={status}"));
     }
@@ -62,7 +62,7 @@ impl Notifier {
     fn tell(&self, state: &str) {
         let Some((socket, address)) = &self.0 else { return };
         if let Err(error) = socket.send_to_addr(state.as_bytes(), address) {
-            tracing::warn!(%error, state, "the service manager could not be told");
+            tracing::warn!(%error, state, "cannot notify the service manager");
         }
     }
 }
@@ -89,9 +89,9 @@ mod tests {
     }
 
     fn say_everything(notifier: &Notifier, manager: &UnixDatagram) {
-        assert!(notifier.is_heard());
-        notifier.ready("as ever");
-        assert_eq!(heard(manager), "READY=1\nSTATUS=as ever");
+        assert!(notifier.is_active());
+        notifier.ready("idle");
+        assert_eq!(heard(manager), "READY=1\nSTATUS=idle");
         notifier.reloading();
         let text = heard(manager);
         let (_, micros) = text.split_once("RELOADING=1\nMONOTONIC_USEC=").unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn by_path() {
+    fn notifies_by_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn by_abstract_name() {
+    fn notifies_by_abstract_name() {
         let name = format!("ceased-test-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asked() {
+    fn nothing_is_sent_without_a_socket() {
         for notifier in [Notifier::to(None), Notifier::to(Some(OsStr::new("relative")))] {
-            assert!(!notifier.is_heard());
+            assert!(!notifier.is_active());
             notifier.ready("");
         }
-        // A manager that is gone must not end the daemon.
+        // A vanished manager must not end the daemon.
         let dir = tempfile::tempdir().unwrap();
         Notifier::to(Some(dir.path().join("gone").as_os_str())).ready("");
     }

@@ -1,4 +1,4 @@
-//! Sockets the service manager listens on for us: taken over instead of being bound.
+//! Socket activation: listeners inherited from the service manager instead of bound.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,25 +7,25 @@ use ceased_transports::{Address, ListenError, Listener};
 
 use crate::sys;
 
-/// A socket that was handed over.
+/// An inherited listener.
 #[derive(Debug)]
 pub(crate) struct Inherited {
-    /// What the manager calls it.
+    /// Name given by the manager (`$LISTEN_FDNAMES`).
     name: String,
     listener: Listener,
 }
 
-/// The sockets that were handed over and that nobody has claimed yet.
+/// Inherited listeners that no section of the configuration has claimed yet.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
     sockets: Vec<Inherited>,
-    /// A descriptor that was handed over and is no listening socket.
+    /// Inherited descriptors that are not listening sockets.
     unusable: Vec<(String, ListenError)>,
 }
 
 impl InheritedSockets {
-    /// Takes them over by `$LISTEN_PID`, `$LISTEN_FDS` and `$LISTEN_FDNAMES`: sets close-on-exec,
-    /// so that no tool gets them.
+    /// Takes the descriptors of `$LISTEN_PID`, `$LISTEN_FDS` and `$LISTEN_FDNAMES`. Sets
+    /// close-on-exec, so that no tool inherits them.
     pub(super) fn take(var: &dyn Fn(&str) -> Option<String>) -> Self {
         let count = announced(
             var("LISTEN_PID").as_deref(),
@@ -52,13 +52,14 @@ impl InheritedSockets {
         taken
     }
 
-    /// The socket that listens where a section of the configuration wants to.
+    /// Removes and returns the listener with the address of a configuration section.
     pub(crate) fn claim(&mut self, wanted: &Address) -> Option<Listener> {
         let found = self.sockets.iter().position(|it| is_at(it.listener.address(), wanted))?;
         Some(self.sockets.swap_remove(found).listener)
     }
 
-    /// What nobody claimed, in words: peers that connect there would wait for ever.
+    /// Describes the unclaimed listeners, for an error: peers that connect to them would wait
+    /// forever.
     pub(crate) fn left(&self) -> Option<String> {
         let strange = self.unusable.iter().map(|(name, error)| format!("{name:?}: {error}"));
         let unclaimed = self.sockets.iter().map(|it| {
@@ -67,18 +68,18 @@ impl InheritedSockets {
         });
         let left: Vec<String> = strange.chain(unclaimed).collect();
         (!left.is_empty()).then(|| {
-            format!("cannot use what the service manager handed over: {}", left.join("; "))
+            format!("cannot use the descriptors passed by the service manager: {}", left.join("; "))
         })
     }
 }
 
-/// How many descriptors are meant for us.
+/// Number of descriptors passed to this process.
 fn announced(pid: Option<&str>, count: Option<&str>, own: u32) -> usize {
     let is_ours = pid.and_then(|pid| pid.parse().ok()) == Some(own);
     count.filter(|_| is_ours).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// The same place, however it is written; modes are the manager's business.
+/// Whether two addresses are the same place, however written; modes are the manager's business.
 fn is_at(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Unix { path: one, .. }, Address::Unix { path: other, .. }) => {
@@ -89,7 +90,7 @@ fn is_at(one: &Address, other: &Address) -> bool {
     }
 }
 
-/// `/var/run` is often a link to `/run`.
+/// Compares paths by file identity: `/var/run` is often a link to `/run`.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let resolved = |path: &Path| path.canonicalize().ok();
     resolved(one).is_some_and(|one| Some(one) == resolved(other))
@@ -103,7 +104,7 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixListener};
 
     #[test]
-    fn for_whom_they_are() {
+    fn sockets_of_another_process_are_ignored() {
         assert_eq!(announced(Some("7"), Some("2"), 7), 2);
         assert_eq!(announced(Some("8"), Some("2"), 7), 0);
         assert_eq!(announced(None, Some("2"), 7), 0);
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn claimed_by_address() {
+    fn listener_is_claimed_by_address() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let unix = UnixListener::bind(&path).unwrap();
@@ -125,7 +126,7 @@ mod tests {
         assert!(sockets.claim(&address).is_none(), "claimed twice");
         let left = sockets.left().unwrap();
         assert!(left.contains("\"mcp\"") && left.contains("a.sock"), "{left}");
-        // By another way to the same file, with another mode.
+        // The same file by another path and with another mode.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path(), &link).unwrap();
         let mode = SocketMode::from_bits(0o660).unwrap();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_listen_is_named() {
+    fn descriptor_that_does_not_listen_is_named() {
         let (one, _other) = UnixDatagram::pair().unwrap();
         let left = InheritedSockets::adopt(vec![one.into()], "odd:more").left().unwrap();
         assert!(left.contains("\"odd\""), "{left}");

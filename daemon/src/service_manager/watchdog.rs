@@ -1,12 +1,11 @@
-//! The watchdog: the manager is told that all is well at half the time it gives, from the loop, so
-//! that a turn that hangs says nothing; and only while the other threads get on.
+//! The watchdog: the loop sends WATCHDOG=1 at half the interval of the service manager, so a
+//! hanging turn sends nothing; and only while the other threads make progress.
 //!
-//! The supervisor of processes is asked, since it must always answer at once. The store's thread
-//! and the workers cannot: a sync takes as long as the disk takes, a tool as long as it likes. They
-//! hang when they have had something to do and got nothing done for that half. So a disk that is
-//! slow but works is no reason for silence, however much it is behind, as long as no single step
-//! takes longer; the daemon is ended for one that takes between one and one and a half times what
-//! the manager gives.
+//! The process supervisor is probed, since it must always answer at once. The store's thread and
+//! the workers cannot be: a sync takes as long as the disk takes, a tool as long as it likes. They
+//! count as hanging when they have had work for half the interval without completing any. A slow
+//! disk that makes progress therefore keeps the daemon alive, however large its backlog; a single
+//! step that takes between 1 and 1.5 intervals gets the daemon killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +13,22 @@ use std::time::Duration;
 
 use ceased_core::time::Instant;
 
-/// What the loop remembers of it.
+/// State of the watchdog in the loop.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     every: Duration,
-    /// `None` until the loop runs.
+    /// Time of the next message; `None` until the loop runs.
     next: Option<Instant>,
-    /// What the supervisor was asked last.
+    /// The last probe of the supervisor.
     probe: Option<Probe>,
 }
 
-/// A question to another thread: it answers by looking at it.
+/// A liveness probe: the probed thread sets the flag.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probe(Arc<AtomicBool>);
 
 impl Probe {
-    /// Called by the thread that was asked.
+    /// Answers the probe; called by the probed thread.
     pub(crate) fn answer(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -39,24 +38,23 @@ impl Probe {
     }
 }
 
-/// What there is to do.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing yet.
-    Nothing,
-    /// To say that all is well, and to ask again.
+    /// Too early.
+    NotYet,
+    /// Send WATCHDOG=1 and probe again.
     Alive,
-    /// This thread has not answered since it was asked, or has got nothing done for so long:
-    /// nothing is said.
+    /// This thread has not answered its probe, or has completed no work for too long: send nothing.
     Silent(&'static str),
 }
 
-/// A thread that cannot be asked, and for how long it has had something to do and got nothing done.
+/// Name of a thread that cannot be probed, and the time it has had work without completing any.
 pub(crate) type Busy = (&'static str, Duration);
 
 impl Watchdog {
-    /// By the values of `$WATCHDOG_USEC` and `$WATCHDOG_PID`; `None` when it is not for us or is
-    /// unreadable.
+    /// Reads the values of `$WATCHDOG_USEC` and `$WATCHDOG_PID`; `None` if the watchdog is
+    /// disabled, meant for another process, or malformed.
     pub(crate) fn asked_for(micros: Option<&str>, pid: Option<&str>, own: u32) -> Option<Self> {
         if pid.is_some_and(|pid| pid.parse() != Ok(own)) {
             return None;
@@ -65,21 +63,21 @@ impl Watchdog {
         Some(Self { every: Duration::from_micros(micros) / 2, next: None, probe: None })
     }
 
-    /// When [`Watchdog::look`] has something to say.
+    /// Time of the next [`Watchdog::look`] that is due.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Whether all is well. The first look starts the clock.
+    /// Checks the threads. The first check starts the clock.
     pub(crate) fn look(&mut self, now: Instant, busy: impl IntoIterator<Item = Busy>) -> Due {
         if self.next.is_some_and(|at| at > now) {
-            return Due::Nothing;
+            return Due::NotYet;
         }
         let is_silent = self.probe.as_ref().is_some_and(|probe| !probe.is_answered());
         let hung = busy.into_iter().find(|(_, nothing_done)| *nothing_done >= self.every);
         let silent = is_silent.then_some("supervisor").or(hung.map(|(thread, _)| thread));
         if let Some(thread) = silent {
-            // Sooner than half the time from now, or the next word would come too late.
+            // Check again before the next half: the next message would be late otherwise.
             self.next = Some(now + self.every / 4);
             return Due::Silent(thread);
         }
@@ -87,7 +85,7 @@ impl Watchdog {
         Due::Alive
     }
 
-    /// What to ask the supervisor now.
+    /// Creates the next probe for the supervisor.
     pub(crate) fn ask(&mut self) -> Probe {
         self.probe.insert(Probe::default()).clone()
     }
@@ -102,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn for_whom_it_is() {
+    fn environment_of_another_process_is_ignored() {
         let asked = |usec, pid| Watchdog::asked_for(usec, pid, 7).map(|dog| dog.every);
         assert_eq!(asked(Some("20000000"), Some("7")), Some(Duration::from_secs(10)));
         assert_eq!(asked(Some("2"), None), Some(Duration::from_micros(1)));
@@ -120,34 +118,34 @@ mod tests {
     }
 
     #[test]
-    fn it_speaks_while_it_is_answered() {
+    fn alive_while_probes_are_answered() {
         let mut dog = Watchdog::asked_for(Some("2000000"), None, 1).unwrap();
         assert_eq!(dog.deadline(), None);
         assert_eq!(dog.look(at(5), []), Due::Alive);
         let probe = dog.ask();
         assert_eq!(dog.deadline(), Some(at(1005)));
-        assert_eq!(dog.look(at(1004), []), Due::Nothing);
+        assert_eq!(dog.look(at(1004), []), Due::NotYet);
         assert_eq!(dog.look(at(1005), []), Due::Silent("supervisor"));
         assert_eq!(dog.deadline(), Some(at(1255)));
         probe.answer();
-        assert_eq!(dog.look(at(1254), []), Due::Nothing);
+        assert_eq!(dog.look(at(1254), []), Due::NotYet);
         assert_eq!(dog.look(at(1255), []), Due::Alive);
-        // A new question, a new answer.
+        // A new probe needs a new answer.
         let _unanswered = dog.ask();
         assert_eq!(dog.look(at(2255), []), Due::Silent("supervisor"));
     }
 
-    /// A step that takes long is told from one that never ends by its length alone, and a thread
-    /// that is behind from one that hangs by what it gets done.
+    /// A slow step differs from a hanging one only in its duration, and a backlog from a hang in
+    /// the work completed.
     #[test]
-    fn it_is_silent_while_a_thread_hangs() {
+    fn silent_while_a_thread_hangs() {
         let mut dog = Watchdog::asked_for(Some("2000000"), None, 1).unwrap();
         let store = |millis| ("store", Duration::from_millis(millis));
         assert_eq!(dog.look(at(0), [store(0)]), Due::Alive);
         assert_eq!(dog.look(at(1000), [store(999)]), Due::Alive);
         let hung = [("workers", Duration::ZERO), store(1000)];
         assert_eq!(dog.look(at(2000), hung), Due::Silent("store"));
-        // The manager waits until 3000: there is another look before.
+        // The manager waits until 3000; one more check comes before.
         assert_eq!(dog.look(at(2250), [store(0)]), Due::Alive);
     }
 }

@@ -1,4 +1,4 @@
-//! A whole server under a watchdog, with a store that is slow, and one that hangs.
+//! A whole server under a watchdog, with a slow store and with a hanging one.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -8,11 +8,11 @@ use super::{Notifier, Watchdog};
 use crate::store::{Fault, Faults, Faulty, Memory};
 use crate::{Daemon, HandlerTool, Job, TaskSupport, ToolResult};
 
-/// What the manager gives; the half of it is what a step of the store may take.
+/// Watchdog interval; half of it is the limit for a step of the store.
 const GIVEN_MICROS: &str = "800000";
-/// Less than the half.
+/// Less than half the interval.
 const SLOW: Duration = Duration::from_millis(100);
-/// More than all of it.
+/// More than the interval.
 const HANGING: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -49,7 +49,10 @@ impl Peer {
         let (mut line, wanted) = (String::new(), format!("\"id\":{id},"));
         while !line.contains(&wanted) {
             line.clear();
-            assert!(self.reader.read_line(&mut line).unwrap() > 0, "the server went");
+            assert!(
+                self.reader.read_line(&mut line).unwrap() > 0,
+                "the server closed the connection"
+            );
         }
     }
 
@@ -59,8 +62,8 @@ impl Peer {
     }
 }
 
-/// The words of the watchdog that came so far.
-fn words(manager: &UnixDatagram) -> usize {
+/// Counts the watchdog messages received so far.
+fn alive_messages(manager: &UnixDatagram) -> usize {
     let mut bytes = [0; 256];
     let mut count = 0;
     while let Ok(length) = manager.recv(&mut bytes) {
@@ -69,10 +72,10 @@ fn words(manager: &UnixDatagram) -> usize {
     count
 }
 
-/// A store that needs long for everything and gets it done is no reason to be silent; one that
-/// gets nothing done is, and no longer than that.
+/// A slow store that makes progress keeps the watchdog alive; a hanging one silences it until it
+/// makes progress again.
 #[test]
-fn a_store_that_hangs_is_told_from_a_slow_one() {
+fn hanging_store_silences_the_watchdog_and_slow_one_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -89,37 +92,37 @@ fn a_store_that_hangs_is_told_from_a_slow_one() {
     let mut peer = Peer::new(remote.connect().unwrap());
 
     faults.set(Fault::Slow(SLOW));
-    words(&manager);
+    alive_messages(&manager);
     let begun = Instant::now();
     let mut heard = 0;
-    // The store is never idle for long, and behind all the time.
+    // The store is always behind and never idle for long.
     while heard < 5 {
-        assert!(begun.elapsed() < PATIENCE, "silent while the store gets on");
+        assert!(begun.elapsed() < PATIENCE, "silent while the store makes progress");
         peer.create_task();
-        heard += words(&manager);
+        heard += alive_messages(&manager);
     }
 
     faults.set(Fault::Slow(HANGING));
     let asked = peer.ask("tools/call", r#"{"name":"quick","arguments":{},"task":{}}"#);
-    // The loop goes on meanwhile, so that it is not what is silent.
+    // The loop keeps running, so the store is what silences the watchdog.
     let (mut silence, mut longest) = (Instant::now(), Duration::ZERO);
     let begun = Instant::now();
     while begun.elapsed() < HANGING {
         let ping = peer.ask("ping", "{}");
         peer.wait_for(ping);
-        if words(&manager) > 0 {
+        if alive_messages(&manager) > 0 {
             silence = Instant::now();
         }
         longest = longest.max(silence.elapsed());
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(longest > Duration::from_secs(1), "all is well, it says, for a store that hangs");
+    assert!(longest > Duration::from_secs(1), "WATCHDOG=1 was sent although the store hangs");
     faults.set(Fault::None);
     peer.wait_for(asked);
-    words(&manager);
+    alive_messages(&manager);
     let begun = Instant::now();
-    while words(&manager) == 0 {
-        assert!(begun.elapsed() < PATIENCE, "silent for a store that works again");
+    while alive_messages(&manager) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "silent although the store works again");
         std::thread::sleep(Duration::from_millis(10));
     }
     remote.shut_down();

@@ -1,4 +1,5 @@
-//! Lines of JSON, written member by member: records are many, and each is small.
+//! JSON objects written member by member, without intermediate values: audit records are frequent
+//! and small.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -7,19 +8,19 @@ use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, TaskId};
 use ceased_core::json::format::{uuid_text, write_number, write_string};
 
-/// A JSON object that is being written. Names are ours and need no escaping.
+/// A JSON object being written. Member names are literals without characters to escape.
 pub(super) struct Line<'a> {
     bytes: &'a mut Vec<u8>,
     is_empty: bool,
 }
 
 impl<'a> Line<'a> {
-    /// Begins an object behind `bytes`.
+    /// Begins an object at the end of `bytes`.
     pub(super) const fn new(bytes: &'a mut Vec<u8>) -> Self {
         Self { bytes, is_empty: true }
     }
 
-    /// Of every member; in each place where one is written it is known how long the name is.
+    /// Writes a member name; inlined, so that the length of the literal is a constant.
     #[inline]
     fn name(&mut self, name: &'static str) {
         self.bytes.extend_from_slice(if self.is_empty { b"{\"" } else { b",\"" });
@@ -28,7 +29,7 @@ impl<'a> Line<'a> {
         self.is_empty = false;
     }
 
-    /// A whole number.
+    /// Writes an integer.
     #[inline]
     pub(super) fn number(&mut self, name: &'static str, number: u64) -> &mut Self {
         self.name(name);
@@ -36,7 +37,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A whole number, or null where it is not known.
+    /// Writes an integer, or null if unknown.
     pub(super) fn number_or_null(&mut self, name: &'static str, number: Option<u64>) -> &mut Self {
         self.name(name);
         match number {
@@ -46,7 +47,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A number with a fraction as JSON writes it, or null where it is not known.
+    /// Writes a number with a fraction, or null if unknown.
     pub(super) fn fraction_or_null(
         &mut self,
         name: &'static str,
@@ -58,7 +59,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A word of ours, which needs no escaping.
+    /// Writes a literal that needs no escaping.
     #[inline]
     pub(super) fn word(&mut self, name: &'static str, word: &str) -> &mut Self {
         self.name(name);
@@ -68,7 +69,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// An id of ours, which needs no escaping.
+    /// Writes an id that needs no escaping.
     pub(super) fn id(&mut self, name: &'static str, id: impl Display) -> &mut Self {
         self.name(name);
         // Writing to a Vec cannot fail.
@@ -76,7 +77,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A task, as peers know it.
+    /// Writes a task id as peers know it.
     #[inline]
     pub(super) fn task(&mut self, name: &'static str, task: TaskId) -> &mut Self {
         self.name(name);
@@ -86,7 +87,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// A connection.
+    /// Writes a connection id.
     #[inline]
     pub(super) fn conn(&mut self, name: &'static str, conn: ConnId) -> &mut Self {
         self.name(name);
@@ -96,7 +97,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Any text, escaped.
+    /// Writes any text, escaped.
     #[inline]
     pub(super) fn text(&mut self, name: &'static str, text: &str) -> &mut Self {
         self.name(name);
@@ -104,7 +105,7 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// An identity.
+    /// Writes an identity.
     #[inline]
     pub(super) fn identity(&mut self, name: &'static str, identity: &Identity) -> &mut Self {
         match identity {
@@ -122,7 +123,7 @@ impl<'a> Line<'a> {
 
     /// Ends the object.
     pub(super) fn end(self) {
-        // Every object of ours has a member.
+        // Every object has at least one member, so the last byte is a comma.
         self.bytes.push(b'}');
     }
 }

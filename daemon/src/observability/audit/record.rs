@@ -1,4 +1,4 @@
-//! What an audit record says.
+//! Content of audit records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,71 +10,69 @@ use serde_json::value::RawValue;
 
 use super::line::Line;
 
-/// Bytes of a request id that are kept: a peer chooses its ids, and how long they are.
+/// Limit in bytes of a recorded request id: ids are chosen by the peer and unbounded.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// What happened: a JSON object on a line of its own. Texts of peers are capped and free of control
-/// characters, and JSON escapes what is left, so that none can forge a line (CAN-12).
+/// An audited event: one JSON object per line. Texts of peers are capped and stripped of control
+/// characters, and JSON escapes the rest, so peers cannot forge a line (CAN-12).
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// A peer is served; `job` is the one that its process is part of.
+    /// A peer was accepted; `job` is the job that its process belongs to.
     Connect { identity: Identity, conn: ConnId, peer: String, job: Option<JobId> },
-    /// A peer is not served. A user is named as the system knows it, any other peer is anonymous.
+    /// A peer was rejected. A user is named as the system knows it, any other peer is anonymous.
     Refuse {
         identity: Identity,
         conn: Option<ConnId>,
         peer: String,
-        /// The limit that refused it, if one did.
+        /// Limit that caused the rejection, if one did.
         limit: Option<&'static str>,
         reason: String,
     },
-    /// A peer went.
+    /// A peer disconnected.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
-    /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
-    /// ended.
+    /// An event of the engine. After a cancelled job ends, its receipt follows.
     Noted(AuditEvent),
-    /// A job that was told to stop, by whomever, has ended, or outlasts SIGKILL: the receipt.
+    /// Receipt: a job that was told to stop has ended, or outlasts SIGKILL.
     Cancel(Arc<CancelRecord>),
-    /// Records that were not written, because one party had many of the same kind in a short time.
+    /// Count of records suppressed because one party caused many of the same kind in a short time.
     Repeated {
-        /// What the records would have been.
+        /// Event name of the suppressed records.
         of: &'static str,
-        /// The limit that they were about.
+        /// Limit named by the suppressed records.
         limit: Option<&'static str>,
-        /// The reason that they had in common beside a limit.
+        /// Common reason of the suppressed records, beside a limit.
         reason: Option<&'static str>,
-        /// Whose they were: an identity or a network address.
+        /// Identity or network address that caused the records.
         party: String,
         count: u64,
         window: Duration,
     },
-    /// So many records before this one were lost.
+    /// Number of records lost before this one.
     Dropped { count: u64 },
 }
 
 /// The receipt of a cancel.
 #[derive(Debug)]
 pub(crate) struct CancelRecord {
-    /// What the engine knows of it.
+    /// The engine's part of the receipt.
     pub(crate) receipt: Box<Receipt>,
-    /// The last step that was needed: `none` for a job that had not begun, `flag`, `SIGTERM` or
-    /// `SIGKILL`.
+    /// Last step needed: `none` for a job that had not started, `flag`, `SIGTERM` or `SIGKILL`.
     pub(crate) stage: &'static str,
-    /// What held the job: `thread`, or the containment of its processes: `cgroup`, `guard`,
-    /// `groups`; `nothing` where it had not begun.
+    /// Containment of the job: `thread`, or for processes `cgroup`, `guard`, `groups`; `nothing` if
+    /// it had not started.
     pub(crate) held_by: &'static str,
-    /// Processes of the job that were alive when a step was taken against it, and were signalled.
-    /// One that was born and died between two looks is not counted.
+    /// Processes of the job that were alive when a step was taken, and were signalled. A process
+    /// that started and ended between two scans is not counted.
     pub(crate) processes_ended: u32,
-    /// From the wish until the last process, or the handler, had ended; `None` where processes
+    /// Time from the request until the last process or the handler ended; `None` while processes
     /// outlast SIGKILL. Another receipt follows when they have ended.
     pub(crate) died_after: Option<Duration>,
-    /// Processes of the job that are alive; `None` where nobody can know.
+    /// Processes of the job still alive; `None` if the containment cannot tell.
     pub(crate) survivors: Option<u32>,
 }
 
 impl Happening {
-    /// The record of a note; nothing for a note that is no business of an audit, and for
+    /// The record of an engine event; `None` for events that are not audited, and for
     /// [`AuditEvent::Ceased`] and [`AuditEvent::Outlasted`], of which the engine knows only a part.
     pub(crate) fn of(note: AuditEvent) -> Option<Self> {
         match note {
@@ -97,7 +95,7 @@ impl Happening {
         }
     }
 
-    /// Appends the record and a line end; `time` is when it happened, in UTC as ISO 8601.
+    /// Appends the record and a newline; `time` is the time of the event, in UTC as ISO 8601.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, time: &str) {
         let mut line = Line::new(bytes);
         line.word("time", time);
@@ -106,7 +104,7 @@ impl Happening {
         bytes.push(b'\n');
     }
 
-    /// `identity` is whoever did it, or whose it was where nobody did.
+    /// `identity` is the actor, or the owner if there is no actor.
     fn write_members(&self, line: &mut Line<'_>) {
         match self {
             Self::Connect { identity, conn, peer, job } => {
@@ -250,10 +248,9 @@ fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
 }
 
 impl CancelRecord {
-    /// As a view is told of it, so long after it had ended.
+    /// The receipt as JSON for a view, with the time since its end.
     ///
-    /// # Errors
-    /// None, as long as a record is JSON.
+    /// # Errors An error of the JSON serializer.
     pub(crate) fn told(&self, ended_ago: Duration) -> serde_json::Result<Box<RawValue>> {
         let mut bytes = Vec::new();
         let mut line = Line::new(&mut bytes);

@@ -17,22 +17,22 @@ use super::record::Happening;
 use super::{Batch, Shared, at, count};
 use crate::daemon::StartError;
 
-/// How long records gather after some were written: waking the thread for each costs more than
+/// Time that records gather after a write: waking the thread for each record costs more than
 /// writing it.
 const GATHER: Duration = Duration::from_millis(1);
-/// Bytes of records that the thread keeps room for.
+/// Buffer capacity kept between bursts.
 const ROOM_KEPT: usize = 256 * 1024;
 /// Only the owner may read the audit log.
 const MODE: u32 = 0o600;
 
-/// Why a pipe or a device is no audit log.
-const NO_FILE: &str = "it is no regular file";
+/// Error text for a pipe or a device.
+const NO_FILE: &str = "not a regular file";
 
-/// Where records go.
+/// Destination of the records.
 pub(super) enum Sink {
-    /// To the log, as texts.
+    /// The log, as text.
     Log,
-    /// Behind what is in a file.
+    /// A file, appended to.
     File { path: PathBuf, file: File },
 }
 
@@ -45,10 +45,9 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to. It is made with mode 0600; one that others can read or write is made
-/// so, which says so.
+/// Opens a file for appending. Creates it with mode 0600; corrects a wider mode and logs that.
 fn open(path: &Path) -> io::Result<File> {
-    // Without waiting for a reader, should it be a pipe.
+    // O_NONBLOCK: opening a FIFO must not wait for a reader.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let file =
@@ -59,12 +58,12 @@ fn open(path: &Path) -> io::Result<File> {
     }
     if found.permissions().mode() & 0o177 != 0 {
         file.set_permissions(Permissions::from_mode(MODE))?;
-        tracing::warn!(path = %path.display(), "the audit log was open to others: now it is 0600");
+        tracing::warn!(path = %path.display(), "the audit log was accessible to other users; changed its mode to 0600");
     }
     Ok(file)
 }
 
-/// Whether [`Sink::file`] would do, without making or changing anything.
+/// Checks that [`Sink::file`] would succeed, without creating or changing anything.
 pub(super) fn probe(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => Err(Errno::ISDIR.into()),
@@ -79,13 +78,13 @@ pub(super) fn probe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What the thread owns.
+/// State of the writer thread.
 pub(super) struct Writer {
     sink: Sink,
     shared: Arc<Shared>,
-    /// How many of those the file has been told of.
+    /// Drops already recorded in the file.
     told: u64,
-    /// The last write was cut short, so that the file does not end with a line.
+    /// The last write was partial, so the file does not end with a newline.
     torn: bool,
     failing: bool,
 }
@@ -95,7 +94,7 @@ impl Writer {
         Self { sink, shared, told: 0, torn: false, failing: false }
     }
 
-    /// Writes until nobody sends any more.
+    /// Writes until the queue is closed.
     pub(super) fn run(mut self) {
         let mut batch = Batch::default();
         while self.shared.take(&mut batch) {
@@ -106,7 +105,7 @@ impl Writer {
                 batch.lines = rest;
             }
             self.write(&mut batch.lines);
-            // Room for a burst is given back.
+            // Free the memory of a burst.
             batch.lines.shrink_to(ROOM_KEPT);
             if !self.shared.is_closed() {
                 thread::sleep(GATHER);
@@ -120,23 +119,23 @@ impl Writer {
             Ok(new) => {
                 *file = new;
                 self.torn = false;
-                tracing::info!(path = %path.display(), "the audit log was opened again");
+                tracing::info!(path = %path.display(), "reopened the audit log");
             }
             Err(error) => {
                 let error = at(path, &error);
-                tracing::error!(%error, "not opened again; the old file stays in use");
+                tracing::error!(%error, "cannot reopen the audit log; the old file stays in use");
             }
         }
     }
 
-    /// Writes whole lines, and empties the buffer they are in.
+    /// Writes whole lines and empties the buffer.
     fn write(&mut self, lines: &mut Vec<u8>) {
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
         let lost = dropped - self.told;
         if lost > 0 {
             tracing::warn!(
                 count = lost,
-                "audit records were dropped: the audit log does not keep up"
+                "audit records were dropped: the audit log is written too slowly"
             );
         }
         match self.sink {
@@ -151,13 +150,13 @@ impl Writer {
         lines.clear();
     }
 
-    /// Writes to the end of the file, in one write, so that lines stay whole beside those of
-    /// others; before them, how many records were lost.
+    /// Appends with a single write, so that lines stay whole beside other writers; first the number
+    /// of lost records.
     fn append(&mut self, lines: &mut Vec<u8>, lost: u64) {
         let Sink::File { path, file } = &mut self.sink else { return };
         let records = count(lines);
         if lost > 0 {
-            lines.splice(0..0, word_of(lost));
+            lines.splice(0..0, dropped_record(lost));
         }
         if lines.is_empty() {
             return;
@@ -170,7 +169,7 @@ impl Writer {
                 self.told += lost;
                 self.torn = false;
                 if std::mem::take(&mut self.failing) {
-                    tracing::warn!(path = %path.display(), "the audit log can be written again");
+                    tracing::warn!(path = %path.display(), "the audit log is writable again");
                 }
             }
             Err((written, error)) => {
@@ -185,15 +184,15 @@ impl Writer {
                 self.shared.dropped.fetch_add(dropped, Ordering::Relaxed);
                 if !std::mem::replace(&mut self.failing, true) {
                     let error = at(path, &error);
-                    tracing::error!(%error, "records are dropped and counted until it can be written");
+                    tracing::error!(%error, "cannot write the audit log; records are dropped and counted");
                 }
             }
         }
     }
 }
 
-/// A record of lost records.
-fn word_of(count: u64) -> Vec<u8> {
+/// Renders a `dropped` record.
+fn dropped_record(count: u64) -> Vec<u8> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
     let mut line = Vec::new();
@@ -201,7 +200,7 @@ fn word_of(count: u64) -> Vec<u8> {
     line
 }
 
-/// Writes everything, or says how much was written before it failed.
+/// Writes everything; on failure returns the number of bytes written and the error.
 fn write_all(file: &mut File, mut bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let all = bytes.len();
     while !bytes.is_empty() {
@@ -239,9 +238,9 @@ mod tests {
         std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
     }
 
-    /// CAN-12: a line a record, whatever is in it; nobody else may read them.
+    /// CAN-12: each record is one line, whatever its content; only the owner may read the file.
     #[test]
-    fn a_record_is_a_line() {
+    fn record_is_one_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.jsonl");
         let mut audit = Audit::start(Some(path.clone())).expect("it starts");
@@ -260,9 +259,9 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
     }
 
-    /// What others may read is closed to them; what is no file is refused.
+    /// A mode that lets others read is corrected; a directory is rejected.
     #[test]
-    fn the_file_is_its_owners() {
+    fn file_is_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("open");
         std::fs::write(&path, "before\n").expect("a file");
@@ -276,9 +275,9 @@ mod tests {
         assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
     }
 
-    /// A file that was moved away has what came before that; the new one has the rest.
+    /// A moved file keeps the earlier records; the new file gets the later ones.
     #[test]
-    fn a_file_is_opened_again() {
+    fn moved_file_is_reopened() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, moved) = (dir.path().join("audit"), dir.path().join("moved"));
         let mut audit = Audit::start(Some(path.clone())).expect("it starts");
@@ -291,9 +290,9 @@ mod tests {
         assert_eq!((text(&moved), text(&path)), (line("before"), line("after")));
     }
 
-    /// What waits for the disk is bounded: the rest is dropped and counted.
+    /// The queue is bounded: the excess is dropped and counted.
     #[test]
-    fn a_slow_disk_drops_and_counts() {
+    fn slow_disk_drops_and_counts() {
         let shared = Shared::default();
         let (mut pushed, mut kept) = (0, Batch::default());
         while shared.dropped.load(Ordering::Relaxed) == 0 {
@@ -305,16 +304,16 @@ mod tests {
         assert!(kept.lines.len() <= crate::observability::audit::WAITING_BYTES_MAX);
     }
 
-    /// A disk that is full: records are dropped and counted, and nothing waits.
+    /// A full disk: records are dropped and counted, and nothing blocks.
     #[test]
-    fn a_full_disk_drops_and_counts() {
+    fn full_disk_drops_and_counts() {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
         let shared = Arc::new(Shared::default());
         let sink = Sink::File { path: "/dev/full".into(), file: full };
         let mut writer = Writer::new(sink, Arc::clone(&shared));
         writer.write(&mut line("lost").repeat(3));
         assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.failing), (3, true));
-        // It comes back: what was lost is said before what follows.
+        // The disk has room again: the loss is recorded before the following records.
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit");
         writer.sink = Sink::file(path.clone()).expect("it can be opened");

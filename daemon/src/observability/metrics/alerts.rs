@@ -8,19 +8,19 @@ use ceased_core::time::Instant;
 
 use crate::observability::audit::CancelRecord;
 
-/// How far below its mark something must fall before it is warned of again, in percent of its
-/// limit: what hovers at the mark is warned of once.
+/// Hysteresis in percent of the limit: a gauge must fall this far below its mark before it is
+/// warned about again.
 const SLACK: usize = 10;
-/// Warnings about one limit are at least this far apart, and those about full identities, however
-/// many of them there are.
+/// Minimum time between two warnings about one limit, and between two about identities at their
+/// limit.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// When to warn.
+/// Thresholds of the warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Thresholds {
-    /// Percent of a limit that something bounded by it may reach; 0: no warnings.
+    /// Percent of a limit at which a gauge is warned about; 0 disables the warnings.
     pub(crate) high_water: u8,
-    /// How long stopping a job may take.
+    /// Time after which stopping a job counts as slow.
     pub(crate) slow_stop: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for Thresholds {
     }
 }
 
-/// Limits that were warned of and have not fallen since.
+/// Warnings already given, for hysteresis and rate limiting.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
     thresholds: Thresholds,
@@ -38,7 +38,7 @@ pub(crate) struct Alerts {
     identity_warned: Option<Instant>,
 }
 
-/// Whether something is above its mark, and when that was said.
+/// Whether a gauge is above its mark, and the time of the last warning.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mark {
     raised: bool,
@@ -50,12 +50,12 @@ impl Alerts {
         Self { thresholds, ..Self::default() }
     }
 
-    /// Warns by other thresholds from now on.
+    /// Replaces the thresholds.
     pub(crate) const fn warn_at(&mut self, thresholds: Thresholds) {
         self.thresholds = thresholds;
     }
 
-    /// Looks how full everything is.
+    /// Checks all gauges against the high-water mark.
     pub(crate) fn look(&mut self, now: Instant, load: Load, limits: &Limits) {
         let percent = usize::from(self.thresholds.high_water);
         if percent == 0 {
@@ -68,7 +68,8 @@ impl Alerts {
         ];
         for ((limit, used, max), mark) in watched.into_iter().zip(&mut self.raised) {
             if is_above(used, max, percent) {
-                // What comes and goes by the millisecond would fill the log.
+                // Rate limit: a gauge that crosses the mark every few milliseconds would fill the
+                // log.
                 let recently = mark.warned.is_some_and(|at| now - at < PAUSE);
                 if !std::mem::replace(&mut mark.raised, true) && !recently {
                     mark.warned = Some(now);
@@ -80,7 +81,7 @@ impl Alerts {
         }
     }
 
-    /// An identity has so many tasks that have not ended.
+    /// Checks the number of unfinished tasks of an identity.
     pub(crate) fn look_at_tasks(
         &mut self,
         now: Instant,
@@ -97,21 +98,32 @@ impl Alerts {
         }
     }
 
-    /// A job that was told to stop has ended.
+    /// Checks the end of a stopped job.
     pub(crate) fn look_at_end(&self, record: &CancelRecord) {
         let (job, tool) = (record.receipt.job.get(), &*record.receipt.tool);
         let survivors = record.survivors.unwrap_or_default();
         let threshold = self.thresholds.slow_stop;
         match record.died_after {
             None => {
-                tracing::error!(job, tool, survivors, "processes of a stopped job cannot be ended");
+                tracing::error!(
+                    job,
+                    tool,
+                    survivors,
+                    "cannot end processes of a stopped job: they outlast SIGKILL"
+                );
             }
             Some(took) => {
                 if took > threshold {
-                    tracing::warn!(job, tool, ?took, ?threshold, "slow to stop");
+                    tracing::warn!(
+                        job,
+                        tool,
+                        ?took,
+                        ?threshold,
+                        "stopping a job took longer than the threshold"
+                    );
                 }
                 if survivors > 0 {
-                    tracing::error!(job, tool, survivors, "processes outlive their job");
+                    tracing::error!(job, tool, survivors, "processes survive their job");
                 }
             }
         }
@@ -130,9 +142,9 @@ mod tests {
         Load { connections, ..Load::default() }
     }
 
-    /// TSK-38: warned of when the mark is reached, and again only after it has fallen clearly.
+    /// TSK-38: warns when the mark is reached, and again only after the gauge fell below the slack.
     #[test]
-    fn a_mark_is_warned_of_once() {
+    fn mark_is_warned_about_once() {
         let limits = Limits { connections_max: 100, ..Limits::default() };
         let mut alerts = Alerts::new(Thresholds { high_water: 80, ..Thresholds::default() });
         let mut warned = 0;
@@ -144,7 +156,7 @@ mod tests {
             assert_eq!(alerts.raised[0].raised, raised, "{used}");
             warned += usize::from(alerts.raised[0].warned == Some(now));
         }
-        assert_eq!(warned, 1, "so soon it is not said again");
+        assert_eq!(warned, 1, "a second warning within the pause");
         let later = Instant::from_nanos(0) + PAUSE + Duration::from_secs(2);
         alerts.look(later, with(80), &limits);
         assert_eq!(alerts.raised[0].warned, Some(later));

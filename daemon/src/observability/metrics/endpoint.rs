@@ -1,9 +1,8 @@
-//! The door for Prometheus: a small HTTP/1.1 server of one page, on a socket of its own.
+//! The Prometheus endpoint: a small HTTP/1.1 server of one page.
 //!
-//! It serves its peers side by side, on a thread of its own, and gives each a fixed time for all of
-//! it. They are bounded in number: a new one takes the place of one that has not asked for anything.
-//! What it is asked is bounded; anything but GET or HEAD of `/metrics` is refused; every answer ends
-//! the connection.
+//! It serves all peers from one thread, each within a fixed deadline. The number of peers is
+//! bounded: a new peer evicts the oldest one without a complete request. Requests are bounded in
+//! size; only GET and HEAD of `/metrics` are accepted; every response closes the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,26 +17,26 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::event_loop::mailbox::{LoopSender, Report};
 
-/// Bytes of a request at most, its headers included.
+/// Size limit of a request including its headers.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
-/// How long a peer may take for everything.
+/// Deadline of a peer, from accept to close.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long the loop may take for the page.
+/// Time the loop may take to render the page.
 const PAGE_WITHIN: Duration = Duration::from_secs(1);
-/// Peers at once.
+/// Maximum number of concurrent peers.
 const PEERS_MAX: usize = 32;
-/// Peers accepted in one turn at most.
+/// Maximum number of peers accepted in one turn.
 const ACCEPTS_MAX: usize = 64;
-/// How long accepting rests when the system has no room for another peer.
+/// Pause of accepting when the system is out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
-/// How often it is looked whether the socket file is still there.
+/// Interval of the check that the socket file still exists.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 const STOP: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_PEER: usize = 2;
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     waker: Waker,
@@ -46,10 +45,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves the metrics of the loop behind `reports` at `address`; also the address as it became.
+    /// Serves the metrics of the loop behind `reports` at `address`; also returns the bound
+    /// address.
     ///
-    /// # Errors
-    /// [`ListenError`], and what the system does not give, as one.
+    /// # Errors [`ListenError`]; failures of the system are converted to it.
     pub(crate) fn start(
         address: &Address,
         reports: LoopSender,
@@ -84,24 +83,24 @@ impl Drop for Endpoint {
     }
 }
 
-/// A peer, and how far it is.
+/// A peer and the state of its request.
 struct Scrape {
     peer: Box<dyn Transport>,
-    /// When its time for everything is over.
+    /// Deadline of the peer.
     until: Instant,
     stage: Stage,
-    /// There may be something to do for it that no event will announce.
+    /// Set when a step is possible that no readiness event will announce (edge-triggered epoll).
     is_ready: bool,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Its request is read.
+    /// Reading the request.
     Asking(Vec<u8>),
-    /// It is sent this, from there on.
+    /// Writing the response, from this offset.
     Answered(Vec<u8>, usize),
-    /// It is waited for its own end, which shows that it has read ours: closing with bytes unread
-    /// would cut the answer.
+    /// Waiting for the peer to close, which shows that it has read the response: closing with
+    /// unread input would reset the connection and truncate the response.
     Ending,
 }
 
@@ -109,14 +108,13 @@ struct Server {
     poll: Poll,
     listener: Listener,
     reports: LoopSender,
-    /// Looked at between any two steps, so that a peer that always has something to say cannot put
-    /// off the end.
+    /// Checked between any two steps, so that a busy peer cannot delay the shutdown.
     is_stopped: Arc<AtomicBool>,
     peers: BTreeMap<Token, Scrape>,
     next: usize,
-    /// When to try to accept again; peers may be waiting that no event announces.
+    /// When to call `accept` again; edge-triggered epoll does not announce waiting peers twice.
     again: Option<Instant>,
-    /// When to look next whether the socket file is still there, if there is one.
+    /// Time of the next check of the socket file, if there is one.
     look: Option<Instant>,
 }
 
@@ -136,16 +134,15 @@ impl Server {
         let mut events = Events::with_capacity(64);
         while !self.is_stopped() {
             if let Err(error) = self.turn(&mut events) {
-                tracing::error!(%error, "no metrics are served any more");
+                tracing::error!(%error, "the metrics endpoint failed; metrics are no longer served");
                 return;
             }
         }
     }
 
-    /// Listens anew where the socket file was removed.
+    /// Binds a new listener if the socket file was removed.
     ///
-    /// # Errors
-    /// When the listener cannot be used any more.
+    /// # Errors An unusable listener.
     fn renew_listener(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if self.look.is_none_or(|at| at > now) {
@@ -155,7 +152,7 @@ impl Server {
         if self.listener.is_in_place() {
             return Ok(());
         }
-        // Peers that connected before the file was removed wait at the old socket.
+        // Peers that connected before the removal wait in the backlog of the old socket.
         self.again = Some(now);
         self.accept()?;
         let registry = self.poll.registry();
@@ -163,8 +160,12 @@ impl Server {
         let renewed = self.listener.renew(None).map_err(|error| error.to_string());
         let watched = self.listener.register(registry, LISTENER).map_err(|error| error.to_string());
         match renewed.and(watched) {
-            Ok(()) => tracing::warn!("the metrics' socket file was removed; listening there again"),
-            Err(why) => tracing::debug!(%why, "the metrics' socket file cannot be made again yet"),
+            Ok(()) => tracing::warn!(
+                "the socket file of the metrics endpoint was removed; created it again"
+            ),
+            Err(why) => {
+                tracing::debug!(%why, "cannot create the socket file of the metrics endpoint again; retrying")
+            }
         }
         self.again = Some(Instant::now());
         Ok(())
@@ -174,7 +175,7 @@ impl Server {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Waits for something to do and does it.
+    /// Waits for events and handles them.
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
         match self.poll.poll(events, self.timeout()) {
             Ok(()) => {}
@@ -213,7 +214,7 @@ impl Server {
                 break;
             }
             match self.listener.accept() {
-                // A peer that cannot be watched, goes away or is too slow is its own misfortune.
+                // A failure of one peer affects only that peer.
                 Accept::Peer(peer) => drop(self.take_in(peer)),
                 Accept::Drained => self.again = None,
                 Accept::Exhausted { .. } => self.again = Some(Instant::now() + REST),
@@ -223,8 +224,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one more peer. With as many as may be, the one that has not asked for longest goes: a
-    /// scrape does not wait for peers that say nothing.
+    /// Adds a peer. At the limit it evicts the peer that has been without a request longest, so
+    /// that silent peers do not delay a scrape.
     fn take_in(&mut self, mut peer: Box<dyn Transport>) -> io::Result<()> {
         let token = Token(self.next);
         self.next = self.next.checked_add(1).unwrap_or(FIRST_PEER);
@@ -247,7 +248,7 @@ impl Server {
         }
     }
 
-    /// A step for each peer that is ready; and those go whose time is over.
+    /// Advances each peer that is ready and closes those past their deadline.
     fn serve(&mut self) {
         let mut page = None;
         let tokens: Vec<Token> = self.peers.keys().copied().collect();
@@ -271,10 +272,10 @@ impl Server {
         }
     }
 
-    /// Reads or writes once; false when that was the last.
+    /// Performs one read or write; returns false when the peer is done.
     ///
-    /// # Errors
-    /// What the transport says; [`io::ErrorKind::WouldBlock`] when an event announces the next step.
+    /// # Errors Errors of the transport; [`io::ErrorKind::WouldBlock`] when an event will announce
+    /// the next step.
     fn step(
         &self,
         token: Token,
@@ -289,12 +290,12 @@ impl Server {
                     return Ok(false);
                 }
                 request.extend_from_slice(bytes.get(..count).unwrap_or_default());
-                if let Some(asked) = Asked::read(request) {
-                    if matches!(asked, Asked::Metrics { .. }) && page.is_none() {
+                if let Some(request_kind) = Request::read(request) {
+                    if matches!(request_kind, Request::Metrics { .. }) && page.is_none() {
                         *page = Some(self.page());
                     }
                     let page = page.as_ref().and_then(Option::as_deref);
-                    scrape.stage = Stage::Answered(answer(asked, page), 0);
+                    scrape.stage = Stage::Answered(answer(request_kind, page), 0);
                     scrape.peer.await_room(self.poll.registry(), token, true)?;
                 }
             }
@@ -312,7 +313,7 @@ impl Server {
         Ok(true)
     }
 
-    /// The page, of one moment for all that ask for it in one turn.
+    /// The page; one snapshot for all peers that ask within one turn.
     fn page(&self) -> Option<String> {
         let (answer, page): (Sender<String>, _) = bounded(1);
         self.reports
@@ -321,21 +322,29 @@ impl Server {
     }
 }
 
-fn answer(asked: Asked, page: Option<&str>) -> Vec<u8> {
+fn answer(request_kind: Request, page: Option<&str>) -> Vec<u8> {
     let refusal = |status, text: &str| response(status, "", text, true);
-    match asked {
-        Asked::Metrics { body } => match page {
+    match request_kind {
+        Request::Metrics { body } => match page {
             Some(page) => response("200 OK", "", page, body),
-            None => response("503 Service Unavailable", "", "the daemon does not answer\n", body),
+            None => response(
+                "503 Service Unavailable",
+                "",
+                "the daemon did not provide the metrics in time\n",
+                body,
+            ),
         },
-        Asked::OtherPath { body } => {
-            response("404 Not Found", "", "there is only /metrics\n", body)
+        Request::UnknownPath { body } => {
+            response("404 Not Found", "", "unknown path; use /metrics\n", body)
         }
-        Asked::OtherMethod => {
+        Request::UnsupportedMethod => {
             response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "GET or HEAD\n", true)
         }
-        Asked::Nonsense => refusal("400 Bad Request", "this is no HTTP/1 request\n"),
-        Asked::TooLong => refusal("431 Request Header Fields Too Large", "8 KiB are the limit\n"),
+        Request::NotHttp => refusal("400 Bad Request", "not an HTTP/1 request\n"),
+        Request::TooLong => refusal(
+            "431 Request Header Fields Too Large",
+            "the request exceeds the limit of 8 KiB\n",
+        ),
     }
 }
 
@@ -349,23 +358,23 @@ fn response(status: &str, more: &str, text: &str, body: bool) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a peer asked for.
+/// A parsed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// A HEAD is answered without a body, whatever the answer.
+enum Request {
+    /// HEAD: a response without a body.
     Metrics {
         body: bool,
     },
-    OtherPath {
+    UnknownPath {
         body: bool,
     },
-    OtherMethod,
-    Nonsense,
+    UnsupportedMethod,
+    NotHttp,
     TooLong,
 }
 
-impl Asked {
-    /// What a request asks for; `None` when more of it is to come.
+impl Request {
+    /// Parses a request; `None` while it is incomplete.
     fn read(request: &[u8]) -> Option<Self> {
         let is_whole = request.windows(4).any(|end| end == b"\r\n\r\n");
         match (is_whole, request.len() > REQUEST_BYTES_MAX) {
@@ -377,23 +386,23 @@ impl Asked {
 
     fn of_head(request: &[u8]) -> Self {
         let Some(Ok(line)) = request.split(|b| *b == b'\r').next().map(str::from_utf8) else {
-            return Self::Nonsense;
+            return Self::NotHttp;
         };
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Self::Nonsense;
+            return Self::NotHttp;
         };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
         let body = method == "GET";
         match (method, path) {
             ("GET" | "HEAD", "/metrics") => Self::Metrics { body },
-            ("GET" | "HEAD", _) => Self::OtherPath { body },
+            ("GET" | "HEAD", _) => Self::UnknownPath { body },
             _ if method.bytes().all(|b| b.is_ascii_uppercase()) && !method.is_empty() => {
-                Self::OtherMethod
+                Self::UnsupportedMethod
             }
-            _ => Self::Nonsense,
+            _ => Self::NotHttp,
         }
     }
 }
@@ -405,7 +414,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks for the page, and always has more to say.
+    /// A peer that requests the page and never stops sending.
     #[derive(Debug)]
     struct Talker {
         begun: Instant,
@@ -414,16 +423,16 @@ mod tests {
 
     impl Transport for Talker {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-            assert!(self.begun.elapsed() < WITHIN * 10, "it is listened to for ever");
-            let said = b"GET /metrics HTTP/1.1\r\n\r\n";
-            for (to, from) in buf.iter_mut().zip(said) {
+            assert!(self.begun.elapsed() < WITHIN * 10, "a peer past its deadline is still read");
+            let received = b"GET /metrics HTTP/1.1\r\n\r\n";
+            for (to, from) in buf.iter_mut().zip(received) {
                 *to = *from;
             }
-            Ok(said.len())
+            Ok(received.len())
         }
 
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Once it is answered, the end has come.
+            // The response arrived: start the shutdown.
             if let Some(is_stopped) = &self.is_stopped {
                 is_stopped.store(true, Ordering::Relaxed);
             }
@@ -461,7 +470,7 @@ mod tests {
         (Server::new(poll, listener, reports, Arc::default()), address)
     }
 
-    /// A peer that talks on and on has the time that each has, and none once the end has come.
+    /// A peer that never stops sending is closed at its deadline, or at once on shutdown.
     #[test]
     fn talker_is_closed_when_its_time_is_over() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -478,7 +487,7 @@ mod tests {
         }
     }
 
-    /// Peers that say nothing delay no scrape, however many they are, and are bounded.
+    /// Silent peers delay no scrape, and their number is bounded.
     #[test]
     fn silent_peers_do_not_delay_a_scrape() {
         use std::io::{Read as _, Write as _};
@@ -495,44 +504,48 @@ mod tests {
             let mut scraper = connect();
             scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("it is read");
             scraper.set_nonblocking(true).expect("a socket");
-            let mut said = Vec::new();
+            let mut received = Vec::new();
             let ended = loop {
                 server.turn(&mut events).expect("it can be polled");
                 assert!(server.peers.len() <= PEERS_MAX, "{} peers", server.peers.len());
-                match scraper.read_to_end(&mut said) {
+                match scraper.read_to_end(&mut received) {
                     Ok(_) => break begun.elapsed(),
                     Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
                 }
             };
-            // There is no loop behind it that could give the page.
-            assert!(said.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&said));
+            // The test has no loop to render the page.
+            assert!(
+                received.starts_with(b"HTTP/1.1 503 "),
+                "{}",
+                String::from_utf8_lossy(&received)
+            );
             assert!(ended < WITHIN, "{ended:?} beside {silent}");
             drop(crowd);
         }
     }
 
     #[test]
-    fn requests() {
+    fn requests_are_parsed() {
         let long = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(2000));
-        for (request, asked) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Some(Asked::Metrics { body: true })),
-            ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", Some(Asked::Metrics { body: false })),
-            ("GET / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath { body: true })),
-            ("HEAD / HTTP/1.1\r\n\r\n", Some(Asked::OtherPath { body: false })),
-            ("POST /metrics HTTP/1.1\r\n\r\n", Some(Asked::OtherMethod)),
-            ("GET /metrics HTTP/2\r\n\r\n", Some(Asked::Nonsense)),
-            ("GET  /metrics HTTP/1.1\r\n\r\n", Some(Asked::Nonsense)),
-            ("{\"jsonrpc\":\"2.0\"}\r\n\r\n", Some(Asked::Nonsense)),
-            ("\r\n\r\n", Some(Asked::Nonsense)),
+        for (request, request_kind) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Some(Request::Metrics { body: true })),
+            ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", Some(Request::Metrics { body: false })),
+            ("GET / HTTP/1.1\r\n\r\n", Some(Request::UnknownPath { body: true })),
+            ("HEAD / HTTP/1.1\r\n\r\n", Some(Request::UnknownPath { body: false })),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Some(Request::UnsupportedMethod)),
+            ("GET /metrics HTTP/2\r\n\r\n", Some(Request::NotHttp)),
+            ("GET  /metrics HTTP/1.1\r\n\r\n", Some(Request::NotHttp)),
+            ("{\"jsonrpc\":\"2.0\"}\r\n\r\n", Some(Request::NotHttp)),
+            ("\r\n\r\n", Some(Request::NotHttp)),
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n", None),
-            (&long, Some(Asked::TooLong)),
+            (&long, Some(Request::TooLong)),
         ] {
-            assert_eq!(Asked::read(request.as_bytes()), asked, "{request:.60}");
+            assert_eq!(Request::read(request.as_bytes()), request_kind, "{request:.60}");
         }
     }
 
     #[test]
-    fn a_response_is_whole() {
+    fn response_has_length_and_body() {
         let text = String::from_utf8(response("200 OK", "", "abc", true)).expect("text");
         assert!(text.contains("Content-Length: 3\r\n") && text.ends_with("\r\n\r\nabc"));
         let head = String::from_utf8(response("200 OK", "", "abc", false)).expect("text");

@@ -1,17 +1,17 @@
-//! How long things took, in buckets.
+//! Histograms of durations.
 
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// The upper ends of the buckets in milliseconds; what took longer is in a last one without end.
+/// Upper bounds of the buckets in milliseconds; a last bucket takes longer durations.
 pub(super) const BOUNDS_MS: [u64; 14] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000];
 
 /// Counts of durations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Histogram {
-    /// For each bucket, how many fell into it and into no earlier one.
+    /// Observations per bucket (not cumulative).
     counts: [u64; BOUNDS_MS.len() + 1],
     sum: Duration,
     longest: Duration,
@@ -27,7 +27,7 @@ impl Histogram {
         self.longest = self.longest.max(took);
     }
 
-    /// The upper end of each bucket, `None` for the last, and how many took no longer.
+    /// Upper bound (`None` for the last bucket) and cumulative count of each bucket.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let ends = BOUNDS_MS.into_iter().map(Some).chain([None]);
         ends.zip(self.counts).scan(0, |total, (end, count)| {
@@ -53,7 +53,7 @@ impl Serialize for Histogram {
             count: u64,
             sum_ms: f64,
             longest_ms: f64,
-            /// Upper end in milliseconds, and how many took no longer.
+            /// Upper bound in milliseconds and cumulative count.
             buckets: Vec<(Option<u64>, u64)>,
         }
         let millis = |span: Duration| span.as_secs_f64() * 1e3;
@@ -71,9 +71,9 @@ impl Serialize for Histogram {
 mod tests {
     use super::*;
 
-    /// TSK-38: a bucket takes what is no longer than its end; the last takes the rest.
+    /// TSK-38: a bucket includes its upper bound; the last one takes the rest.
     #[test]
-    fn buckets() {
+    fn bucket_includes_its_upper_bound() {
         let mut histogram = Histogram::default();
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001, 999_000_000] {
             histogram.add(Duration::from_micros(micros));

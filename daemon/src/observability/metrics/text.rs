@@ -1,10 +1,10 @@
-//! The metrics as Prometheus reads them: its text format, version 0.0.4.
+//! Metrics in the Prometheus text format, version 0.0.4.
 
 use std::fmt::Write as _;
 
 use super::Snapshot;
 
-/// The header of a family of samples, and the samples.
+/// A page under construction.
 struct Page(String);
 
 impl Page {
@@ -23,7 +23,7 @@ impl Page {
 }
 
 impl Snapshot<'_> {
-    /// The whole page. No label holds anything a peer chose, so that peers cannot make up series.
+    /// Renders the page. Labels hold no text chosen by a peer, so peers cannot create series.
     pub(crate) fn prometheus(&self) -> String {
         let mut page = Page(String::with_capacity(8 * 1024));
         self.gauges(&mut page);
@@ -34,10 +34,19 @@ impl Snapshot<'_> {
 
     fn gauges(&self, page: &mut Page) {
         let gauges = &self.gauges;
-        page.single("up_seconds", "gauge", "Since it started.", self.uptime.as_secs());
+        page.single(
+            "up_seconds",
+            "gauge",
+            "Seconds since the daemon started.",
+            self.uptime.as_secs(),
+        );
         page.single("connections", "gauge", "Open connections.", gauges.connections);
         page.single("requests", "gauge", "Unanswered requests.", gauges.requests);
-        page.family("jobs", "gauge", "Jobs by state; cancelling ones have not ceased yet.");
+        page.family(
+            "jobs",
+            "gauge",
+            "Jobs by state; a cancelling job still has processes or a running handler.",
+        );
         for (state, count) in [
             ("running", gauges.running),
             ("queued", gauges.queued),
@@ -49,7 +58,7 @@ impl Snapshot<'_> {
         for (status, count) in &gauges.tasks {
             page.sample("tasks", &format!("{{status=\"{status}\"}}"), count);
         }
-        page.family("limit", "gauge", "What the gauges are bounded by.");
+        page.family("limit", "gauge", "Configured upper bounds of the gauges.");
         for (limit, max) in [
             ("connections", self.limits.connections_max),
             ("workers", self.limits.running_max),
@@ -58,23 +67,23 @@ impl Snapshot<'_> {
             page.sample("limit", &format!("{{limit=\"{limit}\"}}"), max);
         }
         if let Some(is_open) = self.store_is_open {
-            let help = "Whether the store of tasks takes what is new; must be 1.";
+            let help = "1 if the task store accepts new tasks, else 0; must be 1.";
             page.single("store_open", "gauge", help, u8::from(is_open));
         }
         if let Some(bytes) = self.store_bytes {
-            page.single("store_bytes", "gauge", "Bytes of the store's files.", bytes);
+            page.single("store_bytes", "gauge", "Size of the store's files in bytes.", bytes);
         }
-        let survived = "Processes alive though their job was stopped; must be 0. NaN where \
-                        containment is by process groups, which cannot know.";
+        let survived = "Processes alive after their job was stopped; must be 0. NaN if \
+                        containment is by process groups, which cannot be counted.";
         let alive = self.metrics.survivors().map_or(String::from("NaN"), |n| n.to_string());
         page.single("survivors", "gauge", survived, alive);
-        let abandoned = "Threads of handlers that were given up and have not returned.";
+        let abandoned = "Threads of abandoned handlers that have not returned.";
         page.single("abandoned_threads", "gauge", abandoned, self.abandoned_threads);
     }
 
     fn deaths(&self, page: &mut Page) {
         let name = "cancel_to_death_seconds";
-        let help = "From the wish to stop a job until nothing of it was left.";
+        let help = "Time from the request to stop a job until its last process or handler ended.";
         let deaths = &self.metrics.deaths;
         page.family(name, "histogram", help);
         for (end, count) in deaths.cumulative() {
@@ -94,14 +103,14 @@ impl Snapshot<'_> {
             ("connections_total", "Connections accepted.", metrics.connections_accepted),
             (
                 "processes_ended_total",
-                "Processes that were signalled and ended.",
+                "Processes ended by a signal of the daemon.",
                 metrics.processes_ended,
             ),
-            ("audit_dropped_total", "Audit records that could not be written.", self.audit_dropped),
+            ("audit_dropped_total", "Audit records dropped.", self.audit_dropped),
         ] {
             page.single(name, "counter", help, count);
         }
-        page.family("refused_by_limit_total", "counter", "Requests refused, by limit.");
+        page.family("refused_by_limit_total", "counter", "Requests rejected, by limit.");
         for (limit, count) in &metrics.refused {
             page.sample("refused_by_limit_total", &format!("{{limit=\"{limit}\"}}"), count);
         }
@@ -112,38 +121,38 @@ impl Snapshot<'_> {
     }
 }
 
-/// What a counter of the engine counts, for who sees the page alone.
+/// Help text of an engine counter.
 fn meaning(name: &str) -> &'static str {
     match name {
         "frames" => "Lines read from peers.",
         "requests" => "Requests read.",
         "answers" => "Requests answered with a result.",
         "errors" => "Requests answered with an error.",
-        "invalid" => "Lines that were no message.",
+        "invalid" => "Lines that are not a valid message.",
         "overlong" => "Lines longer than message_bytes.",
-        "unaskedResponses" => "Responses to requests nobody made.",
-        "lateResponses" => "Responses to requests nobody waits for any more.",
+        "unaskedResponses" => "Responses without a matching request.",
+        "lateResponses" => "Responses to requests that were cancelled or timed out.",
         "cancelled" => "Requests cancelled by their requestor.",
-        "cancelsIgnored" => "Cancellations that named nothing that could be cancelled.",
-        "cancelsMalformed" => "Cancellations that were malformed.",
-        "jobsStarted" => "Jobs that were begun.",
-        "jobsNeverStarted" => "Jobs that ended before they were begun.",
-        "jobsAbandoned" => "Handlers that did not look at their flag and were given up.",
-        "lateReports" => "Reports of jobs that were over, or that nobody wanted any more.",
-        "progressDropped" => "Progress that did not grow, or was for nobody.",
+        "cancelsIgnored" => "Cancellations without a cancellable target.",
+        "cancelsMalformed" => "Malformed cancellations.",
+        "jobsStarted" => "Jobs started.",
+        "jobsNeverStarted" => "Jobs that ended before they started.",
+        "jobsAbandoned" => "Handlers abandoned because they ignored their cancel flag.",
+        "lateReports" => "Reports of jobs that had already ended or were cancelled.",
+        "progressDropped" => "Progress dropped because it did not increase or had no recipient.",
         "tasksCreated" => "Tasks created.",
         "tasksExpired" => "Tasks deleted at their ttl.",
-        "refused" => "Requests refused by a limit.",
-        "idCollisions" => "Task ids that were drawn twice.",
-        "unstored" => "Writes the store did not carry out.",
-        "unknownTasks" => "Requests that named a task their sender does not have.",
-        "fastPolls" => "Requests for a task before its poll interval had passed.",
-        "suspicions" => "Warnings about what an identity does.",
+        "refused" => "Requests rejected by a limit.",
+        "idCollisions" => "Collisions of generated task ids.",
+        "unstored" => "Writes that the store failed to carry out.",
+        "unknownTasks" => "Requests for an unknown task or a task of another identity.",
+        "fastPolls" => "Requests for a task before its poll interval elapsed.",
+        "suspicions" => "Abuse patterns detected.",
         _ => "A counter of the engine.",
     }
 }
 
-/// `jobsStarted` as `jobs_started`.
+/// Converts `jobsStarted` to `jobs_started`.
 fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     for character in name.chars() {
