@@ -1,4 +1,4 @@
-//! Access: who may come in at a listener, and as whom (TSK-39, TSK-40).
+//! Access to listeners: which peers are accepted, and under which identity (TSK-39, TSK-40).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::accounts::{self, OVERFLOW_UID};
 use crate::config::Listen;
 use crate::token_file::{Token, TokenFileError, Tokens};
 
-/// Access to a listener.
+/// Access rule of a listener.
 #[derive(Debug, Clone)]
 pub(crate) enum Access {
-    /// Users that the system vouches for: these, or all that can open the socket.
+    /// Users verified by the kernel: the listed ones, or all that can open the socket.
     Users(Option<Arc<Users>>),
     /// All peers, as one anonymous identity.
     Anonymous,
@@ -21,39 +21,39 @@ pub(crate) enum Access {
     Tokens(TokenAccess),
 }
 
-/// The users and groups of a Unix listener.
+/// The users and groups allowed on a Unix listener.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
-    /// Users by number.
+    /// User ids.
     pub users: BTreeSet<u32>,
-    /// Groups by number: of the peer's process, or of its user by the account database.
+    /// Group ids: of the peer's process, or of its user according to the account database.
     pub groups: BTreeSet<u32>,
 }
 
-/// The tokens of a TCP listener.
+/// The tokens accepted on a TCP listener.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenAccess {
     pub(crate) tokens: Arc<Tokens>,
-    /// Whether one without a token is served as well, as nobody in particular.
+    /// Whether peers without a token are accepted as anonymous.
     pub(crate) anonymous: bool,
 }
 
-/// What becomes of a new peer.
+/// Decision about a new peer.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// It is served.
+    /// The peer is accepted.
     As(Identity),
-    /// It has to say who it is.
-    Ask(TokenAccess),
-    /// It is turned away, with these words.
+    /// The peer must authenticate with a token.
+    Authenticate(TokenAccess),
+    /// The peer is rejected, with this text.
     Refuse(String),
 }
 
 impl Access {
-    /// Access to a listener of a configuration.
+    /// The access rule of a listener of the configuration.
     ///
     /// # Errors
-    /// When its token file cannot be used.
+    /// If its token file cannot be used.
     pub(crate) fn of(listen: &Listen) -> Result<Self, TokenFileError> {
         Ok(match listen {
             Listen::Unix { allow: Some(allow), .. } => {
@@ -70,8 +70,8 @@ impl Access {
         })
     }
 
-    /// What becomes of this peer.
-    pub(crate) fn judge(&self, peer: &Origin) -> Entry {
+    /// Decides about a peer.
+    pub(crate) fn decide(&self, peer: &Origin) -> Entry {
         match (self, peer) {
             (Self::Users(_), Origin::Unix { uid: OVERFLOW_UID, .. }) => Entry::Refuse(format!(
                 "uid {OVERFLOW_UID} is not served: users that a namespace does not map all read as \
@@ -90,17 +90,17 @@ impl Access {
                 }
             }
             (Self::Users(_), Origin::Stdio { uid }) => Entry::As(Identity::User(*uid)),
-            (Self::Tokens(access), _) => Entry::Ask(access.clone()),
+            (Self::Tokens(access), _) => Entry::Authenticate(access.clone()),
             (Self::Anonymous, _) | (Self::Users(_), Origin::Tcp { .. }) => {
                 Entry::As(Identity::Anonymous)
             }
         }
     }
 
-    /// Whether a peer that came in with this token would still be let in.
-    pub(crate) fn keeps(&self, token: &Token) -> bool {
+    /// Whether a peer that authenticated with this token would still be accepted.
+    pub(crate) fn still_accepts(&self, token: &Token) -> bool {
         match self {
-            Self::Tokens(access) => access.tokens.keeps(token),
+            Self::Tokens(access) => access.tokens.still_has(token),
             Self::Users(_) | Self::Anonymous => false,
         }
     }
@@ -117,22 +117,22 @@ mod tests {
                 groups: groups.iter().copied().collect(),
             })
         };
-        match Access::Users(allow.map(users)).judge(&Origin::Unix { uid, gid, pid: None }) {
+        match Access::Users(allow.map(users)).decide(&Origin::Unix { uid, gid, pid: None }) {
             Entry::As(Identity::User(uid)) => Ok(uid),
             Entry::Refuse(why) => Err(why),
-            other @ (Entry::As(_) | Entry::Ask(_)) => panic!("{other:?}"),
+            other @ (Entry::As(_) | Entry::Authenticate(_)) => panic!("{other:?}"),
         }
     }
 
-    /// TSK-39
+    /// TSK-39: a Unix socket accepts the allowed users and groups.
     #[test]
-    fn users_of_a_socket() {
+    fn socket_accepts_allowed_users_only() {
         assert_eq!(entry(None, 7, 7), Ok(7));
         assert_eq!(entry(Some((&[7], &[])), 7, 1), Ok(7));
         assert_eq!(entry(Some((&[], &[9])), 7, 9), Ok(7));
         let refused = entry(Some((&[1], &[9])), 7, 7).unwrap_err();
         assert!(refused.contains("uid 7") && refused.contains("allow_users"), "{refused}");
-        // The user that everybody may be is never one.
+        // The overflow uid can stand for any user and is always rejected.
         assert!(entry(None, OVERFLOW_UID, 7).unwrap_err().contains("65534"));
         assert!(entry(Some((&[OVERFLOW_UID], &[])), OVERFLOW_UID, 7).is_err());
     }

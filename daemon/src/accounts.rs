@@ -1,7 +1,7 @@
 //! Accounts: users and groups of this machine, by name and by number.
 //!
-//! Looking one up may read files or ask a service, so it is done before the loop runs or on a thread
-//! of its own, never on the loop's nor on the one that ends processes.
+//! A lookup may read files or query a service, so it runs before the loop starts or on a thread of
+//! its own, never on the loop's or the process supervisor's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,31 +10,31 @@ use std::path::PathBuf;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
-/// The uid of every user that the kernel cannot map into a user namespace. A peer with it
-/// may be any user, so it is never let in.
+/// The uid that stands for every user without a mapping in a user namespace. A peer with it may be
+/// any user and is always rejected.
 pub(crate) const OVERFLOW_UID: u32 = 65_534;
 
-/// A user with everything a process of theirs needs.
+/// A user and the properties that a process of that user needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Every group, the primary one included.
+    /// All groups, including the primary one.
     pub(crate) groups: Vec<u32>,
     pub(crate) home: PathBuf,
     pub(crate) shell: PathBuf,
-    /// Its directory for sockets and the like, where it has a session.
+    /// Its runtime directory (/run/user/UID), if it exists.
     pub(crate) runtime_dir: Option<PathBuf>,
 }
 
 impl Account {
-    /// The account of a user.
+    /// Looks up the account of a user.
     ///
     /// # Errors
     /// A sentence that says why there is none.
     pub(crate) fn of(uid: u32) -> Result<Self, String> {
-        let cannot = |why| format!("the account of uid {uid} cannot be looked up: {why}");
+        let cannot = |why| format!("cannot look up the account of uid {uid}: {why}");
         let user = User::from_uid(Uid::from_raw(uid)).map_err(cannot)?.ok_or_else(|| {
             format!("uid {uid} has no account on this machine, so its groups are not known")
         })?;
@@ -59,37 +59,37 @@ fn runtime_dir(uid: u32) -> Option<PathBuf> {
     (found.is_dir() && found.uid() == uid).then_some(dir)
 }
 
-/// The number of a user, given by name or number.
+/// Parses a user id or looks up a user name.
 ///
 /// # Errors
-/// A hint that says why there is none.
+/// A hint that says why there is no such user.
 pub(crate) fn user(written: &str) -> Result<u32, String> {
     let uid = match written.parse::<u32>() {
         Ok(uid) => uid,
         Err(_) => match User::from_name(written) {
             Ok(Some(user)) => user.uid.as_raw(),
             Ok(None) => return Err("there is no such user on this machine".into()),
-            Err(why) => return Err(format!("the user cannot be looked up: {why}")),
+            Err(why) => return Err(format!("cannot look up the user: {why}")),
         },
     };
     if uid == OVERFLOW_UID {
         return Err(format!(
-            "every user that a namespace does not map reads as uid {OVERFLOW_UID}, so it would let \
+            "every user without a mapping in the user namespace appears as uid {OVERFLOW_UID}; \
              in all of them"
         ));
     }
     Ok(uid)
 }
 
-/// What a user is called, if this machine knows.
+/// Name of a user, if the account database has it.
 pub(crate) fn name_of(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
 }
 
-/// The number of a group, given by name or number.
+/// Parses a group id or looks up a group name.
 ///
 /// # Errors
-/// A hint that says why there is none.
+/// A hint that says why there is no such group.
 pub(crate) fn group(written: &str) -> Result<u32, String> {
     if let Ok(gid) = written.parse::<u32>() {
         return Ok(gid);
@@ -97,11 +97,11 @@ pub(crate) fn group(written: &str) -> Result<u32, String> {
     match Group::from_name(written) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
         Ok(None) => Err("there is no such group on this machine".into()),
-        Err(why) => Err(format!("the group cannot be looked up: {why}")),
+        Err(why) => Err(format!("cannot look up the group: {why}")),
     }
 }
 
-/// The users of a group: who is listed in it, and who of `/etc/passwd` has it as the primary one.
+/// Members of a group: the listed ones, and the users of `/etc/passwd` with it as primary group.
 pub(crate) fn members(gid: u32) -> BTreeSet<u32> {
     let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
     let listed = group.into_iter().flat_map(|group| group.mem).filter_map(|name| user(&name).ok());
@@ -114,8 +114,8 @@ pub(crate) fn members(gid: u32) -> BTreeSet<u32> {
     listed.chain(primary).collect()
 }
 
-/// Whether a group is a user's own: its primary one, of the same name, and with no other member
-/// but root.
+/// Whether a group is the private group of a user: primary, of the same name, and without other
+/// members but root.
 pub(crate) fn is_own_group(uid: u32, gid: u32) -> bool {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_of_this_machine() {
+    fn accounts_are_looked_up_by_name_and_number() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
         let root = Account::of(0).unwrap();
         assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overflow_user_is_nobody() {
+    fn overflow_user_is_rejected() {
         assert!(user("65534").unwrap_err().contains("65534"));
         assert!((0..100).all(|gid| !members(gid).contains(&OVERFLOW_UID)));
     }

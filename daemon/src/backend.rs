@@ -1,4 +1,4 @@
-//! What the command line needs of the daemon: serving, checking, finding, embedding.
+//! The command line's interface to the daemon: serving, checking, locating, embedding.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Keeping, Level};
-use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
+use crate::daemon::{Daemon, DaemonHandle, Preflight, StartError, preflight, reload, say};
 use crate::event_loop::RunError;
 use crate::observability::logging;
 use crate::process::guard::Program;
@@ -19,21 +19,21 @@ use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
 use crate::sys;
 
-/// The daemon in this binary.
+/// The daemon of this binary.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalBackend;
 
-/// A configuration and where it is from.
+/// A configuration and its source.
 struct Found {
     config: Config,
     path: Option<PathBuf>,
 }
 
-/// The environment variable that says how processes are kept together, instead of the best way
-/// that works here: `cgroup`, `guard` or `groups`. For finding out which of them misbehaves.
+/// Environment variable that overrides the choice of containment: `cgroup`, `guard` or `groups`.
+/// For debugging only.
 const CONTAINMENT: &str = "CEASED_CONTAINMENT";
 
-/// The containment asked for by the environment, if it asks for one.
+/// The containment selected by the environment, if any.
 fn containment() -> Result<Option<Containment>, Failure> {
     let Some(wanted) = std::env::var_os(CONTAINMENT).filter(|wanted| !wanted.is_empty()) else {
         return Ok(None);
@@ -53,7 +53,7 @@ fn containment() -> Result<Option<Containment>, Failure> {
                 program.check().map_err(cannot)?;
                 Ok(Some(Containment::Guard(program)))
             }
-            None => Err(cannot(std::io::Error::other("this program is no guard"))),
+            None => Err(cannot(std::io::Error::other("this program cannot serve as a guard"))),
         },
         Some("groups") => Ok(Some(Containment::Groups)),
         Some(_) | None => Err(Failure::new(
@@ -63,7 +63,7 @@ fn containment() -> Result<Option<Containment>, Failure> {
     }
 }
 
-/// The directory of this user's for what need not outlive the machine's next boot.
+/// The user's runtime directory, whose content may be lost at the next boot.
 fn runtime_dir() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     let dir = named.map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -71,7 +71,7 @@ fn runtime_dir() -> Option<PathBuf> {
     dir.or_else(run).map(|dir| dir.join("ceased"))
 }
 
-/// The daemon of a configuration, contained as the environment wants it.
+/// The daemon of a configuration, with the containment selected by the environment.
 fn daemon(config: &Config) -> Result<Daemon, Failure> {
     let daemon = Daemon::from_config(config).runtime_dir(runtime_dir());
     Ok(match containment()? {
@@ -80,7 +80,7 @@ fn daemon(config: &Config) -> Result<Daemon, Failure> {
     })
 }
 
-/// The configuration to use; the default one when there is no file.
+/// Finds the configuration; the default one if there is no file.
 fn find(explicit: Option<&Path>) -> Result<Found, ConfigError> {
     let path = Config::locate(explicit)?;
     let config = path.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
@@ -93,16 +93,15 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// For a command that needs a configuration for something else: the first thing that is wrong, and
-/// where the others are told.
+/// Error text for commands other than `check`: the first problem, and a pointer to the others.
 fn in_brief(error: &ConfigError) -> Failure {
     let problems = error.problems();
     let first = problems.first().map_or_else(|| error.to_string(), ToString::to_string);
     let message = match problems.len() {
         0 | 1 => first,
-        2 => format!("{first}\none more thing is wrong there; `ceased check` tells all"),
+        2 => format!("{first}\nand one more problem; `ceased check` lists all of them"),
         all => {
-            format!("{first}\n{} more things are wrong there; `ceased check` tells all", all - 1)
+            format!("{first}\nand {} more problems; `ceased check` lists all of them", all - 1)
         }
     };
     Failure::new(Exit::Usage, message)
@@ -149,7 +148,7 @@ fn said(done: Result<(), Failure>) -> Exit {
     }
 }
 
-/// Source of the listeners, which decides whether a reload changes them.
+/// Source of the listeners; decides whether a reload changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listens {
     AsConfigured,
@@ -171,7 +170,7 @@ fn serve(
     };
     sys::forbid_tracing();
     resource_limits::raise_files();
-    // Before the store, the audit log and the recording are written.
+    // Must precede the first write to the store, the audit log and the recording.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
@@ -183,10 +182,10 @@ fn serve(
     Ok(())
 }
 
-/// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
+/// Starts a new session: a Ctrl-C does not reach the process, and it releases inherited pipes.
 fn leave_session() {
     sys::close_inherited(3);
-    // Fails where it leads a session of its own already.
+    // Fails if the process already leads a session.
     let _ = rustix::process::setsid();
 }
 
@@ -234,7 +233,7 @@ impl Backend for LocalBackend {
         };
         match find(config) {
             Ok(Found { config, path }) => {
-                let Forecast { refusals, warnings } = forecast(&config);
+                let Preflight { refusals, warnings } = preflight(&config);
                 for warning in warnings {
                     complain(&format!("warning: {warning}"));
                 }
@@ -243,7 +242,7 @@ impl Backend for LocalBackend {
                     return Exit::Usage;
                 }
                 let name = path.as_deref().map_or_else(
-                    || "no configuration file: the defaults".into(),
+                    || "no configuration file; using the defaults".into(),
                     |path| path.display().to_string(),
                 );
                 match writeln!(out, "{name}: ok\n{}", config.describe().trim_end()) {

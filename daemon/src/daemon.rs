@@ -1,5 +1,5 @@
 //! A daemon as a value: built from a configuration, from tools of the embedding program, or both;
-//! run on this thread or on one of its own.
+//! run on the calling thread or on one of its own.
 
 mod configured;
 pub(crate) mod preflight;
@@ -22,9 +22,9 @@ use ceased_transports::{Address, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{
-    entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
+    guards, isolated, keep, limits, listen_spec, operators, task_policy, thresholds,
 };
-pub(crate) use self::preflight::{Forecast, forecast};
+pub(crate) use self::preflight::{Preflight, preflight};
 pub use self::start_error::StartError;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
@@ -42,7 +42,7 @@ use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
 use crate::tools::catalog;
 
-/// What a daemon is made of.
+/// Builder of a daemon.
 ///
 /// ```no_run
 /// use ceased::{Daemon, HandlerTool, Job, ToolResult};
@@ -56,12 +56,12 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
-    listen: Vec<Door>,
+    listen: Vec<ListenPlace>,
     containment: Option<Containment>,
     guard: Option<Program>,
-    /// Tools that are to have a pid namespace.
+    /// Tools configured to run in a pid namespace.
     isolated: Vec<String>,
-    /// Where guards are recorded when there is no state directory.
+    /// Directory of the roster of guards if there is no state directory.
     runtime_dir: Option<PathBuf>,
     orphans: Orphans,
     shutdown_grace: Duration,
@@ -77,11 +77,11 @@ pub struct Daemon {
     keep: StoreLocation,
 }
 
-/// Where peers come in.
-enum Door {
-    /// All users that can open the socket.
+/// A place to listen on.
+enum ListenPlace {
+    /// An address open to all users that can open the socket.
     Address(Address),
-    /// Users that the configuration names.
+    /// A listener of the configuration, with its access rule.
     Configured(Listen),
 }
 
@@ -92,7 +92,7 @@ impl Default for Daemon {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with the default limits, that keeps tasks in memory.
+    /// A daemon without tools or listeners, with default limits, that keeps tasks in memory.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -119,15 +119,14 @@ impl Daemon {
         }
     }
 
-    /// The daemon a configuration describes. It keeps tasks in the state directory unless that says
-    /// `store = "memory"`.
+    /// The daemon of a configuration. Keeps tasks in the state directory unless `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
-            listen: config.listen.iter().cloned().map(Door::Configured).collect(),
+            listen: config.listen.iter().cloned().map(ListenPlace::Configured).collect(),
             containment: None,
             guard: None,
             isolated: isolated(config),
@@ -147,51 +146,51 @@ impl Daemon {
         }
     }
 
-    /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
-    /// at the start, also where one is the configuration's.
+    /// Adds a tool made with [`HandlerTool`](crate::HandlerTool). Starting fails if two tools,
+    /// including those of the configuration, have the same name.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// One more address to listen on. Peers on TCP are anonymous (TSK-40): whoever can connect may
-    /// call every tool, so the address should be a loopback one.
+    /// Adds an address to listen on. Peers on TCP are anonymous (TSK-40): any program that can
+    /// connect may call every tool, so use a loopback address.
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
-        self.listen.push(Door::Address(address));
+        self.listen.push(ListenPlace::Address(address));
         self
     }
 
-    /// No address to listen on; peers come by [`DaemonHandle::connect`] alone.
+    /// Removes all listeners; peers connect only through [`DaemonHandle::connect`].
     #[must_use]
     pub fn without_listeners(mut self) -> Self {
         self.listen.clear();
         self
     }
 
-    /// Other bounds than the default ones.
+    /// Replaces the default limits.
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Other task rules than the default ones.
+    /// Replaces the default task policy.
     #[must_use]
     pub const fn tasks(mut self, tasks: TaskPolicy) -> Self {
         self.tasks = tasks;
         self
     }
 
-    /// How processes of command tools are kept together; the best the system has if not said.
+    /// Sets the containment of command tools; defaults to the best one available.
     #[must_use]
     pub fn containment(mut self, containment: Containment) -> Self {
         self.containment = Some(containment);
         self
     }
 
-    /// Another program to serve as the guard of processes, for a program that cannot call
+    /// Sets another program as the guard of processes, for a program that cannot call
     /// [`guard::init`](crate::process::guard::init) itself.
     #[must_use]
     pub fn guard(mut self, program: Program) -> Self {
@@ -199,36 +198,36 @@ impl Daemon {
         self
     }
 
-    /// What becomes of processes that lose their guard. A program that is nothing but a daemon
-    /// adopts them; another could not tell them from children of its own.
+    /// Sets the handling of processes that lose their guard. A dedicated daemon adopts them; any
+    /// other program could not tell them from children of its own.
     #[must_use]
     pub const fn orphans(mut self, orphans: Orphans) -> Self {
         self.orphans = orphans;
         self
     }
 
-    /// Writes everything the engine is handed and does into a new file; see [`record`].
+    /// Records all events and actions of the engine in a new file; see [`record`].
     #[must_use]
     pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
         self.record = Some(path.into());
         self
     }
 
-    /// Writes an audit log to this file, one JSON object a line; without it, to the log.
+    /// Writes the audit log to this file, one JSON object per line, instead of the log.
     #[must_use]
     pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
         self.audit = Some(path.into());
         self
     }
 
-    /// Serves metrics for Prometheus at this address.
+    /// Serves Prometheus metrics at this address.
     #[must_use]
     pub fn metrics(mut self, address: Address) -> Self {
         self.metrics = Some(address);
         self
     }
 
-    /// Serves no metrics, whatever the configuration says: its address is for one daemon, and this
+    /// Disables the metrics endpoint of the configuration: its address is for one daemon, and this
     /// may be one of many processes.
     #[must_use]
     pub fn without_metrics(mut self) -> Self {
@@ -236,32 +235,32 @@ impl Daemon {
         self
     }
 
-    /// Records guards here when tasks are kept in memory, so that another start can end those that
-    /// outlive this process. A directory of this user's.
+    /// Keeps the roster of guards here if tasks are kept in memory, so that another start can end
+    /// guards that outlive this process. The directory must belong to this user.
     #[must_use]
     pub(crate) fn runtime_dir(mut self, dir: Option<PathBuf>) -> Self {
         self.runtime_dir = dir;
         self
     }
 
-    /// Sockets that listen already, to be taken instead of binding their addresses. Each has to be
-    /// asked for by [`Daemon::listen`].
+    /// Uses these inherited listeners instead of binding their addresses. Each must be requested
+    /// with [`Daemon::listen`].
     #[must_use]
     pub(crate) fn inherit(mut self, sockets: InheritedSockets) -> Self {
         self.inherited = sockets;
         self
     }
 
-    /// Ends by itself once nobody has been connected, nothing has run and no task has been kept in
-    /// memory for this long.
+    /// Ends the daemon after this time without connections, jobs and tasks in memory.
     #[must_use]
     pub const fn idle_exit(mut self, idle: Duration) -> Self {
         self.idle_exit = Some(idle);
         self
     }
 
-    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is made if it
-    /// is not there, must not be open to other users, and is one daemon's at a time.
+    /// Keeps tasks in this directory, so that they outlive the process (DUR-01). It is created if
+    /// it does not exist, must not be accessible to other users, and is used by one daemon at a
+    /// time.
     #[cfg(feature = "sqlite")]
     #[must_use]
     pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
@@ -270,7 +269,7 @@ impl Daemon {
         self
     }
 
-    /// Keeps tasks in a store of the caller's; what is in it is restored.
+    /// Keeps tasks in a store of the caller, and restores the tasks in it.
     #[must_use]
     pub fn store(mut self, store: impl Store + 'static) -> Self {
         self.keep = StoreLocation::In(Box::new(store));
@@ -284,24 +283,24 @@ impl Daemon {
         self
     }
 
-    /// Makes the server and listens. It runs when [`Server::run`] is called.
+    /// Creates the server and its listeners. [`Server::run`] runs it.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn build(self) -> Result<Server, StartError> {
         let mut recording = None;
         self.assemble(&mut recording).inspect_err(|_| {
-            // There is nothing in it, and it would be in the way of the next start.
+            // The recording is empty and would block the next start.
             if let Some(path) = recording {
                 let _ = std::fs::remove_file(path);
             }
         })
     }
 
-    /// [`Daemon::build`]; `recording` is the file it has made, if it came to that.
+    /// [`Daemon::build`]; `recording` is set to the created recording file.
     fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
         let catalog = catalog::catalog(self.tools)?;
-        // Before anything is accepted: what the last daemon left must be gone.
+        // Before accepting: opening waits until the jobs of the previous daemon have ended.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = match self.containment {
             Some(containment) => containment,
@@ -353,16 +352,16 @@ impl Daemon {
             kept,
         })?;
         for door in &self.listen {
-            let entrance = match door {
-                Door::Address(address) => ListenSpec::open(address.clone()),
-                Door::Configured(listen) => entrance(listen)?,
+            let spec = match door {
+                ListenPlace::Address(address) => ListenSpec::open(address.clone()),
+                ListenPlace::Configured(listen) => listen_spec(listen)?,
             };
-            match &entrance.address {
+            match &spec.address {
                 Address::Stdio => server.serve_peer(stdio()?, true)?,
                 address @ (Address::Unix { .. } | Address::Tcp(_)) => {
                     match self.inherited.claim(address) {
-                        Some(listener) => server.listen_on(entrance, listener),
-                        None => drop(server.listen_for(entrance)?),
+                        Some(listener) => server.listen_on(spec, listener),
+                        None => drop(server.listen_for(spec)?),
                     }
                 }
             }
@@ -376,7 +375,7 @@ impl Daemon {
         Ok(server)
     }
 
-    /// Starts it on a thread of its own.
+    /// Starts the daemon on a thread of its own.
     ///
     /// # Errors
     /// [`StartError`].
@@ -391,7 +390,7 @@ impl Daemon {
     }
 }
 
-/// A roster of guards for a daemon without a state directory; nothing depends on it.
+/// Creates the roster of guards for a daemon without a state directory; failure is not fatal.
 fn roster_in(dir: &Path) -> Option<Arc<Roster>> {
     let roster = Roster::open(dir).inspect_err(|error| {
         tracing::debug!(dir = %dir.display(), %error, "cannot record the guards of jobs");
@@ -399,7 +398,7 @@ fn roster_in(dir: &Path) -> Option<Arc<Roster>> {
     roster.ok().map(Arc::new)
 }
 
-/// Says at the start which tools cannot be isolated as the configuration wants it.
+/// Logs the tools that cannot be isolated as configured.
 fn warn_of_isolation(containment: &Containment, isolated: &[String]) {
     if isolated.is_empty() {
         return;
@@ -410,9 +409,9 @@ fn warn_of_isolation(containment: &Containment, isolated: &[String]) {
     }
 }
 
-/// A daemon on a thread of its own. Dropping it shuts it down and waits until nothing it started
-/// is left, but for a handler that does not look at its token: that is waited for until its
-/// patience or the time for a shutdown (10 s) is over, and goes on.
+/// A daemon on a thread of its own. Dropping it shuts it down and waits until everything it started
+/// has ended. A handler that ignores its token is waited for until its `abandon_after` or the
+/// shutdown timeout (10 s) expires, and keeps running.
 #[derive(Debug)]
 pub struct DaemonHandle {
     remote: ServerHandle,
@@ -420,18 +419,18 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
-    /// A connection to it, as a peer with this process's user.
+    /// Connects as a peer with this process's user.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// If the system is out of descriptors.
     pub fn connect(&self) -> io::Result<UnixStream> {
         self.remote.connect()
     }
 
-    /// Asks it to shut down and waits until it has.
+    /// Shuts the daemon down and waits for its end.
     ///
     /// # Errors
-    /// When its loop failed.
+    /// If its loop failed.
     pub fn shut_down(mut self) -> Result<(), RunError> {
         self.end()
     }
@@ -439,7 +438,7 @@ impl DaemonHandle {
     fn end(&mut self) -> Result<(), RunError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.remote.shut_down();
-        let panicked = || Err(io::Error::other("its loop panicked").into());
+        let panicked = || Err(io::Error::other("the loop of the daemon panicked").into());
         thread.join().unwrap_or_else(|_| panicked())
     }
 }
@@ -457,8 +456,7 @@ fn stdio() -> io::Result<Box<dyn Transport>> {
     Ok(Box::new(stdio))
 }
 
-/// One line for whoever watches standard error; one that nobody reads neither ends us nor holds us
-/// up.
+/// Prints a line on standard error; an unread standard error neither ends nor blocks the process.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     stderr::write(format!("ceased: {line}\n").as_bytes());
 }

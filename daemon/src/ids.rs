@@ -1,5 +1,5 @@
-//! Random ids from the operating system's generator (TSK-08), drawn many at a time: asking it takes as
-//! long as all else that is done for one.
+//! Random ids from the operating system's generator (TSK-08), drawn in batches: the system call
+//! takes as long as all other work for one id.
 
 use ceased_core::ids::IdSource;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -7,13 +7,13 @@ use uuid::{Builder, Uuid};
 
 /// Bytes of one id.
 const ID_BYTES: usize = size_of::<uuid::Bytes>();
-/// Ids drawn at a time.
+/// Number of ids drawn at a time.
 const DRAWN: usize = 32;
 
-/// Ids that nobody can guess.
+/// Generator of unguessable ids.
 pub(crate) struct RandomIds {
     drawn: [u8; DRAWN * ID_BYTES],
-    /// Bytes of those, from the beginning, that are in no id yet.
+    /// Bytes at the start of the buffer that are not used yet.
     left: usize,
 }
 
@@ -22,7 +22,7 @@ impl RandomIds {
         Self { drawn: [0; DRAWN * ID_BYTES], left: 0 }
     }
 
-    /// Random bytes that are given out once.
+    /// Returns bytes that are used only once.
     fn draw(&mut self) -> Option<uuid::Bytes> {
         if self.left < ID_BYTES {
             self.left = getrandom(&mut self.drawn, GetRandomFlags::empty()).unwrap_or(0);
@@ -45,18 +45,18 @@ mod tests {
 
     use super::*;
 
-    /// TSK-08: of version 4, and never twice, whatever is drawn when.
+    /// TSK-08: ids are UUIDs of version 4 and never repeat.
     #[test]
-    fn ids_are_random() {
+    fn ids_are_random_and_unique() {
         let mut ids = RandomIds::new();
         let many: HashSet<Uuid> = (0..10 * DRAWN).map(|_| ids.uuid()).collect();
         assert_eq!(many.len(), 10 * DRAWN);
         assert!(many.iter().all(|id| id.get_version_num() == 4));
     }
 
-    /// Nothing of what is kept is given out again, also when the system gave less than was wanted.
+    /// Buffered bytes are used once, even after a short read of the generator.
     #[test]
-    fn what_was_drawn_is_given_out_once() {
+    fn buffered_bytes_are_used_once() {
         let mut ids = RandomIds::new();
         ids.drawn = std::array::from_fn(|at| u8::try_from(at / ID_BYTES).unwrap());
         ids.left = 2 * ID_BYTES + 5;

@@ -1,12 +1,12 @@
 //! A daemon that makes *cancelled* mean *ceased*, as a library.
 //!
-//! [`Daemon`] is the whole of it as a value: give it tools, start it, connect to it. The tools are
-//! Rust functions ([`HandlerTool`]) that look at a [`CancelToken`], or commands of a
-//! [`config::Config`] whose processes are stopped for real (see [`process`]). [`client`] is a
-//! blocking client for this or any other MCP server.
+//! [`Daemon`] is a complete daemon as a value: add tools, start it, connect to it. Tools are Rust
+//! functions ([`HandlerTool`]) that check a [`CancelToken`], or commands of a [`config::Config`],
+//! whose whole process tree is stopped on cancel (see [`process`]). [`client`] is a blocking client
+//! for this or any other MCP server.
 //!
-//! A program whose tools are commands calls [`process::guard::init`] first thing in its `main`, so
-//! that it can serve as the guard of its own processes.
+//! A program with command tools calls [`process::guard::init`] first in its `main`, so that it can
+//! act as the guard of its own processes.
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Files that decide what runs, opened only when nobody else can have written them.
+//! Opening of files that decide which commands run, only if no other user can have written them.
 //!
-//! A configuration, a token file or a file of variables is as good as the commands in it. It is
-//! taken when it and every directory and symbolic link on the way to it belong to root or to the
-//! user of this process, and nobody else may write to them. The path is walked one component at a
-//! time with descriptors, so that what was judged is what is read.
+//! A configuration, a token file or an environment file grants the rights of the commands in it.
+//! The file is accepted if it and every directory and symbolic link on its path belong to root or
+//! to the user of this process, and no other user may write to them. The path is walked one
+//! component at a time with descriptors, so the checked file is the one that is read.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -23,13 +23,13 @@ use rustix::process::geteuid;
 use crate::accounts;
 use crate::printable::clean;
 
-/// Symbolic links on the way to a file, as many as the kernel follows.
+/// Maximum number of symbolic links on a path, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Permission to write for others than the owner.
+/// Write permission of group and others.
 const OTHERS_WRITE: u32 = 0o022;
 /// The group's part of [`OTHERS_WRITE`].
 const GROUP_WRITE: u32 = 0o020;
-/// Only the owner of an entry may rename or remove it.
+/// Sticky bit: only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
 /// Users that may read a file.
@@ -37,21 +37,21 @@ const STICKY: u32 = 0o1000;
 pub(crate) enum Secrecy {
     /// All users.
     Public,
-    /// Its owner; of a file that root owns, its group as well, which can be the only way for the
-    /// user of a daemon to read it.
+    /// Its owner; for a file of root also its group, which can be the only way for the user of a
+    /// daemon to read it.
     Secret,
 }
 
-/// Why a file is not taken.
+/// Why a file is rejected.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     /// It cannot be opened or read.
     Io(io::Error),
-    /// Another user decides its content, or may read it.
+    /// Another user controls its content, or may read it.
     Refused {
-        /// The problem, with the path, the owner and the mode.
+        /// The problem, with path, owner and mode.
         what: String,
-        /// The command that puts it right.
+        /// The command that corrects it.
         remedy: String,
     },
 }
@@ -92,11 +92,11 @@ pub(crate) fn read(path: &Path, secrecy: Secrecy, bytes_max: u64) -> Result<Vec<
 
 /// Opens a file that only root and the user of this process can have written.
 ///
-/// A public one may also be a named pipe, what a descriptor of a process leads to (`/dev/stdin`, the
-/// `<(…)` of a shell), or a character device.
+/// A public file may also be a named pipe, a descriptor of a process (`/dev/stdin`, the `<(…)` of a
+/// shell), or a character device.
 ///
 /// # Errors
-/// When it cannot be opened, or is not such a file.
+/// If it cannot be opened, or is not such a file.
 pub(crate) fn open(path: &Path, secrecy: Secrecy) -> Result<File, Unfit> {
     let absolute = std::path::absolute(path)?;
     let mut walk = Walk::start(&absolute)?;
@@ -108,12 +108,12 @@ pub(crate) fn open(path: &Path, secrecy: Secrecy) -> Result<File, Unfit> {
     Err(no_file(&walk.path(), "a directory"))
 }
 
-/// A way to a file, as far as it was gone.
+/// State of a path walk.
 struct Walk {
     us: u32,
-    /// The directories from the root on; never empty.
+    /// Open directories from the root on; never empty.
     dirs: Vec<(OsString, OwnedFd)>,
-    /// Components still to be walked, the last first.
+    /// Components still to walk, in reverse order.
     pending: Vec<OsString>,
     links: usize,
 }
@@ -124,13 +124,13 @@ impl Walk {
         let root = openat(CWD, "/", flags, Mode::empty())?;
         let mut walk =
             Self { us: geteuid().as_raw(), dirs: Vec::new(), pending: Vec::new(), links: 0 };
-        walk.judge(&root, Kind::Directory, Path::new("/"))?;
+        walk.check(&root, Kind::Directory, Path::new("/"))?;
         walk.dirs.push((OsString::from("/"), root));
         walk.add(absolute);
         Ok(walk)
     }
 
-    /// Components to be walked before all others.
+    /// Adds components to walk before all others.
     fn add(&mut self, path: &Path) {
         self.pending.extend(path.components().rev().filter_map(|component| match component {
             Component::Normal(name) => Some(name.to_owned()),
@@ -139,15 +139,15 @@ impl Walk {
         }));
     }
 
-    /// Where it is.
+    /// Path of the current directory.
     fn path(&self) -> PathBuf {
         self.dirs.iter().map(|(name, _)| name).collect()
     }
 
-    /// One component; the file, if it is the last and leads to one.
+    /// Walks one component; returns the file if it is the last one and leads to a file.
     fn step(&mut self, name: &OsStr, secrecy: Secrecy) -> Result<Option<File>, Unfit> {
         if name == ".." {
-            // No directory is above the root.
+            // The parent of the root is the root.
             if self.dirs.len() > 1 {
                 self.dirs.pop();
             }
@@ -160,9 +160,9 @@ impl Walk {
         let is_last = self.pending.is_empty();
         match kind_of(&fstat(&found)?) {
             Kind::Link => {
-                self.judge(&found, Kind::Link, &path)?;
+                self.check(&found, Kind::Link, &path)?;
                 if is_last && fstatfs(dir)?.f_type == PROC_SUPER_MAGIC {
-                    // Not a path but a descriptor that a process has open.
+                    // A magic link to an open descriptor rather than a path.
                     return self.open(name, OFlags::NONBLOCK, secrecy, &path).map(Some);
                 }
                 self.links += 1;
@@ -178,7 +178,7 @@ impl Walk {
                 Ok(None)
             }
             Kind::Directory => {
-                self.judge(&found, Kind::Directory, &path)?;
+                self.check(&found, Kind::Directory, &path)?;
                 self.dirs.push((name.to_owned(), found));
                 Ok(None)
             }
@@ -188,16 +188,16 @@ impl Walk {
             Kind::File | Kind::Device => {
                 self.open(name, OFlags::NOFOLLOW | OFlags::NONBLOCK, secrecy, &path).map(Some)
             }
-            // It waits for a writer, who has to be one of those who may write a file.
+            // Opening waits for a writer, which must have write permission.
             Kind::Pipe if secrecy == Secrecy::Public => {
-                self.judge(&found, Kind::Pipe, &path)?;
+                self.check(&found, Kind::Pipe, &path)?;
                 self.open(name, OFlags::NOFOLLOW, secrecy, &path).map(Some)
             }
             Kind::Pipe | Kind::Other => Err(no_file(&path, "a pipe or a socket")),
         }
     }
 
-    /// Opens the last component and judges what has been opened.
+    /// Opens the last component and checks the opened file.
     fn open(
         &self,
         name: &OsStr,
@@ -219,14 +219,14 @@ impl Walk {
                 fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
             }
         }
-        self.judge(&file, kind_of(&stat), path)?;
+        self.check(&file, kind_of(&stat), path)?;
         if secrecy == Secrecy::Secret {
-            self.judge_secret(&stat, path)?;
+            self.check_secret(&stat, path)?;
         }
         Ok(file.into())
     }
 
-    fn judge(&self, entry: &impl AsFd, kind: Kind, path: &Path) -> Result<(), Unfit> {
+    fn check(&self, entry: &impl AsFd, kind: Kind, path: &Path) -> Result<(), Unfit> {
         let stat = fstat(entry)?;
         let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
         let facts = Facts {
@@ -243,26 +243,28 @@ impl Walk {
         }
     }
 
-    fn judge_secret(&self, stat: &Stat, path: &Path) -> Result<(), Unfit> {
+    fn check_secret(&self, stat: &Stat, path: &Path) -> Result<(), Unfit> {
         let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
         if reads_secretly(owner, mode, self.us) {
             return Ok(());
         }
         let (shown, quoted) = (clean(&path.to_string_lossy()).into_owned(), quoted(path));
         Err(Unfit::Refused {
-            what: format!("others may read {shown} (it belongs to uid {owner}, mode {mode:04o})"),
+            what: format!(
+                "other users may read {shown} (it belongs to uid {owner}, mode {mode:04o})"
+            ),
             remedy: format!("chmod 600 {quoted}"),
         })
     }
 }
 
-/// What something on the way to a file is.
+/// Type of a path component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
     Directory,
     Link,
-    /// Its writes and its reads differ.
+    /// A device: reading it does not return data written by users.
     Device,
     Pipe,
     Other,
@@ -279,28 +281,28 @@ fn kind_of(stat: &Stat) -> Kind {
     }
 }
 
-/// What decides whether somebody else has a hand in something.
+/// Ownership and mode of a path component.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     kind: Kind,
     owner: u32,
     mode: u32,
-    /// Whether its group has no member but its owner.
+    /// Whether the owner is the only member of the group.
     group_is_owner: bool,
 }
 
-/// Why something is not trusted.
+/// Why a path component is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     /// It belongs to another user.
     Owner,
-    /// Others may write to it.
+    /// Other users may write to it.
     Writable,
 }
 
 impl Facts {
-    /// The one rule, for the user `us`. `is_unmapped` says that this is a user namespace where
-    /// root's directories read as the overflow user's.
+    /// The rule, for the user `us`. `is_unmapped`: a user namespace in which root's directories
+    /// appear to belong to the overflow uid.
     const fn flaw(&self, us: u32, is_unmapped: bool) -> Option<Flaw> {
         let is_unknown_dir = is_unmapped
             && self.owner == accounts::OVERFLOW_UID
@@ -311,7 +313,7 @@ impl Facts {
         let writers = self.mode
             & if self.group_is_owner { OTHERS_WRITE & !GROUP_WRITE } else { OTHERS_WRITE };
         match self.kind {
-            // The mode of a link means nothing, and nobody can write into what a device gives.
+            // The mode of a link has no effect, and users cannot write the data a device returns.
             Kind::Link | Kind::Device => None,
             Kind::Directory if self.mode & STICKY != 0 => None,
             Kind::Directory | Kind::File | Kind::Pipe | Kind::Other if writers == 0 => None,
@@ -320,7 +322,7 @@ impl Facts {
     }
 }
 
-/// Whether only its owner, or for a file of root its group as well, may read a file.
+/// Whether a file is readable only by its owner, or for a file of root also by its group.
 const fn reads_secretly(owner: u32, mode: u32, us: u32) -> bool {
     let others = if owner == 0 && us != 0 { 0o007 } else { 0o077 };
     mode & others == 0
@@ -340,18 +342,18 @@ fn refusal(flaw: Flaw, facts: &Facts, us: u32, path: &Path) -> Unfit {
             Unfit::Refused {
                 what: format!(
                     "{noun}{shown} belongs to uid {owner} (mode {mode:04o}), neither to root nor \
-                     to ours, {us}, so that user decides what runs"
+                     to the user of this process, {us}; that user could change the commands that run"
                 ),
                 remedy: format!(
-                    "look at what is in it, then chown {no_follow}{us} {quoted}, or use a copy of \
+                    "check its content, then chown {no_follow}{us} {quoted}, or use a copy of \
                      your own"
                 ),
             }
         }
         Flaw::Writable => Unfit::Refused {
             what: format!(
-                "others may change {noun}{shown} (it belongs to uid {owner}, mode {mode:04o}), so \
-                 they decide what runs"
+                "other users may write to {noun}{shown} (it belongs to uid {owner}, mode {mode:04o}) \
+                 and could change the commands that run"
             ),
             remedy: format!("chmod go-w {quoted}"),
         },
@@ -360,33 +362,33 @@ fn refusal(flaw: Flaw, facts: &Facts, us: u32, path: &Path) -> Unfit {
 
 fn no_file(path: &Path, found: &str) -> Unfit {
     Unfit::Refused {
-        what: format!("{} is {found}, no regular file", clean(&path.to_string_lossy())),
-        remedy: "name a file".into(),
+        what: format!("{} is {found}, not a regular file", clean(&path.to_string_lossy())),
+        remedy: "give the path of a regular file".into(),
     }
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = clean(&path.to_string_lossy()).into_owned();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// Whether the group is the one that many systems make for each user, with nobody else in it.
-/// Files of such users are writable by their group.
+/// Whether the group is the private group of the owner, without other members. Files of users with
+/// such a group are often group-writable.
 fn is_private(owner: u32, gid: u32) -> bool {
     accounts::is_own_group(owner, gid)
 }
 
-/// Whether the group's permission is the group's and not the limit of an access control list.
+/// Whether the mode shows the group's permission and not the mask of an access control list.
 fn has_no_acl(entry: &impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", entry.as_fd().as_raw_fd());
     let found = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0_u8; 0]);
     matches!(found, Err(Errno::NODATA | Errno::OPNOTSUPP))
 }
 
-/// Whether this is a user namespace that does not map the overflow user: root's and all other
-/// users' files that it does not map read as belonging to it.
+/// Whether this is a user namespace without a mapping of the overflow uid: files of root and of all
+/// other unmapped users appear to belong to it.
 fn is_unmapped() -> bool {
     std::fs::read_to_string("/proc/self/uid_map")
         .is_ok_and(|map| !maps(&map, accounts::OVERFLOW_UID))

@@ -1,9 +1,9 @@
-//! Text that came from somewhere else, as it can be printed.
+//! Escaping of foreign text for output.
 
 use std::borrow::Cow;
 
-/// A character that steers a terminal or its reader instead of being seen: controls, and what
-/// reorders or hides text.
+/// Whether a character controls the terminal or the text layout instead of being visible: control
+/// characters, and characters that reorder or hide text.
 fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -11,12 +11,12 @@ fn is_steering(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line that can only be read: line ends and everything else that steers is escaped.
+/// Escapes line ends and all control characters: the result is one line.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     escape(text, |c| !is_steering(c))
 }
 
-/// Text of several lines for a terminal.
+/// Escapes control characters except line ends and tabs, for a terminal.
 pub(crate) fn clean_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| matches!(c, '\n' | '\t') || !is_steering(c))
 }

@@ -1,7 +1,8 @@
 //! Limit of open files: raised at the start of a daemon, restored for the programs it runs.
 //!
-//! The soft limit is usually 1,024 because `select` cannot handle higher descriptors; a daemon that
-//! polls has no use for it. Tools may, so they get the limit that the daemon was started with.
+//! The soft limit is usually 1,024 because `select` cannot handle higher descriptors, which does
+//! not concern a daemon that uses epoll. Tools may use `select`, so they get the limit that the
+//! daemon was started with.
 
 use std::sync::OnceLock;
 
@@ -10,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Limit of open files that this process had before [`raise_files`].
 static ORIGINAL_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the soft limit of open files to the hard one. To be called once, before threads are
-/// started and descriptors are counted on.
+/// Raises the soft limit of open files to the hard one. Call it once, before threads are started
+/// and descriptors are budgeted.
 pub(crate) fn raise_files() {
     let original = getrlimit(Resource::Nofile);
     let original = ORIGINAL_FILES.get_or_init(|| original);
@@ -24,13 +25,13 @@ pub(crate) fn raise_files() {
     }
 }
 
-/// Limit of open files that this process was started with: for the programs it runs.
+/// Limit of open files that this process was started with, for the programs it runs.
 #[allow(dead_code, reason = "for the start of tools, which restores it")]
 pub(crate) fn original_files() -> Rlimit {
     ORIGINAL_FILES.get().cloned().unwrap_or_else(|| getrlimit(Resource::Nofile))
 }
 
-/// Descriptors that this process may have open; `None`: as many as the system has.
+/// Maximum number of descriptors of this process; `None` if unlimited.
 pub(crate) fn files_max() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! Limits of the system that a start, or a command, can meet: what fits in them, what raises them.
+//! Budgets for descriptors, and hints on raising system limits.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::resource_limits;
 
-/// What raises the limit that an error speaks of; `None` for other errors.
+/// How to raise the limit that an error reports; `None` for other errors.
 pub(crate) fn limit_hint(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {
         Errno::MFILE | Errno::NFILE => {
@@ -20,49 +20,49 @@ pub(crate) fn limit_hint(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// Descriptors that a running command holds at most, its start included.
+/// Maximum number of descriptors per running command, including its start.
 const FILES_A_JOB: usize = 8;
-/// Descriptors of the daemon itself: listeners, the store, logs, polls.
+/// Descriptors of the daemon itself: listeners, the store, logs, epoll.
 const FILES_OWN: usize = 64;
-/// Connections that are on their way out: refused ones, and guesses that wait for their answer.
+/// Rejected connections and delayed-back answers to wrong tokens that are still being closed.
 const LEAVING_MAX: usize = 64;
 
-/// Peers whose process is looked at: one look takes little time.
+/// Peers whose process is being inspected; an inspection takes little time.
 const VETTED_MAX: usize = 32;
 
 /// Bounds on connections that the engine does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Strangers {
-    /// Connections that have to present a token and have not.
-    pub(crate) gated: usize,
-    /// Refused connections that are told why; more are closed without a word.
-    pub(crate) dismissed: usize,
-    /// Wrong guesses whose answer is held back.
-    pub(crate) held: usize,
-    /// Peers whose process is looked at; each holds a descriptor of that process as well.
+pub(crate) struct HandshakeLimits {
+    /// Connections that have not authenticated yet.
+    pub(crate) authenticating: usize,
+    /// Rejected connections that are sent a reason; excess ones are closed without one.
+    pub(crate) rejected: usize,
+    /// Wrong tokens whose answer is delayed.
+    pub(crate) delayed: usize,
+    /// Peers whose process is being inspected; each also holds a descriptor of that process.
     pub(crate) vetted: usize,
 }
 
-impl Strangers {
-    /// Descriptors that they hold at most.
+impl HandshakeLimits {
+    /// Maximum number of their descriptors.
     const fn descriptors(self) -> usize {
-        self.gated + self.dismissed + self.held + 2 * self.vetted
+        self.authenticating + self.rejected + self.delayed + 2 * self.vetted
     }
 }
 
-/// The bounds on strangers of a daemon with these limits.
-pub(crate) fn strangers(limits: &Limits) -> Strangers {
+/// The bounds for a daemon with these limits.
+pub(crate) fn handshake_limits(limits: &Limits) -> HandshakeLimits {
     let connections = limits.connections_max;
-    Strangers {
-        gated: (connections / 4).max(16),
-        dismissed: LEAVING_MAX.min(connections.max(16)),
-        held: LEAVING_MAX.min(connections.max(16)),
+    HandshakeLimits {
+        authenticating: (connections / 4).max(16),
+        rejected: LEAVING_MAX.min(connections.max(16)),
+        delayed: LEAVING_MAX.min(connections.max(16)),
         vetted: VETTED_MAX.min(connections.max(16)),
     }
 }
 
-/// These limits with no more connections than there are descriptors for beside those that jobs
-/// need, so that accepting stops before tools starve.
+/// Reduces the connection limits to the descriptors left beside those reserved for jobs, so that
+/// accepting stops before tools lack descriptors.
 pub(crate) fn within_files(limits: Limits) -> Limits {
     let Some(files) = resource_limits::files_max() else { return limits };
     let fitting = fit(limits, files);
@@ -72,7 +72,7 @@ pub(crate) fn within_files(limits: Limits) -> Limits {
             connections = wanted,
             served,
             open_files = files,
-            "not as many connections are served as limits.connections says: the descriptors are \
+            "fewer connections are served than limits.connections allows: descriptors are \
              kept for jobs; raise the hard limit of open files (LimitNOFILE=, ulimit -Hn)"
         );
     }
@@ -81,11 +81,11 @@ pub(crate) fn within_files(limits: Limits) -> Limits {
 
 fn fit(limits: Limits, files: usize) -> Limits {
     let jobs = limits.running_max.saturating_mul(FILES_A_JOB).saturating_add(FILES_OWN);
-    // With very few, both starve alike.
+    // With very few descriptors, divide them evenly.
     let for_peers = files.saturating_sub(jobs).max(files / 4);
     let of = |connections: usize| {
-        let strangers = strangers(&Limits { connections_max: connections, ..limits });
-        // Two identities are operators at most: root, and the user of the daemon.
+        let strangers = handshake_limits(&Limits { connections_max: connections, ..limits });
+        // At most two identities are operators: root, and the user of the daemon.
         let operators = limits.operator_connections.saturating_mul(2);
         connections + strangers.descriptors() + operators
     };
@@ -93,7 +93,7 @@ fn fit(limits: Limits, files: usize) -> Limits {
     if of(most) <= for_peers {
         return limits;
     }
-    // The greatest number that fits: the sum grows with it.
+    // Binary search for the largest share that fits: the sum grows monotonically.
     while least < most {
         let middle = least.midpoint(most + 1);
         if of(middle) <= for_peers {
@@ -114,8 +114,9 @@ mod tests {
     use super::*;
 
     fn all(limits: &Limits) -> usize {
-        let Strangers { gated, dismissed, held, vetted } = strangers(limits);
-        let strangers = gated + dismissed + held + 2 * vetted;
+        let HandshakeLimits { authenticating, rejected, delayed, vetted } =
+            handshake_limits(limits);
+        let strangers = authenticating + rejected + delayed + 2 * vetted;
         limits.connections_max + strangers + 2 * limits.operator_connections
     }
 

@@ -9,8 +9,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 use signal_hook::{SigId, flag};
 
-/// The signals a daemon listens to. Each writes a byte to a socket of its kind, so that two of
-/// them are told from one.
+/// The signals the daemon handles. Each kind writes to a socket of its own, so that they can be
+/// counted separately.
 #[derive(Debug)]
 pub(crate) struct Signals {
     reload: UnixStream,
@@ -18,17 +18,17 @@ pub(crate) struct Signals {
     installed: Vec<SigId>,
 }
 
-/// Signals that have arrived since the last call.
+/// Signals received since the last call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// SIGHUP.
     pub(crate) reload: bool,
-    /// How many SIGTERM and SIGINT.
+    /// Number of SIGTERM and SIGINT received.
     pub(crate) terminate: usize,
 }
 
 impl Signals {
-    /// Takes over SIGTERM, SIGINT and SIGHUP.
+    /// Installs handlers for SIGTERM, SIGINT and SIGHUP.
     pub(crate) fn install() -> io::Result<Self> {
         let mut installed = Vec::new();
         let reload = socket(&[SIGHUP], &mut installed)?;
@@ -41,7 +41,7 @@ impl Signals {
         registry.register(&mut self.terminate, token, Interest::READABLE)
     }
 
-    /// Takes what has arrived.
+    /// Takes the received signals.
     pub(crate) fn take(&mut self) -> Taken {
         Taken { reload: count(&mut self.reload) > 0, terminate: count(&mut self.terminate) }
     }
@@ -55,14 +55,14 @@ impl Drop for Signals {
     }
 }
 
-/// Makes a write past the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) an error of that write,
-/// as on a full disk, instead of the end of the process. With a handler rather than by ignoring the
-/// signal: that, tools would inherit.
+/// Turns a write past the file size limit (`ulimit -f`, `LimitFSIZE=`) into an error of that write,
+/// as on a full disk, instead of the end of the process. Installs a handler instead of ignoring the
+/// signal, since tools would inherit an ignored signal.
 pub(crate) fn survive_size_limits() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
-/// A socket that gets a byte for each of `signals`.
+/// A socket that receives a byte for each of `signals`.
 fn socket(signals: &[i32], installed: &mut Vec<SigId>) -> io::Result<UnixStream> {
     let (reading, writing) = std::os::unix::net::UnixStream::pair()?;
     reading.set_nonblocking(true)?;
@@ -72,7 +72,7 @@ fn socket(signals: &[i32], installed: &mut Vec<SigId>) -> io::Result<UnixStream>
     Ok(UnixStream::from_std(reading))
 }
 
-/// How many bytes have arrived.
+/// Number of bytes received.
 fn count(socket: &mut UnixStream) -> usize {
     let mut bytes = [0; 64];
     let mut total = 0_usize;

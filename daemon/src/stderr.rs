@@ -1,9 +1,8 @@
-//! Standard error, which whoever started us need not read: nothing waits for that for ever.
+//! Writes to standard error with bounded waiting, since the parent process may not read it.
 //!
-//! A pipe that nobody reads is full some day. The thread of the log may wait for room then, as it
-//! has nothing else to do; the loop may not, and neither may the end of the program. Standard error
-//! stays in the mode it came in, and is written without the lock of the standard library, which
-//! whoever waits for room would hold.
+//! An unread pipe fills up. The thread of the log may block on it; the loop and the shutdown may
+//! not. Standard error keeps its blocking mode, and is written without the lock of the standard
+//! library, which a blocked writer would hold.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -14,14 +13,14 @@ use rustix::stdio::stderr;
 use crate::client::{NonblockingWriter, poll};
 use crate::tools::cancel_token::CancelToken;
 
-/// How long a line waits for room that is not the log's, or that is written at the end. Less than
-/// the end waits for the log's thread to take its order.
+/// Time that a line outside the log, or any line during the shutdown, waits for room. Shorter than
+/// the time that the shutdown waits for the log's thread to take its order.
 const ROOM_WITHIN: Duration = Duration::from_millis(20);
 
-/// How long a command waits for room once it has something to say.
+/// Time that the output of a command waits for room.
 const COMMAND_WITHIN: Duration = Duration::from_secs(1);
 
-/// Writes all of it, or as much as there is room for.
+/// Writes as much as there is room for within the time limit.
 pub(crate) fn write(mut bytes: &[u8]) {
     let until = Instant::now() + ROOM_WITHIN;
     while !bytes.is_empty() {
@@ -32,21 +31,21 @@ pub(crate) fn write(mut bytes: &[u8]) {
     }
 }
 
-/// Standard error for a thread that has nothing else to do: it waits for room until it is told that
-/// the end has come. What there is no room for then is lost.
+/// Standard error for the log's thread: blocks until there is room or the shutdown has begun; drops
+/// the remaining output then.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Patient {
+pub(crate) struct BlockingStderr {
     leaving: CancelToken,
 }
 
-impl Patient {
-    /// From now on nobody is waited for for long.
-    pub(crate) fn leave(&self) {
+impl BlockingStderr {
+    /// Limits all further waiting to [`ROOM_WITHIN`].
+    pub(crate) fn stop_waiting(&self) {
         self.leaving.cancel();
     }
 }
 
-impl Write for Patient {
+impl Write for BlockingStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.leaving.check().is_ok()
             && let Some(count) = write_part(bytes, None, Some(&self.leaving))?
@@ -62,14 +61,14 @@ impl Write for Patient {
     }
 }
 
-/// Standard error for a command, which must hear a signal whoever reads: what there is no room for
-/// within a second is lost, and what follows is, too, until there is room.
+/// Standard error for a command, which must react to signals even if its output is not read: output
+/// is dropped after a second without room, until there is room again.
 #[derive(Debug, Default)]
-pub(crate) struct Brief {
+pub(crate) struct TimedStderr {
     is_full: bool,
 }
 
-impl Write for Brief {
+impl Write for TimedStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let within = if self.is_full { Duration::ZERO } else { COMMAND_WITHIN };
         let written = write_part(bytes, Some(Instant::now() + within), None)?;
@@ -82,8 +81,8 @@ impl Write for Brief {
     }
 }
 
-/// Writes a part as soon as there is room; `None` when there is none by then, or before that is
-/// not to be waited for any more.
+/// Writes a part as soon as there is room; `None` at the deadline, or once waiting is no longer
+/// allowed.
 fn write_part(
     bytes: &[u8],
     until: Option<Instant>,

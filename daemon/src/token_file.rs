@@ -1,7 +1,6 @@
-//! Tokens: who the peers of a TCP listener are, from a file of names and secrets (TSK-39).
+//! Tokens: identities of the peers of a TCP listener, from a file of names and secrets (TSK-39).
 //!
-//! A secret is compared in a time that depends on neither side, is never displayed, and leaves
-//! this module nowhere.
+//! Secrets are compared in constant time, never displayed, and never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +11,15 @@ use std::sync::Arc;
 
 use crate::owned_file::{self, Secrecy, Unfit};
 
-/// Bytes of a token file: thousands of tokens.
+/// Size limit of a token file: thousands of tokens.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Characters of a token: fewer can be guessed, more are no token.
+/// Minimum length of a token; shorter ones could be guessed.
 const TOKEN_BYTES_MIN: usize = 32;
 const TOKEN_BYTES_MAX: usize = 256;
-/// Characters of a token's name.
+/// Maximum length of a token's name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// A secret, padded so that every comparison looks at the same number of bytes.
+/// A secret, padded so that every comparison reads the same number of bytes.
 #[derive(Clone)]
 struct Secret {
     bytes: [u8; TOKEN_BYTES_MAX],
@@ -28,14 +27,14 @@ struct Secret {
 }
 
 impl Secret {
-    /// `None` for what is too long to be one.
+    /// `None` if the text is too long for a token.
     fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; TOKEN_BYTES_MAX];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         Some(Self { bytes, length: text.len() })
     }
 
-    /// Takes the same time whatever the two are.
+    /// Compares in constant time.
     fn equals(&self, other: &Self) -> bool {
         let mut difference = self.length ^ other.length;
         for (ours, theirs) in self.bytes.iter().zip(&other.bytes) {
@@ -45,7 +44,7 @@ impl Secret {
     }
 }
 
-/// A name and the secret that stands for it.
+/// A secret and the name it authenticates.
 pub(crate) struct Token {
     name: Arc<str>,
     secret: Secret,
@@ -70,11 +69,11 @@ pub(crate) struct Tokens {
     tokens: Vec<Arc<Token>>,
 }
 
-/// Why a token file cannot be used. Says where, never what a token is.
+/// Why a token file cannot be used. Names the place, never a token.
 #[derive(Debug)]
 pub struct TokenFileError {
     path: PathBuf,
-    /// Counted from 1; `None` when it is about the whole file.
+    /// Line number from 1; `None` for errors about the whole file.
     line: Option<usize>,
     what: String,
 }
@@ -101,13 +100,14 @@ impl Tokens {
         let bytes = owned_file::read(path, Secrecy::Secret, FILE_BYTES_MAX).map_err(|why| {
             fail(match why {
                 Unfit::Io(why) if why.kind() == io::ErrorKind::FileTooLarge => {
-                    format!("it is longer than {FILE_BYTES_MAX} bytes")
+                    format!("the file exceeds the limit of {FILE_BYTES_MAX} bytes")
                 }
-                Unfit::Io(why) => format!("the token file cannot be read: {why}"),
+                Unfit::Io(why) => format!("cannot read the token file: {why}"),
                 Unfit::Refused { .. } => why.to_string(),
             })
         })?;
-        let text = String::from_utf8(bytes).map_err(|_| fail("it is not UTF-8".into()))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| fail("the file is not valid UTF-8".into()))?;
         Self::parse(&text, path)
     }
 
@@ -122,24 +122,27 @@ impl Tokens {
             let fail = |what| TokenFileError { path: path.to_owned(), line: Some(number), what };
             let (name, secret) = entry(line).map_err(fail)?;
             if let Some(first) = lines.insert(Arc::clone(&name), number) {
-                let what = format!("the name {name:?} is in line {first} already; choose another");
+                let what =
+                    format!("the name {name:?} is already used in line {first}; choose another");
                 return Err(fail(what));
             }
             if let Some(twin) = tokens.iter().find(|token| token.secret.equals(&secret)) {
                 let (twin, first) = (&twin.name, lines.get(&twin.name).copied().unwrap_or(0));
-                let what = format!("the token is that of {twin:?} in line {first}; make a new one");
+                let what = format!(
+                    "the token is the same as that of {twin:?} in line {first}; generate a new one"
+                );
                 return Err(fail(what));
             }
             tokens.push(Arc::new(Token { name, secret }));
         }
         if tokens.is_empty() {
-            let what = "no token is in this file: write one `name token` a line".to_owned();
+            let what = "the file has no token; write one `name token` per line".to_owned();
             return Err(TokenFileError { path: path.to_owned(), line: None, what });
         }
         Ok(Self { tokens })
     }
 
-    /// Whose token this is. Looks at every token to its end whether it was found or not.
+    /// Finds the token. Compares with every token in full, whether or not one matched.
     pub(crate) fn find(&self, presented: &str) -> Option<&Arc<Token>> {
         let presented = Secret::new(presented)?;
         let mut found = None;
@@ -151,28 +154,28 @@ impl Tokens {
         found
     }
 
-    /// Whether this token, of an earlier reading, is still one.
-    pub(crate) fn keeps(&self, token: &Token) -> bool {
+    /// Whether this token, of an earlier reading, is still valid.
+    pub(crate) fn still_has(&self, token: &Token) -> bool {
         let same =
             |other: &&Arc<Token>| other.name == token.name && other.secret.equals(&token.secret);
         self.tokens.iter().find(same).is_some()
     }
 }
 
-/// One line.
+/// Parses a line.
 fn entry(line: &str) -> Result<(Arc<str>, Secret), String> {
     let mut words = line.split_ascii_whitespace();
     let (Some(name), Some(token), None) = (words.next(), words.next(), words.next()) else {
-        return Err("this line is no `name token`".into());
+        return Err("not of the form `name token`".into());
     };
     if !is_name(name) {
         return Err(format!(
-            "the name {name:.80?} is none: it takes 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ - ."
+            "the name {name:.80?} is invalid: use 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 _ - ."
         ));
     }
     if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!(
-            "the token of {name:?} has to be {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable \
+            "the token of {name:?} must be {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable \
              ASCII characters; make one with `openssl rand -hex 32`"
         ));
     }
@@ -181,7 +184,7 @@ fn entry(line: &str) -> Result<(Arc<str>, Secret), String> {
     Ok((name.into(), secret))
 }
 
-/// Whether a token can have this name.
+/// Whether a name is valid.
 pub(crate) fn is_name(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(usual)
@@ -202,9 +205,9 @@ mod tests {
         Tokens::parse(text, Path::new("F")).map_err(|error| error.to_string())
     }
 
-    /// TSK-39: a token stands for its name, and nothing like it does.
+    /// TSK-39: a token authenticates its name, and similar texts do not.
     #[test]
-    fn tokens_are_found() {
+    fn token_is_found_by_its_exact_text() {
         let tokens = parse(&format!("# who\n\nci {A}\n  ed\t{B}  \n")).unwrap();
         let name = |presented: &str| tokens.find(presented).map(|token| token.name().to_string());
         assert_eq!(name(A).as_deref(), Some("ci"));
@@ -214,24 +217,26 @@ mod tests {
             assert_eq!(name(wrong), None, "{wrong:?}");
         }
         let later = parse(&format!("ci {B}\nnew {A}")).unwrap();
-        assert!(tokens.tokens.iter().all(|token| tokens.keeps(token) && !later.keeps(token)));
+        assert!(
+            tokens.tokens.iter().all(|token| tokens.still_has(token) && !later.still_has(token))
+        );
         let shown = format!("{tokens:?}");
         assert!(shown.contains("ci") && !shown.contains("aaa"), "{shown}");
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line_and_without_the_token() {
+    fn error_names_the_line_and_not_the_token() {
         for (text, want) in [
-            (format!("ci {A}\nci {B}"), "F:2: the name \"ci\" is in line 1 already"),
-            (format!("ci {A}\ned {A}"), "F:2: the token is that of \"ci\" in line 1"),
-            (format!("#\nci {}", &A[1..]), "F:2: the token of \"ci\" has to be 32 to 256"),
+            (format!("ci {A}\nci {B}"), "F:2: the name \"ci\" is already used in line 1"),
+            (format!("ci {A}\ned {A}"), "F:2: the token is the same as that of \"ci\" in line 1"),
+            (format!("#\nci {}", &A[1..]), "F:2: the token of \"ci\" must be 32 to 256"),
             (format!("ci {}", "a".repeat(257)), "F:1: the token of \"ci\" is longer than 256"),
-            (format!("ci {A}é"), "F:1: the token of \"ci\" has to be"),
-            (A.to_owned(), "F:1: this line is no `name token`"),
-            (format!("ci {A} x"), "F:1: this line is no `name token`"),
-            (format!("c/i {A}"), "F:1: the name \"c/i\" is none"),
+            (format!("ci {A}é"), "F:1: the token of \"ci\" must be"),
+            (A.to_owned(), "F:1: not of the form `name token`"),
+            (format!("ci {A} x"), "F:1: not of the form `name token`"),
+            (format!("c/i {A}"), "F:1: the name \"c/i\" is invalid"),
             (format!("{} {A}", "n".repeat(65)), "F:1: the name"),
-            ("# none\n".to_owned(), "F: no token is in this file"),
+            ("# none\n".to_owned(), "F: the file has no token"),
         ] {
             let error = parse(&text).unwrap_err();
             assert!(error.starts_with(want), "{text:?}: {error}");
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_others_can_read_is_refused() {
+    fn file_readable_by_others_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens");
         fs::write(&path, format!("ci {A}")).unwrap();
@@ -259,8 +264,8 @@ mod tests {
             assert!(error.contains("belongs to uid 1"), "{error}");
         }
         let error = Tokens::load(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("no regular file"), "{error}");
+        assert!(error.contains("not a regular file"), "{error}");
         let error = Tokens::load(&dir.path().join("none")).unwrap_err().to_string();
-        assert!(error.contains("cannot be read"), "{error}");
+        assert!(error.contains("cannot read"), "{error}");
     }
 }

@@ -120,7 +120,7 @@ fn connections_leave_descriptors_to_jobs() {
     let command = home.command_after("ulimit -n 256", &["serve"]);
     let daemon = Daemon::start_with(home, command);
     wait_until("the log names the bound", || {
-        daemon.home.log().contains("not as many connections are served")
+        daemon.home.log().contains("fewer connections are served")
     });
     let served = daemon.status()["limits"]["connections"].as_u64().expect("a number");
     assert!((32..256).contains(&served), "{served}");

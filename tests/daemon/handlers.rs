@@ -78,8 +78,8 @@ fn a_panic_is_one_answer() {
 fn bad_tools_are_refused() {
     let tool = |name: &str| HandlerTool::new(name, |_: &Job| Ok(ToolResult::text("done")));
     for (bad, why) in [
-        (tool(""), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
-        (tool("two words"), "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool(""), "a tool name consists of 1 to 128 of A-Z a-z 0-9 _ - ."),
+        (tool("two words"), "a tool name consists of 1 to 128 of A-Z a-z 0-9 _ - ."),
         (tool("x").input_schema("nope"), "schema: "),
     ] {
         let refused = bad.build().map(|tool| tool.timeout).expect_err(why);
@@ -96,7 +96,7 @@ fn bad_tools_are_refused() {
     let why = refused([built("same"), built("same")]);
     assert_eq!(why, r#"the tool "same": there is another of this name: rename one of them"#);
     let why = refused([built("good"), Tool { payload: None, ..built("empty") }]);
-    assert_eq!(why, r#"the tool "empty": nothing is behind it: make it with `HandlerTool`"#);
+    assert_eq!(why, r#"the tool "empty": it has no handler: create it with `HandlerTool`"#);
 }
 
 /// What panics, and panics again when it is dropped, as often as it likes.

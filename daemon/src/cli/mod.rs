@@ -33,7 +33,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::client::{Error, Interrupts, Refusal};
-use crate::stderr::Brief;
+use crate::stderr::TimedStderr;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use format::{clean, is_timeout};
 use output::Output;
@@ -291,7 +291,7 @@ pub fn main(backend: &dyn Backend) -> ExitCode {
     };
     let mut io = Io {
         out: &mut LineWriter::new(Output { wishes: &wishes }),
-        err: &mut Brief::default(),
+        err: &mut TimedStderr::default(),
         out_is_terminal: stdout.is_terminal(),
         err_is_terminal: io::stderr().is_terminal(),
         input: stdin.as_fd(),

@@ -1,4 +1,4 @@
-//! What a configuration means for a daemon, at its start and at a reload.
+//! Translation of a configuration into settings of the daemon, at the start and at a reload.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use crate::tools::catalog;
 
-/// What a configuration file holds now; for a reload of a daemon started with `started`, which
-/// listens where the configuration says only if `listens`.
+/// Creates the reload function of a daemon started with `started`; it applies listeners only if
+/// `listens`.
 pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
     Arc::new(move || {
         let config = Config::load(&path).map_err(|error| error.to_string())?;
-        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (set_level, level) = (Arc::clone(&set_level), config.log.level);
@@ -52,14 +52,15 @@ pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: S
     })
 }
 
-/// Operators: the administrator, and the user this runs as.
+/// Operators: root, and the user of this process.
 pub(super) fn operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
 }
 
-/// The keys that are read at the start only and have another value now.
+/// Names the keys that are read only at the start and have changed.
 ///
-/// The tables with such keys are taken apart whole, so that a new key has to be put on either side.
+/// The tables with such keys are destructured completely, so that a new key must be put on either
+/// side.
 pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
     let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
     let config::Daemon {
@@ -95,7 +96,7 @@ pub(super) const fn thresholds(config: &Config) -> Thresholds {
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
 }
 
-/// The names of the tools that are to have a pid namespace.
+/// Names of the tools configured to run in a pid namespace.
 pub(super) fn isolated(config: &Config) -> Vec<String> {
     let is_isolated = |run: &config::Run| match run {
         config::Run::Command(command) => command.isolation == Isolation::Pid,
@@ -116,8 +117,8 @@ pub(super) fn guards(config: &Config) -> Guards {
     }
 }
 
-/// What one identity may have of something by default: all but an eighth, and all but one of four
-/// to seven. Fewer than four are not divided: a part kept for others would leave too little.
+/// Default share of a resource for one identity: all but an eighth, and all but one of four to
+/// seven. Fewer than four are not divided, since a reserved part would leave too little.
 const fn most_of(all: usize) -> usize {
     match all {
         0..4 => all,
@@ -137,8 +138,8 @@ pub(super) fn address(listen: &Listen) -> Address {
     }
 }
 
-/// Where peers come in, and who may.
-pub(super) fn entrance(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
+/// The address and the access rule of a listener.
+pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
     let group = match listen {
         Listen::Unix { group, .. } => *group,
         Listen::Tcp { .. } | Listen::Stdio => None,
@@ -146,7 +147,7 @@ pub(super) fn entrance(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
     Ok(ListenSpec { address: address(listen), group, access: Access::of(listen)? })
 }
 
-/// Where a configured daemon keeps its tasks.
+/// The store location of a configured daemon.
 pub(super) fn keep(daemon: &config::Daemon) -> StoreLocation {
     match daemon.store {
         config::Keeping::Auto | config::Keeping::Disk => StoreLocation::Disk(on_disk(daemon)),
@@ -207,7 +208,7 @@ pub(super) fn limits(config: &Config) -> Limits {
 pub(super) fn task_policy(config: &Config) -> TaskPolicy {
     let tasks = &config.tasks;
     TaskPolicy {
-        // A server has a store or not; see [`Daemon::build`].
+        // Set by [`Daemon::build`], depending on the store.
         durable: false,
         store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,

@@ -1,5 +1,4 @@
-//! Facts outside of a configuration that decide whether a daemon starts with it, looked at without
-//! starting one.
+//! Preflight checks: external conditions that decide whether a daemon starts with a configuration.
 
 use crate::access::Access;
 use crate::config::{self, CommandTool, Config, Run};
@@ -9,17 +8,17 @@ use crate::observability::audit;
 use crate::process;
 use crate::process::guard::Program;
 
-/// What a start would come to, here and now and as this user.
-pub(crate) struct Forecast {
-    /// Why it would fail; empty when nothing is known to be in its way.
+/// Predicted result of a start, here and now and as this user.
+pub(crate) struct Preflight {
+    /// Reasons for which the start would fail; empty if none is known.
     pub(crate) refusals: Vec<StartError>,
-    /// What would not work although it starts, a line each.
+    /// Defects that do not prevent the start, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Looks at the files a configuration names. Nothing is made, changed or run, but for a guard where
+/// Checks the files a configuration names. Creates, changes and runs nothing, except a guard if
 /// tools are to have a pid namespace.
-pub(crate) fn forecast(config: &Config) -> Forecast {
+pub(crate) fn preflight(config: &Config) -> Preflight {
     let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
     let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
     let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens)).collect();
@@ -36,10 +35,10 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
         }
     }
     warnings.extend(isolation(config));
-    Forecast { refusals, warnings }
+    Preflight { refusals, warnings }
 }
 
-/// A warning when tools are to have a pid namespace and cannot.
+/// A warning if tools need a pid namespace and the system does not provide one.
 fn isolation(config: &Config) -> Option<String> {
     let tools = isolated(config);
     let program = Program::this().filter(|_| !tools.is_empty())?;
@@ -47,7 +46,7 @@ fn isolation(config: &Config) -> Option<String> {
     Some(format!("{why}: calls of {} fail", tools.join(", ")))
 }
 
-/// The `PATH` that a tool sets for itself, if it does; `None` when its calls decide about that.
+/// The `PATH` set by the tool itself, if any; `None` if its value depends on the call.
 fn own_path(command: &CommandTool) -> Option<Option<std::ffi::OsString>> {
     let set = command.template.env.iter().rev().find(|(name, _)| name == "PATH");
     let Some((_, template)) = set else {

@@ -1,4 +1,4 @@
-//! Why a daemon cannot start, in words for who started it.
+//! Errors of starting a daemon, with remedies.
 
 use std::fmt;
 use std::io;
@@ -14,31 +14,31 @@ use crate::token_file::TokenFileError;
 /// Why a daemon cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// Listening on an address failed.
     Listen(ListenError),
-    /// A tool cannot be offered.
+    /// A tool is invalid.
     Tool(BadTool),
     /// A token file cannot be used.
     Tokens(TokenFileError),
-    /// The service manager handed something over that nothing is to be done with.
+    /// The service manager passed descriptors that cannot be used.
     Inherited(String),
-    /// The audit log cannot be written to.
+    /// The audit log cannot be written.
     Audit {
-        /// Where it was to be.
+        /// Its configured path.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         error: io::Error,
     },
-    /// The file of the recording cannot be made.
+    /// The recording file cannot be created.
     Record {
-        /// Where it was to be.
+        /// Its configured path.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         error: io::Error,
     },
-    /// No command can be run here.
+    /// No containment of processes works on this system.
     Containment(io::Error),
-    /// Something the system did not give.
+    /// Another system call failed.
     Io(io::Error),
     /// The state directory cannot be used.
     StateDir(StateDirError),
@@ -55,13 +55,13 @@ impl fmt::Display for StartError {
             Self::Inherited(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
                 f,
-                "the audit log {} cannot be used: {error}; set `audit` in [log] to a file of your \
-                 own, in a directory that is there",
+                "cannot open the audit log {}: {error}; set `audit` in [log] to a file of your \
+                 own, in an existing directory",
                 path.display()
             ),
             Self::Record { path, error } => write!(
                 f,
-                "cannot record into {} (--record): {error}; name a new file, in a directory that \
+                "cannot record into {} (--record): {error}; give the path of a new file, in a directory that \
                  is there",
                 path.display()
             ),

@@ -73,7 +73,7 @@ impl Server {
                 }
                 match door.listener.accept() {
                     Accept::Peer(transport) => {
-                        let entry = door.access.judge(transport.peer());
+                        let entry = door.access.decide(transport.peer());
                         if let Err(error) = self.let_in(now, transport, entry) {
                             tracing::warn!(%error, "a peer could not be watched and was let go");
                         }

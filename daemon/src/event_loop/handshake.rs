@@ -82,7 +82,7 @@ impl Server {
     ) -> io::Result<()> {
         match entry {
             Entry::As(identity) => self.admit_user(now, transport, identity),
-            Entry::Ask(access) => self.ask(now, transport, access),
+            Entry::Authenticate(access) => self.ask(now, transport, access),
             Entry::Refuse(why) => {
                 let identity = match transport.peer() {
                     Origin::Unix { uid, .. } | Origin::Stdio { uid } => Identity::User(*uid),
@@ -138,7 +138,9 @@ impl Server {
     fn make_place_at_gate(&mut self, now: Now) {
         let gated = self.strangers_that(|stage| matches!(stage, Stage::Authenticating(_)));
         let gated = gated.map(|(conn, peer)| (Party::from(peer.link.peer()), conn)).collect();
-        let Some(oldest) = origin::oldest_of_most(gated, self.bounds().gated) else { return };
+        let Some(oldest) = origin::oldest_of_most(gated, self.bounds().authenticating) else {
+            return;
+        };
         let Some(peer) = self.links.get(&oldest) else { return };
         let origin = peer.link.peer().clone();
         let message = "closed: too many connections have not presented a token, and this one \
@@ -159,7 +161,7 @@ impl Server {
         error: &ErrorObject,
     ) -> io::Result<()> {
         let peer = transport.peer().clone();
-        let conn = if self.dismissed() >= self.bounds().dismissed {
+        let conn = if self.dismissed() >= self.bounds().rejected {
             None
         } else {
             let link = Link::new(transport, FrameLimits { frame_bytes_max: auth::BYTES_MAX });
@@ -176,8 +178,8 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn bounds(&self) -> scarcity::Strangers {
-        scarcity::strangers(&self.settings.limits)
+    pub(super) fn bounds(&self) -> scarcity::HandshakeLimits {
+        scarcity::handshake_limits(&self.settings.limits)
     }
 
     /// Strangers at these stages. There are never many.
@@ -202,7 +204,7 @@ impl Server {
             all += 1;
             own += usize::from(Party::from(peer.link.peer()) == *party);
         }
-        let max = self.bounds().held;
+        let max = self.bounds().delayed;
         own >= max / 2 || all >= max
     }
 
@@ -229,7 +231,7 @@ impl Server {
     /// Says the last words to a peer. It has a moment to read them; where many have that, it is
     /// closed without them.
     fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
-        let is_crowded = self.dismissed() >= self.bounds().dismissed;
+        let is_crowded = self.dismissed() >= self.bounds().rejected;
         let Some(peer) = self.links.get_mut(&conn) else { return };
         if let Some(until) = peer.stage.until() {
             self.strangers.remove(&(until, conn));
@@ -415,7 +417,9 @@ impl Server {
             .links
             .iter()
             .filter(|(_, peer)| match &peer.stage {
-                Stage::Open(Some(token)) => !self.doors.iter().any(|door| door.access.keeps(token)),
+                Stage::Open(Some(token)) => {
+                    !self.doors.iter().any(|door| door.access.still_accepts(token))
+                }
                 Stage::Open(None)
                 | Stage::Authenticating(_)
                 | Stage::Held(_)

@@ -363,7 +363,7 @@ impl LoopHandoff {
         let mut last = began;
         let mut next = self.next_call(epoch);
         while let Some(Work { run, call, token }) = next {
-            let pace = run.pace(&call);
+            let pace = run.latency_class(&call);
             pace.begin_probation();
             let job = Job::new(call, token, reports);
             let outcome = run_guarded(&*run.handler, &job);
@@ -374,7 +374,7 @@ impl LoopHandoff {
             if self.epoch() != epoch {
                 break;
             }
-            pace.return_trust(ended - last);
+            pace.end_probation(ended - last);
             last = ended;
             next = if ended - began > AT_ONCE { None } else { self.next_call(epoch) };
         }

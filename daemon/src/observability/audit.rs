@@ -73,7 +73,8 @@ impl Batch {
 impl Audit {
     /// Starts writing to `path`, or to the log if there is none.
     ///
-    /// # Errors If the file cannot be opened or is not a regular file, or the thread cannot be
+    /// # Errors
+    /// If the file cannot be opened or is not a regular file, or the thread cannot be
     /// created.
     pub(crate) fn start(path: Option<PathBuf>) -> Result<Self, StartError> {
         let sink = path.map_or(Ok(Sink::Log), Sink::file)?;
@@ -183,7 +184,8 @@ impl Drop for Audit {
 
 /// Checks that [`Audit::start`] would succeed with this path; changes nothing.
 ///
-/// # Errors Those of [`Audit::start`].
+/// # Errors
+/// Those of [`Audit::start`].
 pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
     writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
 }

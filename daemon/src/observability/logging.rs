@@ -17,7 +17,7 @@ use tracing_subscriber::{fmt, reload};
 
 use crate::cli::trust;
 use crate::config::Level;
-use crate::stderr::Patient;
+use crate::stderr::BlockingStderr;
 
 /// Records that may be queued; the writer drops and counts the excess.
 const WAITING_MAX: usize = 2048;
@@ -28,12 +28,12 @@ pub struct Logging {
     // Dropping it joins the writer thread.
     _writer: WorkerGuard,
     set_level: SetLevel,
-    stderr: Patient,
+    stderr: BlockingStderr,
 }
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        self.stderr.leave();
+        self.stderr.stop_waiting();
     }
 }
 
@@ -120,7 +120,8 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 
 /// Checks that a thread can be created; [`start`] panics if a limit prevents that.
 ///
-/// # Errors The error of the failed thread creation.
+/// # Errors
+/// The error of the failed thread creation.
 pub(crate) fn can_start() -> io::Result<()> {
     thread::Builder::new().spawn(|| ())?.join().map_err(|_| io::Error::other("a thread panicked"))
 }
@@ -128,16 +129,16 @@ pub(crate) fn can_start() -> io::Result<()> {
 /// Starts logging at `level`: text on a terminal, otherwise one JSON object a line. Does nothing if
 /// the embedding program already has a subscriber.
 pub fn start(level: Level) -> Logging {
-    let stderr = Patient::default();
+    let stderr = BlockingStderr::default();
     start_on(level, stderr.clone(), stderr)
 }
 
 /// As [`start`], where standard error is the file at `path`, which is rotated.
 pub(crate) fn start_in(level: Level, path: &Path) -> Logging {
-    start_on(level, SmallFile::at(path), Patient::default())
+    start_on(level, SmallFile::at(path), BlockingStderr::default())
 }
 
-fn start_on(level: Level, sink: impl Write + Send + 'static, stderr: Patient) -> Logging {
+fn start_on(level: Level, sink: impl Write + Send + 'static, stderr: BlockingStderr) -> Logging {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(WAITING_MAX)

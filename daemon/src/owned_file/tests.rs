@@ -1,4 +1,4 @@
-//! The rule as a table, and files, directories and links on the disk.
+//! The rule as a table, and with files, directories and links on disk.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -15,7 +15,7 @@ const WRITABLE: Option<Flaw> = Some(Flaw::Writable);
 
 /// SEC-02: the whole table, for root and for an ordinary user.
 #[test]
-fn only_what_root_or_we_can_change_is_taken() {
+fn only_files_controlled_by_root_or_this_user_are_accepted() {
     for (kind, owner, mode, us, want) in [
         (FILE, 7, 0o644, 7, None),
         (FILE, 7, 0o600, 7, None),
@@ -30,7 +30,7 @@ fn only_what_root_or_we_can_change_is_taken() {
         (FILE, 0, 0o664, 7, WRITABLE),
         (FILE, 7, 0o646, 7, WRITABLE),
         (FILE, 7, 0o620, 7, WRITABLE),
-        // The sticky bit of a file means nothing.
+        // The sticky bit has no meaning for files.
         (FILE, 7, 0o1666, 7, WRITABLE),
         (DIR, 0, 0o755, 7, None),
         (DIR, 7, 0o700, 7, None),
@@ -39,7 +39,7 @@ fn only_what_root_or_we_can_change_is_taken() {
         (DIR, 7, 0o777, 7, WRITABLE),
         (DIR, 0, 0o775, 0, WRITABLE),
         (DIR, 7, 0o755, 0, OWNER),
-        // The owner of a sticky directory may rename files of others in it.
+        // The owner of a sticky directory may rename files of other users in it.
         (DIR, 8, 0o1777, 7, OWNER),
         (LINK, 0, 0o777, 7, None),
         (LINK, 7, 0o777, 7, None),
@@ -59,7 +59,7 @@ fn only_what_root_or_we_can_change_is_taken() {
 }
 
 #[test]
-fn a_group_of_one_is_its_owner() {
+fn private_group_counts_as_the_owner() {
     for (mode, want) in [(0o664, None), (0o660, None), (0o666, WRITABLE), (0o662, WRITABLE)] {
         let facts = Facts { kind: FILE, owner: 7, mode, group_is_owner: true };
         assert_eq!(facts.flaw(7, false), want, "{facts:?}");
@@ -67,7 +67,7 @@ fn a_group_of_one_is_its_owner() {
 }
 
 #[test]
-fn unmapped_directories_are_roots_and_unmapped_files_are_not() {
+fn unmapped_directories_count_as_roots_and_files_do_not() {
     let facts =
         |kind, mode| Facts { kind, owner: accounts::OVERFLOW_UID, mode, group_is_owner: false };
     assert_eq!(facts(DIR, 0o755).flaw(7, true), None);
@@ -79,7 +79,7 @@ fn unmapped_directories_are_roots_and_unmapped_files_are_not() {
 }
 
 #[test]
-fn secrets_are_read_by_their_owner_only() {
+fn secret_is_readable_by_its_owner_only() {
     for (owner, mode, us, want) in [
         (7, 0o600, 7, true),
         (7, 0o400, 7, true),
@@ -104,9 +104,9 @@ fn refused(path: &Path) -> String {
     }
 }
 
-/// The file itself, each directory above it, and each link on the way.
+/// The file itself, each directory above it, and each link on the way are checked.
 #[test]
-fn every_step_of_the_way_is_judged() {
+fn every_path_component_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let (above, below) = (dir.path().join("above"), dir.path().join("above/below"));
     fs::create_dir_all(&below).unwrap();
@@ -150,9 +150,9 @@ fn every_step_of_the_way_is_judged() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_without_waiting() {
+fn non_file_is_rejected_without_blocking() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(refused(dir.path()).contains("is a directory, no regular file"));
+    assert!(refused(dir.path()).contains("is a directory, not a regular file"));
     let pipe = dir.path().join("a pipe");
     rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
     assert!(open(&pipe, Secrecy::Secret).is_err());
@@ -178,9 +178,9 @@ fn what_is_no_file_is_refused_without_waiting() {
     assert!(open(Path::new("/dev/null"), Secrecy::Secret).is_err());
 }
 
-/// What a shell makes of `--config <(…)`.
+/// A pipe of a shell's `--config <(…)`.
 #[test]
-fn an_open_pipe_is_read_to_its_end() {
+fn open_pipe_is_read_to_its_end() {
     let (ours, theirs) = rustix::pipe::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", ours.as_raw_fd());
     let writer = std::thread::spawn(move || rustix::io::write(&theirs, b"text").unwrap());

@@ -1,9 +1,9 @@
-//! The state directory: ours alone, and one daemon's at a time.
+//! The state directory: private to the user, and used by one daemon at a time.
 //!
-//! `lock` is held by the daemon for life, and names it. `processes` is held by the daemon and by
-//! every process that ends what a killed daemon leaves behind, so that the next daemon waits until
-//! nothing of the last one is left. `guards-…` names these processes, so that the next daemon can end
-//! those that do not do it. `tasks` holds the store.
+//! `lock` is held by the daemon for its lifetime and names it. `processes` is held by the daemon
+//! and by every guard process that cleans up after a killed daemon, so the next daemon waits until
+//! the jobs of the last one have ended. `guards-…` lists these guards, so that the next daemon can
+//! end those that hang. `tasks` holds the store.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -23,50 +23,50 @@ use rustix::process::geteuid;
 use super::file_id::{FileId, Lookup};
 use crate::process::{self, Roster};
 
-/// How long a daemon that has just been killed may seem to live: a process that it was about to
-/// start holds its lock until that is started.
+/// Time for which a killed daemon may still appear to hold the lock: a child between fork and exec
+/// inherits it.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(1);
-/// How long what a dead daemon left behind may take to be gone.
+/// Time limit for the processes of a dead daemon to end.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
-/// When a start that waits for that says so.
+/// Time after which a waiting startup logs that.
 const SAID_AFTER: Duration = Duration::from_secs(1);
-/// How often it is looked.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Bytes of a lock file that are read.
+/// Limit of the bytes read from a lock file.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// A state directory that is this process's, for as long as this lives.
+/// A state directory locked by this process; unlocked on drop.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
     held: Mutex<Held>,
 }
 
-/// The files that keep other daemons out.
+/// The lock files.
 #[derive(Debug)]
 struct Held {
     lock: File,
     processes: File,
-    /// Control group of the jobs, as noted for the next daemon.
+    /// Control group of the jobs, recorded for the next daemon.
     group: Vec<u8>,
     phase: Phase,
-    /// `None` where none could be written: then the next start can only wait for guards.
+    /// `None` if the roster could not be created: the next start can then only wait for the guards.
     roster: Option<Arc<Roster>>,
 }
 
-/// What the daemon that holds a state directory is doing, as its lock file says.
+/// Phase of the daemon that holds a state directory, according to its lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It does not listen yet.
+    /// Not listening yet.
     Starting,
-    /// It listens.
+    /// Listening.
     Serving,
-    /// It does not listen any more.
+    /// No longer listening.
     Ending,
 }
 
 impl Phase {
-    /// Text behind the process id in the lock file.
+    /// Suffix of the process id in the lock file.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Starting => ", starting",
@@ -76,17 +76,17 @@ impl Phase {
     }
 }
 
-/// The daemon that holds a state directory, by the text of its lock file.
+/// The daemon that holds a state directory, parsed from its lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// Its process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// What it is doing.
+    /// Phase.
     pub(crate) phase: Phase,
 }
 
 impl Holder {
-    /// The daemon that holds `dir`; `None` when none does, or it does not say who it is.
+    /// The daemon that holds `dir`; `None` if there is none or its lock file is malformed.
     pub(crate) fn of(dir: &Path) -> Option<Self> {
         let mut lock = OpenOptions::new().read(true).open(dir.join("lock")).ok()?;
         if try_lock(&lock).ok()? {
@@ -109,41 +109,41 @@ impl Holder {
 /// Why a state directory cannot be used.
 #[derive(Debug)]
 pub enum StateDirError {
-    /// The system does not let us.
+    /// A system call failed.
     Io {
-        /// At what.
+        /// File or directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
-    /// It belongs to another user.
+    /// The directory belongs to another user.
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// The user of this process.
+        /// User id of this process.
         us: u32,
     },
-    /// Others can get into it.
+    /// Other users have access.
     Open {
         /// The directory.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// A daemon uses it.
+    /// Another daemon uses it.
     Held {
         /// The directory.
         path: PathBuf,
-        /// What the daemon says of itself.
+        /// Text of the lock file.
         by: String,
     },
-    /// Processes of a dead daemon do not go.
+    /// Processes of a dead daemon do not end.
     LeftBehind {
         /// The directory.
         path: PathBuf,
-        /// Their facts.
+        /// Description of the processes.
         what: String,
     },
 }
@@ -165,7 +165,7 @@ impl fmt::Display for StateDirError {
             ),
             Self::Open { path, mode } => write!(
                 f,
-                "the state directory {} is open to others (mode {mode:04o}); \
+                "the state directory {} is accessible to other users (mode {mode:04o}); \
                  it holds results of tools: chmod 700 {}",
                 path.display(),
                 path.display()
@@ -177,7 +177,11 @@ impl fmt::Display for StateDirError {
                 path.display()
             ),
             Self::LeftBehind { path, what } => {
-                write!(f, "processes of the last daemon in {} do not end: {what}", path.display())
+                write!(
+                    f,
+                    "processes of the previous daemon in {} do not end: {what}",
+                    path.display()
+                )
             }
         }
     }
@@ -186,8 +190,8 @@ impl fmt::Display for StateDirError {
 impl std::error::Error for StateDirError {}
 
 impl StateDir {
-    /// Takes the directory, which is made if it is not there, and waits until nothing is left of
-    /// the jobs of a daemon that had it before.
+    /// Locks the directory, creating it if it does not exist, and waits until all jobs of a
+    /// previous daemon have ended.
     ///
     /// # Errors
     /// [`StateDirError`].
@@ -201,7 +205,7 @@ impl StateDir {
         let lock = hold(path, HELD_FOR, Phase::Starting)?;
         let mut processes = open(&processes_path).map_err(at(&processes_path))?;
         let roster = Roster::open(path).inspect_err(|error| {
-            tracing::warn!(path = %path.display(), %error, "cannot record the guards of jobs");
+            tracing::warn!(path = %path.display(), %error, "cannot create the roster of guards");
         });
         wait_for_leftovers(path, &mut processes)?;
         replace(&processes, b"").map_err(at(&processes_path))?;
@@ -215,10 +219,10 @@ impl StateDir {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that the lock is still where the next daemon looks for it.
+    /// Checks that the lock file is still at its path, where the next daemon looks for it.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A description of the problem.
     #[cfg_attr(
         not(feature = "sqlite"),
         expect(dead_code, reason = "only a store on disk is repaired")
@@ -233,8 +237,8 @@ impl StateDir {
         complaint.map_or(Ok(()), Err)
     }
 
-    /// Makes the directory again if it was removed, and takes the lock again where it is not the
-    /// one that is held.
+    /// Creates the directory again after a removal, and takes the lock again if the file at its
+    /// path is not the one held.
     ///
     /// # Errors
     /// [`StateDirError`]; with [`StateDirError::Held`] another daemon has taken the directory.
@@ -262,15 +266,15 @@ impl StateDir {
         Ok(())
     }
 
-    /// Notes what this daemon is doing, for those who find the directory held.
+    /// Records the phase of this daemon in the lock file.
     pub(crate) fn note_phase(&self, phase: Phase) {
         let mut held = self.held();
         held.phase = phase;
-        // The text is for people and for `connect --spawn`; the lock is as good without it.
+        // The text is informative, also for `connect --spawn`; the lock works without it.
         let _ = name_holder(&held.lock, phase);
     }
 
-    /// The directory of the store, made if it is not there.
+    /// The directory of the store, created if it does not exist.
     ///
     /// # Errors
     /// [`StateDirError`].
@@ -280,13 +284,13 @@ impl StateDir {
         Ok(path)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the processes have to hold that end what we would leave behind.
+    /// Duplicate of the lease, which guard processes hold until they have cleaned up.
     pub(crate) fn lease(&self) -> io::Result<OwnedFd> {
         self.held().processes.as_fd().try_clone_to_owned()
     }
@@ -296,7 +300,7 @@ impl StateDir {
         self.held().roster.clone()
     }
 
-    /// Notes the control group of our jobs for the next daemon.
+    /// Records the control group of the jobs for the next daemon.
     pub(crate) fn note_group(&self, group: &Path) -> io::Result<()> {
         let mut held = self.held();
         held.group = group.as_os_str().as_bytes().to_vec();
@@ -304,7 +308,7 @@ impl StateDir {
     }
 }
 
-/// Keeps every other daemon out of a directory that is there, for as long as the file is open.
+/// Locks an existing directory against other daemons while the file is open.
 pub(super) fn hold(path: &Path, within: Duration, phase: Phase) -> Result<File, StateDirError> {
     let lock_path = path.join("lock");
     let at = |error| StateDirError::Io { path: lock_path.clone(), error };
@@ -313,10 +317,10 @@ pub(super) fn hold(path: &Path, within: Duration, phase: Phase) -> Result<File, 
         if !lock_within(&lock, within).map_err(at)? {
             let by = text(&mut lock).map_err(at)?;
             let by = String::from_utf8_lossy(&by).trim().to_owned();
-            let by = if by.is_empty() { "it does not say who it is".into() } else { by };
+            let by = if by.is_empty() { "its lock file names no process".into() } else { by };
             return Err(StateDirError::Held { path: path.to_owned(), by });
         }
-        // A lock on a file that was removed meanwhile keeps nobody out.
+        // A lock on a removed file excludes no other process.
         if look_at(&lock, &lock_path) == Lookup::Same {
             name_holder(&lock, phase).map_err(at)?;
             return Ok(lock);
@@ -324,18 +328,18 @@ pub(super) fn hold(path: &Path, within: Duration, phase: Phase) -> Result<File, 
     }
 }
 
-/// Writes into the lock which process has it.
+/// Writes the owner into the lock file.
 fn name_holder(lock: &File, phase: Phase) -> io::Result<()> {
     let text = format!("process {}{}\n", std::process::id(), phase.suffix());
     replace(lock, text.as_bytes())
 }
 
-/// Where a path leads to, compared with an open file.
+/// Compares the file at a path with an open file.
 fn look_at(file: &File, path: &Path) -> Lookup {
     FileId::of(file).map_or(Lookup::Same, |id| id.look_at(path))
 }
 
-/// Makes a directory for us alone, if it is not there; checks that it is ours alone.
+/// Creates a directory of mode 0700 if it does not exist; checks its owner and mode.
 fn make(path: &Path) -> Result<(), StateDirError> {
     let at = |error| StateDirError::Io { path: path.to_owned(), error };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
@@ -355,7 +359,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// False when somebody else has it.
+/// Returns false if the lock is held.
 fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -364,7 +368,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// False when somebody else has it all that time.
+/// Returns false if the lock is held for the whole time.
 fn lock_within(file: &File, within: Duration) -> io::Result<bool> {
     let begun = Instant::now();
     while !try_lock(file)? {
@@ -391,14 +395,14 @@ fn replace(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.flush()
 }
 
-/// Waits until nothing is left of a dead daemon's jobs.
+/// Waits until the jobs of a dead daemon have ended.
 fn wait_for_leftovers(path: &Path, processes: &mut File) -> Result<(), StateDirError> {
     let left = |what: String| StateDirError::LeftBehind { path: path.to_owned(), what };
     let at = |error| StateDirError::Io { path: path.join("processes"), error };
     if !lock_within(processes, SAID_AFTER).map_err(at)? {
-        tracing::warn!("waiting for the processes of the last daemon to end");
+        tracing::warn!("waiting for the processes of the previous daemon to end");
         if !lock_within(processes, GONE_WITHIN).map_err(at)? {
-            return Err(left(format!("they were waited for for {GONE_WITHIN:?}")));
+            return Err(left(format!("still running after {GONE_WITHIN:?}")));
         }
     }
     let group = PathBuf::from(std::ffi::OsString::from_vec(text(processes).map_err(at)?));
@@ -412,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_for_us_alone_and_taken_once() {
+    fn directory_is_private_and_locked_once() {
         let home = tempfile::tempdir().expect("tempdir");
         let path = home.path().join("a/b");
         let first = StateDir::take(&path).expect("free");
@@ -428,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_open_to_others_is_refused_by_name() {
+    fn directory_open_to_others_is_rejected() {
         let home = tempfile::tempdir().expect("tempdir");
         let path = home.path().join("open");
         fs::create_dir(&path).expect("made");
@@ -445,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_refused_by_number() {
+    fn directory_of_another_user_is_rejected() {
         if !geteuid().is_root() {
             eprintln!("skipped: only root can give a directory away");
             return;
@@ -457,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_the_lease_is_waited_for() {
+    fn startup_waits_for_the_lease() {
         let home = tempfile::tempdir().expect("tempdir");
         let path = home.path().join("state");
         let dir = StateDir::take(&path).expect("free");

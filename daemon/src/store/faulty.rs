@@ -1,4 +1,4 @@
-//! A store that fails on purpose, in front of one that does not.
+//! A store that injects failures in front of another store, for tests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 use super::{Due, Store, StoreError};
 
-/// What goes wrong from now on.
+/// The failure to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
-    /// Nothing.
+    /// No failure.
     #[default]
     None,
-    /// There is no room for what is new; what is owed fits.
+    /// No room for new tasks; owed writes succeed.
     Full,
-    /// There is no room for anything.
+    /// No room for any write.
     FullForAll,
-    /// Every write fails and is not there.
+    /// Every write fails without being stored.
     Broken,
-    /// Every write fails, and is there all the same.
+    /// Every write is stored and then reported as failed.
     Unknown,
-    /// The system cannot say what is on disk.
+    /// The durability of writes is unknown.
     Lost,
     /// The store's thread panics.
     Panic,
@@ -28,24 +28,24 @@ pub enum Fault {
     Slow(Duration),
 }
 
-/// Decides what goes wrong; another thread has the store. Cheap to clone.
+/// Selects the failure from another thread. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<Fault>>);
 
 impl Faults {
-    /// From now on this goes wrong.
+    /// Sets the failure to inject.
     pub fn set(&self, fault: Fault) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// What goes wrong.
+    /// The failure being injected.
     #[must_use]
     pub fn get(&self) -> Fault {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A store in front of another that fails when it is told to.
+/// A store in front of another that injects failures.
 pub struct Faulty<S> {
     inner: S,
     faults: Faults,
@@ -53,7 +53,7 @@ pub struct Faulty<S> {
 }
 
 impl<S: Store> Faulty<S> {
-    /// In front of `inner`; `faults` decides.
+    /// Wraps `inner`; `faults` selects the failure.
     pub const fn new(inner: S, faults: Faults) -> Self {
         Self { inner, faults, is_broken: false }
     }
@@ -121,7 +121,7 @@ impl<S: Store> Store for Faulty<S> {
         match self.faults.get() {
             Fault::Broken | Fault::Unknown => {
                 self.is_broken = true;
-                Err(StoreError::Broken("it is found broken on purpose".into()))
+                Err(StoreError::Broken("a check failed on purpose".into()))
             }
             Fault::None
             | Fault::Full

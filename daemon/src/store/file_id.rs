@@ -1,4 +1,4 @@
-//! The identity of an open file, and whether a path still leads to it.
+//! Identity of an open file, and whether a path still leads to it.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,22 +7,21 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Device and inode number of a file. Valid as long as the file is open: only then no other file
-/// can get the same number.
+/// Device and inode number of a file. Valid only while the file is open: inode numbers are reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// What a path leads to.
+/// The file that a path leads to, compared with a known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// The file itself.
+    /// The known file.
     Same,
-    /// Nothing: the file was removed or renamed.
+    /// No file: it was removed or renamed.
     Missing,
-    /// Another file of this name.
+    /// Another file of the same name.
     Other,
 }
 
@@ -41,8 +40,8 @@ impl FileId {
         Self { device: found.dev(), inode: found.ino() }
     }
 
-    /// Looks where the path leads to now. A path that cannot be looked at, for lack of memory or
-    /// permission, is no proof that the file is gone.
+    /// Looks up the path. An error other than "not found", such as lack of memory or permission,
+    /// does not count as removal.
     pub(super) fn look_at(self, path: &Path) -> Lookup {
         match Self::at(path) {
             Ok(found) if found == self => Lookup::Same,
@@ -56,7 +55,7 @@ impl FileId {
 }
 
 impl Lookup {
-    /// What a log says of the file at `path`; `None` when it is as it should be.
+    /// Log text about the file at `path`; `None` if it is the known one.
     pub(super) fn complaint(self, path: &Path) -> Option<String> {
         match self {
             Self::Same => None,

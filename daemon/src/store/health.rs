@@ -1,26 +1,26 @@
-//! How the store is doing, as its thread notes it: for the watchdog and for whoever looks.
+//! Health of the store, updated by its thread, for the watchdog and the status.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::StoreError;
 
-/// Written by the store's thread, read by the loop. Cheap to clone.
+/// Health written by the store's thread and read by the loop. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when the store has been at what it does; `None` while it does nothing.
+    /// Start of the operation in progress; `None` while idle.
     busy_since: Option<Instant>,
     bytes: Option<u64>,
     last_error: Option<LastError>,
 }
 
-/// What the store said when it last failed.
+/// The last failure of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct LastError {
-    /// Its words, which name the file.
+    /// Text of the error, which names the file.
     pub(crate) message: String,
     pub(crate) at: SystemTime,
 }
@@ -30,7 +30,7 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does one thing with the store and notes that, and how it ended.
+    /// Runs an operation of the store and records its duration and result.
     pub(super) fn step<T>(
         &self,
         step: impl FnOnce() -> Result<T, StoreError>,
@@ -46,22 +46,22 @@ impl Health {
         done
     }
 
-    /// So many bytes are on the disk.
+    /// Records the size on disk.
     pub(super) fn measured(&self, bytes: Option<u64>) {
         self.state().bytes = bytes;
     }
 
-    /// For how long the store has been at one and the same thing.
+    /// Duration of the operation in progress.
     pub(crate) fn stuck_for(&self) -> Duration {
         self.state().busy_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Bytes on the disk when it was last looked; `None` where there is no disk.
+    /// Size on disk at the last measurement; `None` without a disk.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.state().bytes
     }
 
-    /// How it last failed; `None` when it never has.
+    /// The last failure, if any.
     pub(crate) fn last_error(&self) -> Option<LastError> {
         self.state().last_error.clone()
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_seen_while_it_lasts() {
+    fn operation_in_progress_is_visible() {
         let health = Health::default();
         assert_eq!(health.stuck_for(), Duration::ZERO);
         let seen = health.step(|| {

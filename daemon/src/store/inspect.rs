@@ -1,29 +1,28 @@
-//! A look at the store of a daemon that does not run: whether all of it is what was written. It
-//! changes nothing and replaces nothing.
+//! Read-only check of the store of a stopped daemon, for `store check`.
 
 use std::path::Path;
 
 use super::{StateDirError, StoreError, directory};
 use crate::daemon::StartError;
 
-/// The findings.
+/// Result of the check.
 #[derive(Debug)]
 pub(crate) struct Inspected {
-    /// What there is, in words.
+    /// Summary for people.
     pub(crate) verdict: String,
-    /// The problem, in words; none when all is well.
+    /// Descriptions of the problems; empty if there are none.
     pub(crate) problems: Vec<String>,
 }
 
-/// Reads all of the store in a state directory. No daemon can use it meanwhile.
+/// Reads the whole store in a state directory. Holds its lock meanwhile, which keeps daemons out.
 pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
     let store = state_dir.join("tasks");
     let is_there = store.try_exists().map_err(|error| {
-        // A user without permission cannot know that there is nothing.
+        // Without permission the absence of the store cannot be established.
         StateDirError::Io { path: store.clone(), error }
     })?;
     if !is_there {
-        let verdict = format!("{}: no task was ever kept here", store.display());
+        let verdict = format!("{}: no store found; no task was stored here", store.display());
         return Ok(Inspected { verdict, problems: Vec::new() });
     }
     let _lock = directory::hold(state_dir, directory::HELD_FOR, directory::Phase::Starting)?;
@@ -50,6 +49,6 @@ fn look(store: &Path) -> Result<Inspected, StoreError> {
 
 #[cfg(not(feature = "sqlite"))]
 fn look(_: &Path) -> Result<Inspected, StoreError> {
-    let what = "this build knows nothing of stores: it was made without the feature `sqlite`";
+    let what = "this build cannot read stores: it was compiled without the feature `sqlite`";
     Err(StoreError::Refused(what.into()))
 }

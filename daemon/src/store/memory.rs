@@ -1,4 +1,4 @@
-//! A store that lasts as long as the process; the measure of what every other store has to do.
+//! A store in memory; the reference behaviour for all other stores.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty one.
+    /// Returns an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many records it has.
+    /// Number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

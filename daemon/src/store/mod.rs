@@ -1,9 +1,9 @@
-//! The store: where tasks are kept so that they outlive the process (DUR-01).
+//! The store: keeps tasks beyond the lifetime of the process (DUR-01).
 //!
-//! A [`Store`] carries out batches of writes, each whole or not at all, and reads back what it
-//! has. `Sqlite` is the one for a disk, [`Memory`] forgets with the process, [`Faulty`] fails on
-//! purpose in front of another. The daemon runs one on a thread of its own, which writes whatever
-//! has been queued as one batch and then tells the loop how far it got.
+//! A [`Store`] commits batches of writes atomically and reads records back. `Sqlite` keeps them on
+//! disk, [`Memory`] in the process, and [`Faulty`] injects failures in front of another store. The
+//! daemon runs the store on a thread of its own, which commits all queued writes as one batch and
+//! reports its progress to the loop.
 
 pub(crate) mod directory;
 mod faulty;
@@ -31,7 +31,7 @@ use std::fmt;
 
 use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskRecord};
 
-/// The engine's types that a store deals in.
+/// The engine's types that a store uses.
 pub use ceased_core::tasks::durable;
 pub use directory::{StateDir, StateDirError};
 
@@ -43,51 +43,50 @@ pub use sqlite::Sqlite;
 
 use durable::TaskOutcome;
 
-/// Where tasks are kept. Used by one thread at a time.
+/// Storage of tasks. Used by one thread at a time.
 pub trait Store: Send {
-    /// Reads every record. Outcomes of more than `resident` bytes stay where they are, and their
+    /// Reads every record. Outcomes larger than `resident` bytes stay in the store, and their
     /// records say so.
     ///
     /// # Errors
-    /// [`StoreError`]; what was handed to `each` before is of no use then.
+    /// [`StoreError`]; discard the records passed to `each` before.
     fn restore(
         &mut self,
         resident: usize,
         each: &mut dyn FnMut(TaskRecord),
     ) -> Result<(), StoreError>;
 
-    /// Carries out all of these writes, in order, or none; on return they are on disk.
+    /// Commits all of these writes, in order, or none; on return they are durable.
     ///
     /// # Errors
     /// [`StoreError`]. After [`StoreError::Full`] and [`StoreError::Refused`] nothing of the batch
-    /// is in the store; after the others nobody knows.
+    /// is in the store; after the others its state is unknown.
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError>;
 
-    /// What came of a task; `None` when there is no record with this key or nothing has come of it.
+    /// Reads the outcome of a task; `None` if there is no record with this key or no outcome yet.
     ///
     /// # Errors
     /// [`StoreError`].
     fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError>;
 
-    /// A small step of what keeps the store small and fit; for when there is nothing else to do.
-    /// True when there is more to do.
+    /// Performs one small step of maintenance, when the store is idle. True if there is more to do.
     ///
     /// # Errors
     /// [`StoreError`].
     fn tidy(&mut self) -> Result<bool, StoreError>;
 
-    /// Whether it has to be [tidied](Store::tidy) soon although there is something else to do.
+    /// Whether [maintenance](Store::tidy) is due soon, even if the store is not idle.
     fn needs_tidying(&self) -> bool {
         false
     }
 
-    /// Bytes on the disk; `None` where there is none or that cannot be told.
+    /// Size on disk; `None` if unknown or not on disk.
     fn bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Checks, without a write, that the next process will find what was written; for a look now
-    /// and then while there is nothing to write.
+    /// Checks, without a write, that the next process will find the data; called periodically while
+    /// there are no writes.
     ///
     /// # Errors
     /// [`StoreError::Broken`] when the files were removed, renamed or replaced.
@@ -95,26 +94,26 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// Has it take writes again, after [`StoreError::Broken`]: with what is on disk, or with what it
-    /// still has where its files are gone.
+    /// Makes the store writable again after [`StoreError::Broken`]: from the files on disk, or from
+    /// the open descriptors if the files were removed.
     ///
     /// # Errors
     /// [`StoreError`].
     fn reopen(&mut self) -> Result<(), StoreError>;
 }
 
-/// Whether a batch may use the room that is kept in reserve.
+/// Whether a batch may use the reserved space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// It may not: it begins something new, and nobody was told of it yet.
+    /// It may not: it starts something new that no client has been told of.
     New,
-    /// It may: it ends something that was begun, or gives room back.
+    /// It may: it finishes something that was started, or frees room.
     Owed,
 }
 
 impl Due {
-    /// Which kind a write is. A task nobody was told of is new, also when it is over already, and
-    /// so would be one that is asked for.
+    /// Classifies a write. A task not yet disclosed to a client is new, even if it has already
+    /// ended.
     #[must_use]
     pub const fn of(write: &StoreWrite) -> Self {
         match write {
@@ -124,29 +123,29 @@ impl Due {
     }
 }
 
-/// Why a store did not do what it was asked. The texts are for people and name the file.
+/// Why a store did not carry out an operation. The texts are for people and name the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// There is no room. The store is as it was and goes on.
+    /// No room. The store is unchanged and usable.
     Full,
-    /// It cannot keep this, whatever the room. The store is as it was and goes on.
+    /// The store cannot keep this record, whatever the room. The store is unchanged and usable.
     Refused(String),
-    /// The system failed it. It has to be [reopened](Store::reopen).
+    /// A system call failed. The store must be [reopened](Store::reopen).
     Broken(String),
-    /// What it reads is not what was written, or its format is a newer one. It must not be used,
-    /// and must not be replaced without anybody knowing.
+    /// The data read is damaged, or its format is newer. The store must not be used, nor replaced
+    /// without notice.
     Unusable(Unusable),
-    /// The system cannot say whether what was written is on disk, and asking again does not help:
-    /// the kernel has forgotten what it could not write. Only a new process can be trusted.
+    /// It is unknown whether the written data is durable, and a retry does not help: after a failed
+    /// fsync the kernel drops the dirty pages. Only a new process can read the true state.
     Lost(String),
 }
 
-/// A store that is there and cannot be used.
+/// An existing store that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is damaged; the text says where and how.
+    /// Damaged; the text names file and defect.
     Damaged(String),
-    /// It has a newer format than this version knows; the text says so.
+    /// The format is newer than this version supports.
     TooNew(String),
 }
 
@@ -159,7 +158,7 @@ impl fmt::Display for Unusable {
 }
 
 impl StoreError {
-    /// The store is damaged in this way.
+    /// An error for a damaged store.
     fn damaged(what: impl Into<String>) -> Self {
         Self::Unusable(Unusable::Damaged(what.into()))
     }

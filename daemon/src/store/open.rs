@@ -1,4 +1,4 @@
-//! Where a daemon keeps its tasks, and how it gets at what is kept there when it starts.
+//! Store locations, and opening them at startup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,48 +13,48 @@ use crate::daemon::{StartError, say};
 
 /// Where a daemon keeps its tasks.
 pub(crate) enum StoreLocation {
-    /// In memory: they end with the daemon.
+    /// In memory: tasks end with the daemon.
     Memory,
     /// In a state directory.
     Disk(OnDisk),
-    /// In a store of the embedding program's.
+    /// In a store of the embedding program.
     In(Box<dyn Store>),
 }
 
-/// How tasks are kept in a state directory.
+/// Settings of a store in a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OnDisk {
     /// The state directory.
     pub(crate) dir: PathBuf,
-    /// Bytes kept free for what is owed when the disk is full.
+    /// Bytes reserved for finishing started tasks when the disk is full.
     pub(crate) reserve: u64,
-    /// What becomes of a damaged store.
+    /// Handling of a damaged store.
     pub(crate) damaged: Damaged,
 }
 
-/// What becomes of a damaged store.
+/// Handling of a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Damaged {
-    /// It is left as it is, and the daemon does not start.
+    /// The store is left unchanged, and the daemon does not start.
     #[default]
     Refuse,
-    /// It is renamed, and the daemon starts with an empty one and says so.
+    /// The store is renamed, and the daemon starts with an empty one and logs that.
     SetAside,
 }
 
-/// An open store and what was in it.
+/// An open store and the records read from it.
 pub(crate) struct OpenedStore {
     pub(crate) store: Box<dyn Store>,
     pub(crate) records: Vec<TaskRecord>,
     pub(crate) dir: Option<Arc<StateDir>>,
-    /// Where the files are; `None` for a store of the embedding program's.
+    /// Directory of the files; `None` for a store of the embedding program.
     pub(crate) path: Option<PathBuf>,
-    /// What a damaged one before it is called now.
+    /// New name of a damaged store that was set aside.
     pub(crate) set_aside: Option<PathBuf>,
 }
 
 impl StoreLocation {
-    /// Opens the store and reads it; outcomes of more than `resident` bytes stay in it.
+    /// Opens the store and reads it; outcomes larger than `resident` bytes stay on disk.
     pub(crate) fn open(self, resident: usize) -> Result<Option<OpenedStore>, StartError> {
         match self {
             Self::Memory => Ok(None),
@@ -78,8 +78,10 @@ impl OnDisk {
             {
                 let aside = set_aside_as.insert(set_aside(&path)?).display();
                 say(format_args!("{what}"));
-                say(format_args!("its tasks are lost to this daemon; it was set aside as {aside}"));
-                tracing::error!(%what, %aside, "a damaged store was set aside; this one is empty");
+                say(format_args!(
+                    "this daemon starts without its tasks; the damaged store was set aside as {aside}"
+                ));
+                tracing::error!(%what, %aside, "set a damaged store aside and created an empty one");
                 let path = dir.store()?;
                 self.read(&dir, &path, resident)?
             }
@@ -103,13 +105,13 @@ impl OnDisk {
 
     #[cfg(not(feature = "sqlite"))]
     fn read(&self, _: &Arc<StateDir>, _: &Path, _: usize) -> Result<Opened, StoreError> {
-        let what = "this build keeps no tasks on a disk: it was made without the feature `sqlite`; \
+        let what = "this build cannot keep tasks on disk: it was compiled without the feature `sqlite`; \
                     set store = \"memory\" in [daemon]";
         Err(StoreError::Refused(what.into()))
     }
 }
 
-/// A store and what was in it.
+/// A store and its records.
 type Opened = (Box<dyn Store>, Vec<TaskRecord>);
 
 fn records(store: &mut dyn Store, resident: usize) -> Result<Vec<TaskRecord>, StoreError> {
@@ -118,18 +120,18 @@ fn records(store: &mut dyn Store, resident: usize) -> Result<Vec<TaskRecord>, St
     Ok(records)
 }
 
-/// Says what can be done about a damaged store.
+/// Adds the remedy to the error of a damaged store.
 fn refused(error: StoreError, path: &Path) -> StartError {
     let StoreError::Unusable(super::Unusable::Damaged(what)) = &error else { return error.into() };
     let path = path.display();
     StoreError::damaged(format!(
-        "{what}\nit was left as it is; to start without the tasks in it, set it aside: \
+        "{what}\nthe store was left unchanged; to start without its tasks, set it aside: \
          mv {path} {path}.damaged (or set damaged_store = \"set_aside\" in [daemon])"
     ))
     .into()
 }
 
-/// Renames the directory of a store, so that nothing of it is lost; its new name.
+/// Renames the directory of a store, which keeps its content; returns the new path.
 fn set_aside(path: &Path) -> Result<PathBuf, StartError> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Wall::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));

@@ -1,8 +1,8 @@
-//! The files of an open database, as they were when it was opened.
+//! Identity of the files of an open database.
 //!
-//! A database whose files were removed or renamed goes on working: the system keeps them until they
-//! are closed, and the next process does not find them. So after each write the paths are compared
-//! with the files that are open.
+//! A database whose files are removed or renamed keeps working: the kernel keeps the open files,
+//! but the next process will not find them. After each write the paths are therefore compared with
+//! the open files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::StateDir;
 use super::file_id::{FileId, Lookup};
 use super::sqlite::{FILE, LOG_FILE};
 
-/// The directory of a database and the identity of its files.
+/// Directory of a database and the identity of its files.
 #[derive(Debug)]
 pub(super) struct Place {
     dir: PathBuf,
-    /// Keeps other daemons out; `None` for a directory that the caller keeps for itself.
+    /// Lock that excludes other daemons; `None` if the caller owns the directory.
     state: Option<Arc<StateDir>>,
     database: Option<FileId>,
     /// `None` until there is a log.
@@ -28,7 +28,7 @@ impl Place {
         Self { dir, state, database: None, log: None }
     }
 
-    /// Its directory.
+    /// Directory of the database.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -43,26 +43,26 @@ impl Place {
         self.dir.join(LOG_FILE)
     }
 
-    /// Notes the files of a database that was opened just now.
+    /// Records the identity of the files of a newly opened database.
     pub(super) fn note(&mut self) {
         self.database = FileId::at(&self.database_path()).ok();
         self.log = FileId::at(&self.log_path()).ok();
     }
 
-    /// Where the path of the database leads to.
+    /// State of the path of the database.
     pub(super) fn database(&self) -> Lookup {
         look(self.database, &self.database_path())
     }
 
-    /// Where the path of the log leads to.
+    /// State of the path of the log.
     pub(super) fn log(&self) -> Lookup {
         look(self.log, &self.log_path())
     }
 
-    /// Checks that the next process finds what was written, and that no other daemon writes here.
+    /// Checks that the next process will find the data, and that no other daemon writes here.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A description of the problem.
     pub(super) fn verify(&self) -> Result<(), String> {
         let files = [(self.database(), self.database_path()), (self.log(), self.log_path())];
         let complaint = files.iter().find_map(|(found, path)| found.complaint(path));
@@ -72,17 +72,17 @@ impl Place {
         }
     }
 
-    /// Makes the directories again that are missing, and takes their lock again.
+    /// Creates removed directories again and takes their lock again.
     ///
     /// # Errors
-    /// Why that is not possible, in words: usually that another daemon has it.
+    /// A description of the problem: usually that another daemon holds the lock.
     pub(super) fn retake(&self) -> Result<(), String> {
         let Some(state) = &self.state else { return Ok(()) };
         state.retake().and_then(|()| state.store()).map(drop).map_err(|error| error.to_string())
     }
 }
 
-/// Where a path leads to, of a file that was noted.
+/// Compares the file at a path with the recorded one.
 fn look(noted: Option<FileId>, path: &Path) -> Lookup {
     noted.map_or(Lookup::Same, |file| file.look_at(path))
 }

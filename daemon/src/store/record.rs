@@ -1,5 +1,5 @@
-//! A record as plain values, for a file: texts and numbers that mean the same for ever, and sums
-//! over them, so that a flipped bit is found before it is believed.
+//! Serialized form of a record: texts and numbers with a stable meaning, and checksums, so that
+//! corruption is detected on reading.
 
 use std::borrow::Cow;
 use std::hash::Hasher as _;
@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher24;
 
 use super::durable::TaskOutcome;
 
-/// An outcome as it is kept: its kind, and its JSON text.
+/// A serialized outcome: its kind and its JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeptOutcome<'a> {
     /// Whether it is a result or an error.
@@ -23,7 +23,7 @@ pub(super) struct KeptOutcome<'a> {
     pub(super) json: Cow<'a, str>,
 }
 
-/// What an outcome is.
+/// Kind of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A result.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Its number in a file.
+    /// Its number in the file format.
     pub(super) const fn number(self) -> i64 {
         match self {
             Self::Result => 0,
@@ -61,7 +61,7 @@ struct KeptError {
 }
 
 impl<'a> KeptOutcome<'a> {
-    /// An outcome as it is kept; an error message when it cannot be.
+    /// Serializes an outcome; an error text if that fails.
     pub(super) fn of(outcome: &'a TaskOutcome) -> Result<Self, String> {
         match outcome {
             Ok(result) => Ok(Self { kind: Kind::Result, json: result.get().into() }),
@@ -78,7 +78,7 @@ impl<'a> KeptOutcome<'a> {
         }
     }
 
-    /// The outcome; an error message when it is none.
+    /// Parses the outcome; an error text if it is malformed.
     pub(super) fn outcome(self) -> Result<TaskOutcome, String> {
         match self.kind {
             Kind::Result => {
@@ -97,7 +97,7 @@ impl<'a> KeptOutcome<'a> {
         }
     }
 
-    /// A sum over all of it.
+    /// Checksum of kind and text.
     pub(super) fn sum(&self) -> i64 {
         let mut sum = Sum::default();
         sum.number(self.kind.number());
@@ -106,7 +106,8 @@ impl<'a> KeptOutcome<'a> {
     }
 }
 
-/// A sum over values, each with its length, so that no two lists of values share one by shape.
+/// A checksum over values, each prefixed with its length, so that different lists of values never
+/// have the same input.
 #[derive(Default)]
 pub(super) struct Sum(SipHasher24);
 
@@ -133,7 +134,7 @@ impl Sum {
     }
 }
 
-/// The status with this word.
+/// Parses a status.
 pub(super) fn status(word: &str) -> Option<Status> {
     use Status::{Cancelled, Completed, Failed, InputRequired, Working};
     [Working, InputRequired, Completed, Failed, Cancelled]
@@ -141,7 +142,7 @@ pub(super) fn status(word: &str) -> Option<Status> {
         .find(|status| status.as_str() == word)
 }
 
-/// The identity that shows itself as this text.
+/// Parses an identity.
 pub(super) fn identity(text: &str) -> Option<Identity> {
     match text.split_once(':') {
         Some(("uid", uid)) => uid.parse().ok().map(Identity::User),
@@ -151,12 +152,12 @@ pub(super) fn identity(text: &str) -> Option<Identity> {
     }
 }
 
-/// A duration in whole nanoseconds, as far as a file can count: 292 years.
+/// A duration in whole nanoseconds, saturating at i64::MAX (292 years).
 pub(super) fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The duration of so many nanoseconds.
+/// The duration of this many nanoseconds.
 pub(super) fn duration(nanos: i64) -> Option<Duration> {
     u64::try_from(nanos).ok().map(Duration::from_nanos)
 }

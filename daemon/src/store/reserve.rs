@@ -1,5 +1,4 @@
-//! Room on the disk that nobody but us can use up: so that what was begun can be ended when the
-//! disk is full.
+//! Reserved disk space, so that started tasks can be finished when the disk is full.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -10,13 +9,12 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Smallest useful step, and size of the zeros written where the file system cannot allocate
-/// without.
+/// Smallest allocation step, and the size of the zero writes on file systems without `fallocate`.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// In how many steps the reserve is taken, at most.
+/// Maximum number of allocation steps.
 const STEPS: u64 = 64;
 
-/// A file of which nothing but its size matters.
+/// The reserve: a file of which only the size matters.
 #[derive(Debug)]
 pub(super) struct Reserve {
     file: File,
@@ -25,10 +23,10 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve at `path`, of so many bytes, held if there is room for it.
+    /// Opens the reserve at `path` and allocates `bytes` if there is room.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub(super) fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -37,13 +35,13 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Bytes it is to have.
+    /// Configured size.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes the room, unless it has it; false when there is not enough. What there is is taken all
-    /// the same, or others would use it up.
+    /// Allocates the missing part; false if there is not enough room. Keeps the part that could be
+    /// allocated, which other programs would use up otherwise.
     pub(super) fn hold(&mut self) -> bool {
         if self.is_held {
             return true;
@@ -60,22 +58,22 @@ impl Reserve {
         true
     }
 
-    /// Whether so many bytes are free besides; true where that cannot be told.
+    /// Whether `bytes` are free beside the reserve; true if that cannot be determined.
     pub(super) fn has_beside(&self, bytes: u64) -> bool {
         let Ok(found) = fstatvfs(&self.file) else { return true };
-        // Some of what is free may be kept for root.
+        // Some free blocks may be reserved for root.
         let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
         free.saturating_mul(found.f_frsize) >= bytes
     }
 
-    /// Gives the room back, to be used at once.
+    /// Frees the reserved space for immediate use.
     pub(super) fn release(&mut self) {
         self.is_held = false;
-        // Giving back needs no room; should it fail, there is only less of it.
+        // Truncating needs no room; on failure there is only less room.
         let _ = self.file.set_len(0);
     }
 
-    /// Makes the file this long.
+    /// Sets the size of the file.
     fn allocate(&mut self, size: u64) -> io::Result<()> {
         match fallocate(&self.file, FallocateFlags::empty(), 0, size) {
             Err(Errno::OPNOTSUPP) => self.write_zeros(size),
@@ -94,13 +92,13 @@ impl Reserve {
     }
 }
 
-/// Whether this is how a file system says that there is no room: for all, or for this user.
+/// Whether an error means that the disk or the quota is exhausted.
 pub(super) fn is_no_room(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].iter().any(|full| errno == Some(*full))
 }
 
-/// Whether there is no room for even a little, tried out in a file at `path`.
+/// Tests with a file at `path` whether there is no room for even a small write.
 pub(super) fn is_full(path: &Path) -> bool {
     let tried = File::create(path)
         .and_then(|mut file| file.write_all(&[1; CHUNK_BYTES]).and_then(|()| file.sync_data()));

@@ -1,4 +1,4 @@
-//! Records as rows: written, read back, and not believed unless their sums are right.
+//! Records as rows, with checksums verified on reading.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use super::record::{self, KeptOutcome, Kind, Sum};
 
 /// Why a row was not written.
 pub(super) enum Unwritten {
-    /// It cannot be kept.
+    /// The record cannot be stored.
     Refused(String),
-    /// SQLite says so.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
 }
 
@@ -25,11 +25,11 @@ impl From<rusqlite::Error> for Unwritten {
     }
 }
 
-/// Why the rows were not read.
+/// Why rows were not read.
 pub(super) enum Unread {
-    /// One of them is not what was written.
+    /// A row is damaged.
     Damaged(String),
-    /// SQLite says so.
+    /// An error of SQLite.
     Sqlite(rusqlite::Error),
 }
 
@@ -58,7 +58,7 @@ const ALL: &str = "
 const OUTCOME: &str = "
     SELECT outcome_kind, outcome_sum, outcome FROM task WHERE position = ?2 AND id = ?1";
 
-/// Everything of a record but its outcome, as it is kept.
+/// A serialized record without its outcome.
 struct Head<'a> {
     id: [u8; 16],
     owner: String,
@@ -117,7 +117,7 @@ impl<'a> Head<'a> {
         sum.finish()
     }
 
-    /// The record with this outcome; `None` when a value means nothing.
+    /// The record with this outcome; `None` if a value is invalid.
     fn record(self, outcome: RecordedOutcome) -> Option<TaskRecord> {
         let wall = |millis: i64| Wall::from_millis(millis.cast_unsigned());
         Some(TaskRecord {
@@ -136,20 +136,20 @@ impl<'a> Head<'a> {
     }
 }
 
-/// What writes rows, for one transaction.
+/// Prepared statements that write rows in one transaction.
 pub(super) struct Writer<'c> {
     put: CachedStatement<'c>,
     delete: CachedStatement<'c>,
 }
 
 impl<'c> Writer<'c> {
-    /// On a connection with a transaction that has begun.
+    /// Prepares the statements on a connection with an open transaction.
     pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
         let (put, delete) = (connection.prepare_cached(PUT)?, connection.prepare_cached(DELETE)?);
         Ok(Self { put, delete })
     }
 
-    /// Writes a record in the place of the one with its key.
+    /// Inserts or replaces a record.
     pub(super) fn put(&mut self, record: &TaskRecord) -> Result<(), Unwritten> {
         let outcome = match &record.outcome {
             RecordedOutcome::Open => None,
@@ -180,14 +180,14 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Removes a record, if it is there.
+    /// Deletes a record, if it exists.
     pub(super) fn delete(&mut self, key: RecordKey) -> Result<(), Unwritten> {
         self.delete.execute(params![key.task.uuid().as_bytes(), key.position.cast_signed()])?;
         Ok(())
     }
 }
 
-/// Hands every record to `each`; outcomes of more than `resident` bytes stay where they are.
+/// Passes every record to `each`; outcomes larger than `resident` bytes stay on disk.
 pub(super) fn all(
     connection: &Connection,
     resident: usize,
@@ -201,13 +201,13 @@ pub(super) fn all(
     Ok(())
 }
 
-/// A record, if it is what was written.
+/// Reads a record and verifies its checksum.
 fn read(row: &Row<'_>) -> Result<TaskRecord, Unread> {
     let head = Head::read(row).map_err(misfit)?;
     let task = Uuid::from_bytes(head.id);
     let damaged = |what: &str| Unread::Damaged(format!("the record of task {task} {what}"));
     if head.sum() != row.get::<_, i64>(10).map_err(misfit)? {
-        return Err(damaged("does not have the sum it was written with"));
+        return Err(damaged("has a wrong checksum"));
     }
     let bytes: Option<i64> = row.get(13).map_err(misfit)?;
     let outcome = match (bytes, row.get::<_, Option<String>>(14).map_err(misfit)?) {
@@ -220,10 +220,10 @@ fn read(row: &Row<'_>) -> Result<TaskRecord, Unread> {
             RecordedOutcome::Here(kept(kind, sum, json).map_err(|what| damaged(&what))?)
         }
     };
-    head.record(outcome).ok_or_else(|| damaged("has a value that means nothing"))
+    head.record(outcome).ok_or_else(|| damaged("has an invalid value"))
 }
 
-/// What came of a task: `None` for nothing yet, an error text for what is not what was written.
+/// Reads the outcome of a task: `None` if there is none yet, an error text if it is damaged.
 pub(super) fn outcome(
     connection: &Connection,
     key: RecordKey,
@@ -236,17 +236,17 @@ pub(super) fn outcome(
     })
 }
 
-/// An outcome, if it is what was written.
+/// Reads an outcome and verifies its checksum.
 fn kept(kind: Option<i64>, sum: Option<i64>, json: String) -> Result<TaskOutcome, String> {
-    let kind = kind.and_then(Kind::from_number).ok_or("has an outcome of no known kind")?;
+    let kind = kind.and_then(Kind::from_number).ok_or("has an outcome of unknown kind")?;
     let kept = KeptOutcome { kind, json: json.into() };
     if sum != Some(kept.sum()) {
-        return Err("has an outcome without the sum it was written with".into());
+        return Err("has an outcome with a wrong checksum".into());
     }
-    kept.outcome().map_err(|why| format!("has an outcome that is none: {why}"))
+    kept.outcome().map_err(|why| format!("has an invalid outcome: {why}"))
 }
 
-/// A value of another type than was written is damage; everything else is SQLite's.
+/// A value of an unexpected type is damage; other errors are SQLite's.
 fn misfit(error: rusqlite::Error) -> Unread {
     if let rusqlite::Error::InvalidColumnType(column, name, kind) = &error {
         return Unread::Damaged(format!("column {column} ({name}) holds {}", shown(*kind)));

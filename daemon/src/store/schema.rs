@@ -1,16 +1,16 @@
-//! The format of the file: its version, and the way to it from every earlier one.
+//! File format versions and migrations.
 //!
-//! A version is never changed once released. A new one is a step at the end of [`STEPS`] and a file
-//! of the old one in `tests/store/`, which the tests read.
+//! A released version is never changed. A new one is a step at the end of [`STEPS`] and a file of
+//! the old version in `tests/store/`, which the tests read.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::{StoreError, Unusable};
 
-/// What marks a file as ours: "ceas".
+/// SQLite application id of the file: "ceas".
 pub(super) const APPLICATION_ID: i32 = 0x6365_6173;
 
-/// Step N leads from version N to N + 1; an empty file has version 0.
+/// Step N migrates from version N to N + 1; an empty file has version 0.
 const STEPS: &[&str] = &[
     "
     CREATE TABLE task (
@@ -62,25 +62,25 @@ const STEPS: &[&str] = &[
 /// The version this program writes.
 pub(super) const VERSION: usize = STEPS.len();
 
-/// What a file is.
+/// Format of a file.
 pub(super) enum Format {
-    /// Ours, of this version.
-    Ours(usize),
-    /// Something else.
-    Alien(i32),
+    /// A store of this version.
+    Ceased(usize),
+    /// Another application's database.
+    Foreign(i32),
 }
 
-/// What this file is.
+/// Determines the format of a file.
 pub(super) fn format(connection: &Connection) -> rusqlite::Result<Format> {
     let number =
         |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     Ok(match number("application_id")? {
-        APPLICATION_ID => Format::Ours(usize::try_from(number("user_version")?).unwrap_or(0)),
-        other => Format::Alien(other),
+        APPLICATION_ID => Format::Ceased(usize::try_from(number("user_version")?).unwrap_or(0)),
+        other => Format::Foreign(other),
     })
 }
 
-/// Brings a file of ours from `version` to [`VERSION`], a step a transaction.
+/// Migrates a file from `version` to [`VERSION`], one transaction per step.
 pub(super) fn migrate(connection: &mut Connection, version: usize) -> rusqlite::Result<()> {
     for (number, step) in STEPS.iter().enumerate().skip(version) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -93,19 +93,19 @@ pub(super) fn migrate(connection: &mut Connection, version: usize) -> rusqlite::
     Ok(())
 }
 
-/// The version of a file that this program can read; otherwise why it cannot.
+/// The version of a readable file; otherwise the reason why it cannot be read.
 pub(super) fn readable(format: &Format, file: &str) -> Result<usize, StoreError> {
     match *format {
-        Format::Ours(version) if version > VERSION => {
+        Format::Ceased(version) if version > VERSION => {
             Err(StoreError::Unusable(Unusable::TooNew(format!(
                 "{file} has format {version}, written by a newer ceased; this one knows formats up \
                  to {VERSION}"
             ))))
         }
-        Format::Ours(0) => Err(StoreError::damaged(format!("{file} has no format version"))),
-        Format::Ours(version) => Ok(version),
-        Format::Alien(id) => Err(StoreError::damaged(format!(
-            "{file} is no store of ceased (its application id is {id:#x})"
+        Format::Ceased(0) => Err(StoreError::damaged(format!("{file} has no format version"))),
+        Format::Ceased(version) => Ok(version),
+        Format::Foreign(id) => Err(StoreError::damaged(format!(
+            "{file} is not a store of ceased (its application id is {id:#x})"
         ))),
     }
 }

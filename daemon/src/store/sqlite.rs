@@ -1,9 +1,9 @@
-//! The store on a disk: SQLite with a write-ahead log, synced at every commit, held by one
-//! connection alone.
+//! The store on disk: SQLite with a write-ahead log, synced at every commit, in exclusive locking
+//! mode.
 //!
-//! `tasks.db` and `tasks.db-wal` belong together; `reserve` is room kept for a full disk. A file
-//! that is there and cannot be read is never replaced: opening it fails. Files that are removed
-//! while they are open are noticed, and made again from what the open ones still have.
+//! `tasks.db` and `tasks.db-wal` belong together; `reserve` is space for a full disk. An existing
+//! file that cannot be read is never replaced: opening it fails. Files that are removed while open
+//! are detected and written again from the open descriptors.
 
 mod repair;
 
@@ -27,34 +27,34 @@ use super::{Due, StateDir, Store, StoreError, rows, schema};
 
 /// The database in the store's directory.
 pub(super) const FILE: &str = "tasks.db";
-/// A database that is being made.
+/// A database under construction.
 const NEW_FILE: &str = "tasks.db.new";
-/// The write-ahead log, as SQLite calls it.
+/// The write-ahead log, by SQLite's naming.
 pub(super) const LOG_FILE: &str = "tasks.db-wal";
 /// The reserve.
 const RESERVE_FILE: &str = "reserve";
-/// For trying out whether there is room.
+/// Temporary file that tests whether there is room.
 const PROBE_FILE: &str = "probe";
 
-/// Pages of the log at which it is copied into the database: 4 MiB.
+/// Size of the log in pages at which it is checkpointed: 4 MiB.
 const LOG_PAGES: usize = 1000;
-/// Bytes of a page.
+/// Bytes per page.
 const PAGE_BYTES: usize = 4096;
-/// Bytes the log's file is cut back to when it is begun anew.
+/// Size in bytes to which SQLite truncates the log when restarting it.
 const LOG_BYTES_KEPT: i64 = 8 * 1024 * 1024;
-/// How long the log's file is made before it is used, and cut to when nobody uses it: what it has
-/// when it is copied. A sync takes twice as long where the file has become longer.
+/// Size to which the log is extended before use and truncated when idle: its size at a checkpoint.
+/// A sync takes twice as long if the file has grown.
 const LOG_BYTES: u64 = (32 + LOG_PAGES * (24 + PAGE_BYTES)) as u64;
-/// Zeros are written so many at a time.
+/// Buffer size for writing zeros.
 const ZEROS: usize = 64 * 1024;
-/// So much must be free on the disk, besides the reserve, for anything new to be begun.
+/// Free space required beside the reserve before anything new is started.
 const NEW_BYTES: u64 = 256 * 1024;
-/// Free pages that are not worth giving back to the file system.
+/// Free pages kept in the database instead of being returned to the file system.
 const FREE_PAGES_KEPT: i64 = 256;
-/// Pages given back in one step.
+/// Pages returned per maintenance step.
 const FREE_PAGES_A_STEP: i64 = 256;
-/// A database up to this size is checked as a whole when it is opened; it takes some ms for each
-/// MiB. A larger one is checked record by record.
+/// Size up to which a database is checked as a whole when it is opened, at a few ms per MiB. A
+/// larger one is checked record by record.
 const CHECKED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Tasks in a directory of their own.
@@ -63,24 +63,24 @@ pub struct Sqlite {
     place: Place,
     connection: Option<Connection>,
     reserve: Reserve,
-    /// How long the log is, as SQLite tells it at each commit.
+    /// Length of the log in pages, as SQLite reports it at each commit.
     log_pages: Arc<AtomicUsize>,
-    /// Something was written since it was last tidied.
+    /// Set by a write, cleared by maintenance.
     is_used: bool,
 }
 
 impl Sqlite {
-    /// Opens the store in `dir`, which must be there and belong to this process alone; makes it if
-    /// the directory has none. `reserve_bytes` are kept free for what is owed when the disk is
-    /// full.
+    /// Opens the store in `dir`, which must exist and belong to this process alone; creates the
+    /// database if there is none. `reserve_bytes` are kept free for finishing started tasks when
+    /// the disk is full.
     ///
     /// # Errors
-    /// [`StoreError`]; with [`StoreError::Unusable`] the files are as they were.
+    /// [`StoreError`]; with [`StoreError::Unusable`] the files are unchanged.
     pub fn open(dir: &Path, reserve_bytes: u64) -> Result<Self, StoreError> {
         Self::open_at(Place::new(dir.to_owned(), None), reserve_bytes)
     }
 
-    /// As [`Sqlite::open`], in a directory of `state`, which is taken again when it is removed.
+    /// As [`Sqlite::open`], in a directory of `state`, which is created again after a removal.
     pub(super) fn open_in(
         state: Arc<StateDir>,
         dir: &Path,
@@ -99,8 +99,8 @@ impl Sqlite {
         Ok(store)
     }
 
-    /// Makes the log's file as long as it becomes anyway; what is behind its frames is not read. No
-    /// room for that is no failure.
+    /// Extends the file of the log to its eventual size; SQLite ignores the bytes behind the last
+    /// frame. Lack of room is not an error.
     fn lengthen_log(&self) {
         let Ok(file) = OpenOptions::new().write(true).open(self.place.log_path()) else { return };
         let Ok(found) = file.metadata() else { return };
@@ -109,34 +109,36 @@ impl Sqlite {
         while end < LOG_BYTES {
             let part = usize::try_from(LOG_BYTES - end).unwrap_or(ZEROS).min(ZEROS);
             if file.write_all_at(&zeros[..part], end).is_err() {
-                // What room there is is for tasks.
+                // Leave the remaining room to the tasks.
                 let _ = file.set_len(found.len());
                 return;
             }
             end += part as u64;
         }
-        // Else the first task would wait for it.
+        // Sync now, so that the first task does not wait for it.
         let _ = file.sync_data();
     }
 
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
-        self.connection.as_mut().ok_or_else(|| StoreError::Broken("it is not open".into()))
+        self.connection
+            .as_mut()
+            .ok_or_else(|| StoreError::Broken("the database is not open".into()))
     }
 
     fn file_bytes(&self, name: &str) -> Option<u64> {
         fs::metadata(self.place.dir().join(name)).map(|found| found.len()).ok()
     }
 
-    /// What an error means; a handle that cannot be trusted any more is closed.
-    fn judged(&mut self, error: &rusqlite::Error) -> StoreError {
-        let judged = judge(self.place.dir(), error);
-        match judged {
+    /// Classifies an error; closes a connection that can no longer be trusted.
+    fn classified(&mut self, error: &rusqlite::Error) -> StoreError {
+        let classified = classify(self.place.dir(), error);
+        match classified {
             StoreError::Full | StoreError::Refused(_) => {}
             StoreError::Broken(_) | StoreError::Unusable(_) | StoreError::Lost(_) => {
                 self.connection = None;
             }
         }
-        judged
+        classified
     }
 
     fn write(&mut self, writes: &[StoreWrite]) -> Result<(), StoreError> {
@@ -158,11 +160,11 @@ impl Sqlite {
         match transact(self.connection()?) {
             Ok(()) => Ok(()),
             Err(rows::Unwritten::Refused(why)) => Err(StoreError::Refused(why)),
-            Err(rows::Unwritten::Sqlite(error)) => Err(self.judged(&error)),
+            Err(rows::Unwritten::Sqlite(error)) => Err(self.classified(&error)),
         }
     }
 
-    /// Copies the log into the database. No room for that is no failure: the log has it all.
+    /// Checkpoints the log. Lack of room is not an error: the log has all the data.
     fn shorten_log(&mut self, mode: &str) -> Result<(), StoreError> {
         let sql = format!("PRAGMA wal_checkpoint({mode})");
         match self.connection()?.query_row(&sql, [], |row| row.get::<_, i64>(0)) {
@@ -171,13 +173,13 @@ impl Sqlite {
                 Ok(())
             }
             Err(error) => {
-                let why = self.judged(&error);
+                let why = self.classified(&error);
                 if why == StoreError::Full { Ok(()) } else { Err(why) }
             }
         }
     }
 
-    /// Gives some free pages back to the file system; true when there are more.
+    /// Returns some free pages to the file system; true if there are more.
     fn shrink(&mut self) -> Result<bool, StoreError> {
         let shrink = |connection: &Connection| -> rusqlite::Result<bool> {
             let count = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
@@ -187,14 +189,14 @@ impl Sqlite {
             }
             let sql = format!("PRAGMA incremental_vacuum({FREE_PAGES_A_STEP})");
             let mut statement = connection.prepare(&sql)?;
-            // Each row is one page; it stops with whoever stops asking.
+            // Each row frees one page; stepping stops when the caller stops reading rows.
             let mut rows = statement.query([])?;
             while rows.next()?.is_some() {}
             Ok(true)
         };
         match shrink(self.connection()?) {
             Ok(is_more) => Ok(is_more),
-            Err(error) => Err(self.judged(&error)),
+            Err(error) => Err(self.classified(&error)),
         }
     }
 }
@@ -212,20 +214,20 @@ impl Store for Sqlite {
                 self.connection = None;
                 Err(StoreError::damaged(format!("{} is damaged: {what}", file.display())))
             }
-            Err(rows::Unread::Sqlite(error)) => Err(self.judged(&error)),
+            Err(rows::Unread::Sqlite(error)) => Err(self.classified(&error)),
         }
     }
 
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError> {
         match due {
-            // The log has room of its own; that is for what was begun.
+            // The log has space of its own, which is kept for finishing started tasks.
             Due::New if !self.reserve.hold() || !self.reserve.has_beside(NEW_BYTES) => {
                 return Err(StoreError::Full);
             }
             Due::New => self.write(writes)?,
             Due::Owed => match self.write(writes) {
                 Err(StoreError::Full) => {
-                    // The log is not cut: its room is ours, and is written over next.
+                    // Do not truncate the log: its space is reused by the next writes.
                     self.reserve.release();
                     let done = self.shorten_log("PASSIVE").and_then(|()| self.write(writes));
                     self.reserve.hold();
@@ -234,7 +236,7 @@ impl Store for Sqlite {
                 other => other?,
             },
         }
-        // DUR-01: what is in files that the next process does not find is not kept.
+        // DUR-01: a write to files that the next process cannot find is not durable.
         self.verified()
     }
 
@@ -242,11 +244,11 @@ impl Store for Sqlite {
         let file = self.place.database_path();
         match rows::outcome(self.connection()?, key).optional() {
             Ok(None) => Ok(None),
-            // One result that cannot be given is no reason to give none at all.
+            // One unreadable result must not fail the others.
             Ok(Some(kept)) => kept.map_err(|what| {
                 StoreError::Refused(format!("task {} in {}: {what}", key.task, file.display()))
             }),
-            Err(error) => Err(self.judged(&error)),
+            Err(error) => Err(self.classified(&error)),
         }
     }
 
@@ -293,11 +295,11 @@ impl Store for Sqlite {
 impl Drop for Sqlite {
     fn drop(&mut self) {
         if self.verified().is_err() {
-            // The last moment in which there is something to make the files of. Why they cannot be
-            // made was said when they were found missing.
+            // The last chance to write removed files again. The cause was logged when the removal
+            // was detected.
             let _ = self.reopen();
         }
-        // A database in one piece is easier to look at; what fails now is done at the next start.
+        // One file is easier to inspect; a failed checkpoint is repeated at the next start.
         let _ = self.shorten_log("TRUNCATE");
     }
 }
@@ -307,8 +309,7 @@ fn open_reserve(dir: &Path, bytes: u64) -> Result<Reserve, StoreError> {
     Reserve::open(&path, bytes).map_err(|error| failed(&path, &error))
 }
 
-/// A connection to the database in `dir`, which is made if there is none; it notes how long its log
-/// is.
+/// Opens the database in `dir`, or creates one; installs a hook that records the length of the log.
 fn connect(dir: &Path, log_pages: &Arc<AtomicUsize>) -> Result<Connection, StoreError> {
     let path = dir.join(FILE);
     let shown = path.display().to_string();
@@ -326,8 +327,8 @@ fn connect(dir: &Path, log_pages: &Arc<AtomicUsize>) -> Result<Connection, Store
         }
         Err(error) => return Err(failed(&path, &error)),
     }
-    let mut connection = open(&path).map_err(|error| judge(dir, &error))?;
-    let format = schema::format(&connection).map_err(|error| judge(dir, &error))?;
+    let mut connection = open(&path).map_err(|error| classify(dir, &error))?;
+    let format = schema::format(&connection).map_err(|error| classify(dir, &error))?;
     let version = schema::readable(&format, &shown)?;
     let length = fs::metadata(&path).map_or(0, |found| found.len());
     let prepare = |connection: &mut Connection| -> rusqlite::Result<String> {
@@ -352,11 +353,11 @@ fn connect(dir: &Path, log_pages: &Arc<AtomicUsize>) -> Result<Connection, Store
             let what = verdict.lines().last().unwrap_or_default();
             Err(StoreError::damaged(format!("{shown} is damaged: {what}")))
         }
-        Err(error) => Err(judge(dir, &error)),
+        Err(error) => Err(classify(dir, &error)),
     }
 }
 
-/// Content of the store of a directory.
+/// Content of a store's directory.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     pub(super) tasks: usize,
@@ -365,15 +366,15 @@ pub(super) struct Contents {
     pub(super) problems: Vec<String>,
 }
 
-/// Reads all of the store in `dir` and changes nothing.
+/// Reads the whole store in `dir` without changing anything.
 pub(super) fn inspect(dir: &Path) -> Result<Contents, StoreError> {
     let path = dir.join(FILE);
     let length = fs::metadata(&path).map_err(|error| failed(&path, &error))?.len();
     if length == 0 {
         return Err(StoreError::damaged(format!("{} is damaged: it is empty", path.display())));
     }
-    let connection = open(&path).map_err(|error| judge(dir, &error))?;
-    let format = schema::format(&connection).map_err(|error| judge(dir, &error))?;
+    let connection = open(&path).map_err(|error| classify(dir, &error))?;
+    let format = schema::format(&connection).map_err(|error| classify(dir, &error))?;
     schema::readable(&format, &path.display().to_string())?;
     let log = fs::metadata(dir.join(LOG_FILE)).map_or(0, |found| found.len());
     let mut contents = Contents { bytes: length + log, ..Contents::default() };
@@ -385,7 +386,7 @@ pub(super) fn inspect(dir: &Path) -> Result<Contents, StoreError> {
         }
         Ok(())
     });
-    checked.map_err(|error| judge(dir, &error))?;
+    checked.map_err(|error| classify(dir, &error))?;
     let (mut tasks, mut ended) = (0, 0);
     let read = rows::all(&connection, usize::MAX, &mut |record| {
         tasks += 1;
@@ -395,20 +396,20 @@ pub(super) fn inspect(dir: &Path) -> Result<Contents, StoreError> {
     match read {
         Ok(()) => {}
         Err(rows::Unread::Damaged(what)) => contents.problems.push(note(&what)),
-        Err(rows::Unread::Sqlite(error)) => return Err(judge(dir, &error)),
+        Err(rows::Unread::Sqlite(error)) => return Err(classify(dir, &error)),
     }
     Ok(contents)
 }
 
-/// Opens a database that is there and sets it up for this connection.
+/// Opens an existing database and configures the connection.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags(path, flags)?;
-    // A damaged store stays as it is: closing changes nothing.
+    // A damaged store is left unchanged: no checkpoint on close.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    // Alone: without memory shared with others, whose pages could go missing under us.
+    // Exclusive mode uses no shared memory file, whose pages could be truncated by another process.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -420,7 +421,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Makes an empty database under another name, so that one under its own name is always whole.
+/// Creates an empty database under a temporary name, so that a database under its final name is
+/// always complete.
 fn make(dir: &Path) -> Result<(), StoreError> {
     let new = new_file(dir)?;
     let at = |path: &Path| {
@@ -434,13 +436,13 @@ fn make(dir: &Path) -> Result<(), StoreError> {
         schema::migrate(&mut connection, 0)?;
         connection.close().map_err(|(_, error)| error)
     };
-    fill().map_err(|error| judge(dir, &error))?;
+    fill().map_err(|error| classify(dir, &error))?;
     File::open(&new).and_then(|file| file.sync_all()).map_err(at(&new))?;
     fs::rename(&new, dir.join(FILE)).map_err(at(&new))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
-/// Makes an empty [`NEW_FILE`] for its owner alone, in the place of one that was never finished.
+/// Creates an empty [`NEW_FILE`] of mode 0600, replacing an unfinished one.
 fn new_file(dir: &Path) -> Result<PathBuf, StoreError> {
     let new = dir.join(NEW_FILE);
     match fs::remove_file(&new) {
@@ -451,15 +453,15 @@ fn new_file(dir: &Path) -> Result<PathBuf, StoreError> {
     made.map(|_| new.clone()).map_err(|error| failed(&new, &error))
 }
 
-/// What an error of SQLite means for a store in `dir`.
-fn judge(dir: &Path, error: &rusqlite::Error) -> StoreError {
+/// Classifies an SQLite error of the store in `dir`.
+fn classify(dir: &Path, error: &rusqlite::Error) -> StoreError {
     let what = format!("{}: {error}", dir.join(FILE).display());
     let Some(found) = error.sqlite_error() else { return StoreError::Refused(what) };
     let is = |codes: &[ffi::ErrorCode]| codes.contains(&found.code);
     if [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(&found.extended_code) {
         StoreError::Lost(what)
     } else if is(&[ffi::ErrorCode::DiskFull])
-        // A used-up quota is no full disk to SQLite.
+        // SQLite reports an exhausted quota as an I/O error.
         || is(&[ffi::ErrorCode::SystemIoFailure]) && reserve::is_full(&dir.join(PROBE_FILE))
     {
         StoreError::Full
@@ -476,7 +478,7 @@ fn judge(dir: &Path, error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// The system did not let us at a file.
+/// A [`StoreError`] for a failed system call on a file.
 fn failed(path: &Path, error: &io::Error) -> StoreError {
     if reserve::is_no_room(error) {
         return StoreError::Full;

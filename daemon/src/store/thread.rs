@@ -1,15 +1,14 @@
-//! The store's thread, and how another thread carries out a batch in its place.
+//! The store's thread, and carrying out a batch on another thread.
 //!
-//! The loop hands over what a turn brought all at once: of orders that came one by one, the first
-//! would go to the disk alone while the others wait for it. The [`Worker`]'s holder carries out
-//! what was ordered, in order, and nobody else can meanwhile: nothing overtakes what came before
-//! it, whichever threads carry them out.
+//! The loop hands over all orders of a turn at once: if handed over singly, the first would be
+//! committed alone while the others wait. Only the holder of the [`Worker`] carries out orders, in
+//! order; this keeps the order of writes regardless of the thread.
 //!
-//! To wake this thread, and to be woken by it, takes about as long as a small commit. So while
-//! the disk is quick, a thread that has nothing else to do may carry out a small batch itself.
+//! Waking this thread and being woken by it takes about as long as a small commit. So while the
+//! disk is quick, an idle thread may carry out a small batch itself.
 //!
-//! The queue has no bound of its own: what is in it the engine holds answers back for, and those
-//! its limits bound ([`Limits`](ceased_core::limits::Limits)).
+//! The queue needs no bound: each order in it holds back a response of the engine, and the engine
+//! bounds those ([`Limits`](ceased_core::limits::Limits)).
 
 #[cfg(test)]
 mod tests;
@@ -30,77 +29,77 @@ use super::health::Health;
 use super::worker::{Failed, ORDERS_KEPT, Worker, result_bytes};
 use super::{Store, StoreError};
 
-/// How long a write may take before that is worth saying.
+/// Duration of a write at which a warning is logged.
 const SLOW: Duration = Duration::from_secs(5);
-/// Batches that take less than this are quick.
+/// Duration below which a batch counts as quick.
 const QUICK: Duration = Duration::from_millis(1);
-/// So many in a row have to be quick before another thread carries one out.
+/// Consecutive quick batches required before another thread may carry one out.
 const TRUSTED: u32 = 8;
-/// Writes that another thread may carry out at once. More of them are better carried out while the
-/// loop does what comes next.
+/// Maximum number of writes in a batch of another thread. Larger batches are better carried out in
+/// parallel with the loop.
 const FEW: usize = 32;
-/// Bytes of results in them.
+/// Maximum number of bytes of results in such a batch.
 const FEW_BYTES: usize = 64 * 1024;
 
-/// What the store is told to do.
+/// An instruction to the store.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Carry out a write.
     Write { seq: Seq, write: StoreWrite },
-    /// Read what came of a task.
+    /// Read the outcome of a task.
     Load { load: LoadId, key: RecordKey },
-    /// Check that the next process will find what was written.
+    /// Check that the next process will find the data.
     Verify,
 }
 
-/// What the store tells.
+/// A report of the store.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// Everything up to here is on disk, but for what was reported otherwise.
+    /// All writes up to this one are durable, except those reported otherwise.
     Durable(Seq),
-    /// This is not.
+    /// This write failed.
     Unstored(Seq, Unstored),
-    /// What came of a task; `None` when that cannot be said.
+    /// Outcome of a task; `None` if it cannot be read.
     Loaded(LoadId, Option<TaskOutcome>),
-    /// The store was found to have failed, by no write.
+    /// A check found the store unusable.
     Ailing(Unstored),
-    /// Orders are left undone, and nothing of this process can be stored any more.
+    /// The store failed for good; remaining orders are dropped.
     Failed(StoreError),
 }
 
-/// The store failed for good, so that nobody carries out the order.
+/// The store failed for good; the order was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreGone;
 
 impl fmt::Display for StoreGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the store failed before; no task can be kept any more")
+        f.write_str("the store has failed; tasks can no longer be stored")
     }
 }
 
-/// The store, from the loop's side.
+/// The loop's handle of the store.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
-    /// What this turn of the loop has brought.
+    /// Orders of the current turn.
     fresh: Vec<Order>,
     shared: Arc<Shared>,
-    /// There when the loop is to carry out what was handed over.
+    /// Set if the loop is to carry out the orders itself.
     turn: Option<Turn>,
-    /// Closed when the thread has ended.
+    /// Disconnected when the thread has ended.
     ended: Receiver<()>,
     sent: Seq,
-    /// The first write that was not answered, or a later one, and since when.
+    /// A write without an acknowledgement, and since when: the first such write, or a later one.
     waiting: Option<(Seq, Instant)>,
     is_slow: bool,
     health: Health,
 }
 
 impl StoreThread {
-    /// Starts it. `report` is called wherever orders are carried out, and may block as long as the
-    /// loop is alive.
+    /// Starts the thread. `report` is called on the thread that carries out an order, and may block
+    /// as long as the loop is alive.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the thread cannot be created.
     pub(crate) fn start(
         store: Box<dyn Store>,
         report: Box<dyn FnMut(Report) + Send>,
@@ -125,7 +124,7 @@ impl StoreThread {
         Ok(Self { fresh, shared, turn, ended, sent, waiting: None, is_slow: false, health })
     }
 
-    /// Takes an order for the next [`StoreThread::hand_over`].
+    /// Buffers an order for the next [`StoreThread::hand_over`].
     pub(crate) fn order(&mut self, order: Order) {
         if let Order::Write { seq, .. } = &order {
             self.sent = *seq;
@@ -134,8 +133,8 @@ impl StoreThread {
         self.fresh.push(order);
     }
 
-    /// Hands over what it was ordered; returns at once. Only when the caller `is_free` to carry it
-    /// out may it have to: then there is a [`StoreThread::turn`].
+    /// Hands the buffered orders over without blocking. If the caller `is_free`, it may have to
+    /// carry them out: then [`StoreThread::turn`] returns the right to.
     pub(crate) fn hand_over(&mut self, is_free: bool) -> Result<(), StoreGone> {
         if self.fresh.is_empty() {
             return Ok(());
@@ -155,7 +154,7 @@ impl StoreThread {
         Ok(())
     }
 
-    /// Has the store checked by its own thread, unless writes are on their way, which check it.
+    /// Requests a check by the store's thread, unless writes are pending, which check as well.
     pub(crate) fn verify(&mut self) -> Result<(), StoreGone> {
         if self.waiting.is_some() {
             return Ok(());
@@ -164,48 +163,48 @@ impl StoreThread {
         self.hand_over(false)
     }
 
-    /// What the caller is to carry out.
+    /// The orders that the caller is to carry out.
     pub(crate) const fn turn(&mut self) -> Option<Turn> {
         self.turn.take()
     }
 
-    /// That it was quick counts no more.
+    /// Resets the count of quick batches.
     pub(crate) fn distrust(&self) {
         self.shared.state().quick = 0;
     }
 
-    /// Hears that everything up to here was answered.
+    /// Acknowledges all writes up to this one.
     pub(crate) fn heard(&mut self, upto: Seq) {
         if self.waiting.is_some_and(|(first, _)| first <= upto) {
             self.waiting = (upto < self.sent).then(|| (self.sent, Instant::now()));
             if mem::take(&mut self.is_slow) {
-                tracing::info!("the store answers again");
+                tracing::info!("the store responds again");
             }
         }
     }
 
-    /// How it is doing.
+    /// Health of the store.
     pub(crate) const fn health(&self) -> &Health {
         &self.health
     }
 
-    /// When [`Self::watch`] is due.
+    /// Time until [`Self::watch`] is due.
     pub(crate) fn slow_in(&self) -> Option<Duration> {
         let (_, since) = self.waiting.filter(|_| !self.is_slow)?;
         Some(SLOW.saturating_sub(since.elapsed()))
     }
 
-    /// Says so when the store has not answered for long.
+    /// Logs a warning if the store has not acknowledged a write for long.
     pub(crate) fn watch(&mut self) {
         if self.slow_in() == Some(Duration::ZERO) {
             self.is_slow = true;
-            tracing::warn!(after = ?SLOW, "the store has not answered: is the disk busy?");
+            tracing::warn!(after = ?SLOW, "the store has not completed a write; check whether the disk is overloaded");
         }
     }
 
-    /// Has it carry out what it was told and end; false when that takes too long.
+    /// Waits until all orders are carried out and the thread has ended; false on timeout.
     pub(crate) fn finish(mut self, within: Duration) -> bool {
-        // One that failed has said so.
+        // A failed store has already reported its failure.
         let _ = self.hand_over(false);
         self.close();
         self.ended.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
@@ -225,52 +224,52 @@ impl Drop for StoreThread {
     }
 }
 
-/// Whether these may be carried out by another thread than the store's.
+/// Whether these orders may be carried out by a thread other than the store's.
 fn is_small(orders: &[Order]) -> bool {
     let bytes = |order: &Order| match order {
         Order::Write { write, .. } => Some(result_bytes(write)),
-        // Its place on the disk is unknown.
+        // Reads take an unknown time, depending on the location on disk.
         Order::Load { .. } | Order::Verify => None,
     };
     let total = orders.iter().try_fold(0, |total, order| Some(total + bytes(order)?));
     orders.len() <= FEW && total.is_some_and(|total| total <= FEW_BYTES)
 }
 
-/// What the threads share that carry out orders.
+/// State shared by the threads that carry out orders.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// The store's own thread is to look what there is to do.
+    /// Wakes the store's own thread.
     wake: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What nobody has begun with.
+    /// Orders not carried out yet.
     orders: VecDeque<Order>,
-    /// Away while somebody carries out orders.
+    /// `None` while a thread carries out orders.
     worker: Option<Box<Worker>>,
-    /// Batches in a row that were quick.
+    /// Consecutive quick batches.
     quick: u32,
-    own: Own,
-    /// There will be no more orders.
+    own: ThreadState,
+    /// No further orders will follow.
     is_closed: bool,
-    /// Nothing is carried out any more.
+    /// The store has failed; orders are dropped.
     has_failed: bool,
 }
 
-/// What the store's own thread does.
+/// State of the store's own thread.
 #[derive(Debug, Clone, Copy)]
-enum Own {
-    /// It works, or was told to.
+enum ThreadState {
+    /// Running, or notified.
     Awake,
-    /// It waits until then; `None`: until it is told.
+    /// Sleeping until this time; `None`: until notified.
     Asleep(Option<Instant>),
 }
 
 impl Shared {
     fn new(worker: Worker) -> Self {
-        let (orders, worker, own) = (VecDeque::new(), Some(Box::new(worker)), Own::Awake);
+        let (orders, worker, own) = (VecDeque::new(), Some(Box::new(worker)), ThreadState::Awake);
         let (is_closed, has_failed) = (false, false);
         let state = State { orders, worker, quick: 0, own, is_closed, has_failed };
         Self { state: Mutex::new(state), wake: Condvar::new() }
@@ -280,19 +279,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the store's own thread look, if it would sleep over what there is to do.
+    /// Wakes the store's own thread if it would sleep past due work.
     fn call_own(&self, mut state: MutexGuard<'_, State>) {
-        let Own::Asleep(until) = state.own else { return };
+        let ThreadState::Asleep(until) = state.own else { return };
         let ends = state.is_closed || state.has_failed;
         let due = state.due(Instant::now());
         if ends || due.is_some_and(|due| until.is_none_or(|until| due < until)) {
-            state.own = Own::Awake;
+            state.own = ThreadState::Awake;
             drop(state);
             self.wake.notify_one();
         }
     }
 
-    /// Waits until there is something to do; `None` when there never will be.
+    /// Waits for work; `None` when there will be none.
     fn next_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         loop {
@@ -304,7 +303,7 @@ impl Shared {
             if state.worker.is_some() && (state.is_closed || state.has_failed) {
                 return None;
             }
-            state.own = Own::Asleep(due);
+            state.own = ThreadState::Asleep(due);
             state = match due {
                 None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(due) => {
@@ -312,11 +311,11 @@ impl Shared {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-            state.own = Own::Awake;
+            state.own = ThreadState::Awake;
         }
     }
 
-    /// The right to carry out what was ordered, unless somebody has it.
+    /// Takes the worker, unless another thread has it.
     fn take_turn(self: &Arc<Self>, state: &mut State) -> Option<Turn> {
         let mut worker = state.worker.take()?;
         worker.take(&mut state.orders);
@@ -325,26 +324,25 @@ impl Shared {
 }
 
 impl State {
-    /// Whether another thread may carry out what comes next, and there is nothing else to do.
+    /// Whether another thread may carry out the next batch, and no other work is pending.
     fn is_quick(&self) -> bool {
         let now = Instant::now();
         let rests = self.worker.is_some() && self.due(now).is_none_or(|due| due > now);
         rests && self.quick >= TRUSTED
     }
 
-    /// When there is something to do for whoever takes the worker; `None` while there is not, or
-    /// another has it.
+    /// Time at which work is due; `None` if there is none, or another thread has the worker.
     fn due(&self, now: Instant) -> Option<Instant> {
         let worker = self.worker.as_ref().filter(|_| !self.has_failed)?;
         if worker.is_done() && self.orders.is_empty() { worker.tidy_at() } else { Some(now) }
     }
 }
 
-/// The right to carry out orders. The rest of them, when it is dropped, is the store's
-/// own thread's.
+/// The right to carry out orders. Dropping it leaves the remaining orders to the store's own
+/// thread.
 pub(crate) struct Turn {
     shared: Arc<Shared>,
-    /// There until this is dropped.
+    /// `None` only during the drop.
     worker: Option<Box<Worker>>,
 }
 
@@ -365,7 +363,7 @@ impl Turn {
             0 => state.quick,
             _ if is_quick => state.quick.saturating_add(1),
             1..=FEW => 0,
-            // So many say nothing about a few.
+            // A large batch says nothing about the duration of a small one.
             _ => state.quick,
         };
     }
@@ -377,7 +375,7 @@ impl Turn {
         }
     }
 
-    /// Does this unless the store has failed; `None` if it has.
+    /// Runs `step` unless the store has failed; `None` if it has.
     fn step<T>(&mut self, step: impl FnOnce(&mut Worker) -> Result<T, Failed>) -> Option<T> {
         let worker = self.worker.as_mut().filter(|_| !self.shared.state().has_failed)?;
         let failed = match catch_unwind(AssertUnwindSafe(|| step(worker))) {

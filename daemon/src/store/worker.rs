@@ -1,6 +1,7 @@
-//! What carries out the store's orders, a batch at a time, whichever thread that is.
+//! Carries out the store's orders in batches, on whichever thread holds it.
 //!
-//! A batch has a bound, or whoever is first in a very long turn of the loop would wait for the last.
+//! Batches are bounded: the first order of a long turn of the loop would otherwise wait for the
+//! last one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,39 +13,39 @@ use super::health::Health;
 use super::thread::{Order, Report};
 use super::{Due, Store, StoreError};
 
-/// Writes that go into one batch: so many take some milliseconds, for which the first waits.
+/// Maximum number of writes in a batch; it takes some milliseconds, for which the first one waits.
 pub(super) const BATCH_WRITES: usize = 1024;
-/// Bytes of results at which a batch is long enough, for the same reason.
+/// Bytes of results at which a batch is full, for the same reason.
 pub(super) const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Orders that room is kept for.
+/// Capacity of the queue kept after a burst.
 pub(super) const ORDERS_KEPT: usize = 1024;
-/// How often the store is tidied while there is something to tidy.
+/// Interval of maintenance steps while there is work for them.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
-/// How long a store that broke is left alone before it is opened again.
+/// Pause before a broken store is reopened.
 const REOPEN_AFTER: Duration = Duration::from_millis(500);
 
-/// A store, and what it was ordered to do. Used by one thread at a time.
+/// A store and its orders. Used by one thread at a time.
 pub(super) struct Worker {
     store: Box<dyn Store>,
     report: Box<dyn FnMut(Report) + Send>,
-    /// Orders that are in no batch yet.
+    /// Orders not yet in a batch.
     orders: VecDeque<Order>,
-    /// The store broke; when it may be opened again.
+    /// Set while the store is broken: time of the next attempt to reopen it.
     reopen: Option<Instant>,
     untidy: bool,
-    /// It must be tidied before much more is written.
+    /// Maintenance is due before much more is written.
     overdue: bool,
     tidied: Instant,
     health: Health,
-    /// Last failure that was logged, until the store is open again: one that stays the same is
+    /// The last failure that was logged, until the store is open again; an unchanged failure is
     /// logged once.
     logged: Option<String>,
 }
 
-/// The store cannot be used any more.
+/// The store is permanently unusable.
 pub(super) struct Failed(pub(super) StoreError);
 
-/// Writes that are carried out together.
+/// Writes that are committed together.
 #[derive(Default)]
 struct Batch {
     seqs: Vec<Seq>,
@@ -63,13 +64,13 @@ impl Batch {
         self.seqs.len() >= BATCH_WRITES || self.bytes >= BATCH_BYTES
     }
 
-    /// Whether all of it is owed.
+    /// [`Due::Owed`] if all writes are owed.
     fn due(&self) -> Due {
         let is_new = self.writes.iter().any(|write| Due::of(write) == Due::New);
         if is_new { Due::New } else { Due::Owed }
     }
 
-    /// The parts it falls into by `kind`, each in order.
+    /// Splits the batch into parts by `kind`, each in order.
     fn parted(self, kind: impl Fn(&StoreWrite) -> usize, parts: usize) -> Vec<Self> {
         let mut parted: Vec<Self> = Vec::new();
         parted.resize_with(parts, Self::default);
@@ -91,7 +92,7 @@ impl Batch {
     }
 }
 
-/// Bytes of a write that its task's result takes.
+/// Size of the result in a write.
 pub(super) fn result_bytes(write: &StoreWrite) -> usize {
     write.record().map_or(0, |record| record.outcome.bytes())
 }
@@ -103,7 +104,7 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// With a store that has been tidied: a daemon that nobody uses does not wake up for it.
+    /// Runs maintenance first, so that an idle daemon does not wake up for it.
     pub(super) fn new(
         store: Box<dyn Store>,
         report: Box<dyn FnMut(Report) + Send>,
@@ -118,7 +119,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Takes orders, behind those that it has.
+    /// Appends orders.
     pub(super) fn take(&mut self, orders: &mut VecDeque<Order>) {
         if self.orders.is_empty() {
             std::mem::swap(&mut self.orders, orders);
@@ -127,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Whether there are orders left that were not carried out.
+    /// Whether all orders have been carried out.
     pub(super) fn is_done(&self) -> bool {
         self.orders.is_empty()
     }
@@ -136,13 +137,13 @@ impl Worker {
         (self.report)(report);
     }
 
-    /// When [`Worker::tidy`] is due; `None` while there is nothing to tidy.
+    /// When [`Worker::tidy`] is due; `None` if there is nothing to do.
     pub(super) fn tidy_at(&self) -> Option<Instant> {
         let rest = if self.overdue { Duration::ZERO } else { TIDY_EVERY };
         self.untidy.then(|| self.tidied + rest)
     }
 
-    /// Carries out what it was ordered, as one batch; how many writes that were.
+    /// Carries out one batch; returns the number of its writes.
     pub(super) fn carry_out(&mut self) -> Result<usize, Failed> {
         let (mut batch, mut loads, mut verifies) = (Batch::default(), Vec::new(), false);
         while !batch.is_full()
@@ -155,7 +156,7 @@ impl Worker {
                 Order::Verify => verifies = true,
             }
         }
-        // Room for a burst is given back.
+        // Free the memory of a burst.
         if self.orders.is_empty() {
             self.orders.shrink_to(ORDERS_KEPT);
         }
@@ -176,10 +177,10 @@ impl Worker {
         Ok(writes)
     }
 
-    /// Looks whether the store has failed unnoticed.
+    /// Checks whether the store has failed without a failed write.
     fn verify(&mut self) -> Result<(), Failed> {
         if self.reopen.is_some() {
-            // That is known, and it is opened again when there is something to write.
+            // The failure is known; the next write reopens the store.
             return Ok(());
         }
         match self.health.step(|| self.store.verify()) {
@@ -192,7 +193,7 @@ impl Worker {
         }
     }
 
-    /// Writes what can be written of a batch and reports what cannot.
+    /// Commits as much of a batch as possible and reports the failures.
     fn settle(&mut self, batch: Batch) -> Result<(), Failed> {
         if !self.is_open()? {
             self.unstored(&batch, Unstored::Broken);
@@ -206,7 +207,7 @@ impl Worker {
                     self.unstored(&batch, Unstored::Full);
                     Ok(())
                 }
-                // What gives room back comes first, what is owed next.
+                // Commit first the writes that free room, then the other owed ones.
                 (Due::New, _) if batch.writes.iter().any(|write| Due::of(write) == Due::Owed) => {
                     self.settle_all(batch.parted(|write| (Due::of(write) == Due::New).into(), 2))
                 }
@@ -233,7 +234,7 @@ impl Worker {
                 }
             },
             Err(StoreError::Refused(why)) if batch.seqs.len() == 1 => {
-                tracing::error!(%why, "the store cannot keep a record");
+                tracing::error!(%why, "the store rejected a record");
                 self.unstored(&batch, Unstored::Broken);
                 Ok(())
             }
@@ -263,7 +264,7 @@ impl Worker {
         match self.health.step(|| self.store.load(key)) {
             Ok(outcome) => Ok(outcome),
             Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
-                tracing::error!(task = %key.task, %error, "a result cannot be read");
+                tracing::error!(task = %key.task, %error, "cannot read a result");
                 Ok(None)
             }
             Err(error) => self.broke(error).map(|()| None),
@@ -284,7 +285,7 @@ impl Worker {
                 Ok(())
             }
             Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
-                tracing::warn!(%error, "the store cannot be tidied");
+                tracing::warn!(%error, "maintenance of the store failed");
                 self.untidy = false;
                 Ok(())
             }
@@ -292,15 +293,15 @@ impl Worker {
         }
     }
 
-    /// What broke is opened again later; what is worse than broken ends this.
+    /// Schedules reopening after a recoverable failure; returns a permanent one.
     fn broke(&mut self, error: StoreError) -> Result<(), Failed> {
         match error {
             StoreError::Full | StoreError::Refused(_) | StoreError::Broken(_) => {
                 let text = error.to_string();
                 if self.logged.as_ref() == Some(&text) {
-                    tracing::debug!(%error, "the store fails as before");
+                    tracing::debug!(%error, "reopening the store failed again");
                 } else {
-                    tracing::error!(%error, "the store failed; it will be opened again");
+                    tracing::error!(%error, "the store failed; retrying to open it");
                     self.logged = Some(text);
                 }
                 self.reopen = Some(Instant::now() + REOPEN_AFTER);
@@ -310,7 +311,7 @@ impl Worker {
         }
     }
 
-    /// Whether the store can be used, after opening it again if that is due.
+    /// Whether the store is usable; reopens it if that is due.
     fn is_open(&mut self) -> Result<bool, Failed> {
         let Some(at) = self.reopen else { return Ok(true) };
         if Instant::now() < at {

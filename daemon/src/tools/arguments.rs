@@ -1,10 +1,10 @@
-//! The arguments of a tool call: their schema, and the command line they make.
+//! The arguments of a tool call: their schema, and their substitution into a command line.
 //!
-//! An argument reaches a program as one argument or part of one, whole: it is never split, and no
-//! shell reads it. What it cannot be kept from is *being an option*: with
-//! `["grep", "{pattern}"]` the value `--help` is an option to grep. Put `--` before such an
-//! element (`["grep", "--", "{pattern}"]`), or write the option and its value as one element
-//! (`"--regexp={pattern}"`), or restrict the value with `enum` or a `pattern`.
+//! An argument reaches a program whole, as one element of the command line or part of one: it is
+//! never split, and no shell parses it. It can still *be an option*: with `["grep", "{pattern}"]`
+//! the value `--help` is an option of grep. Put `--` before such an element (`["grep", "--",
+//! "{pattern}"]`), or write the option and its value as one element (`"--regexp={pattern}"`), or
+//! restrict the value with `enum` or a `pattern`.
 
 mod plain;
 mod strict;
@@ -26,56 +26,56 @@ pub use template::Template;
 
 use crate::process::WorkingDir;
 
-/// Characters of a refusal, in all.
-const REFUSAL_CHARS_MAX: usize = 512;
-/// Offences that a refusal names.
-const OFFENCES_MAX: usize = 3;
-/// Characters of one offence, so that each of them is seen.
-const OFFENCE_CHARS_MAX: usize = REFUSAL_CHARS_MAX / OFFENCES_MAX - 2;
+/// Maximum length of an error text in characters.
+const ERROR_CHARS_MAX: usize = 512;
+/// Maximum number of schema violations in an error text.
+const VIOLATIONS_MAX: usize = 3;
+/// Maximum length of one violation, so that all of them fit.
+const VIOLATION_CHARS_MAX: usize = ERROR_CHARS_MAX / VIOLATIONS_MAX - 2;
 
-/// Bytes of one argument or environment entry: what Linux takes, `MAX_ARG_STRLEN`, without the NUL.
+/// Maximum bytes of one argument or environment entry: `MAX_ARG_STRLEN` of Linux without the NUL.
 pub const ELEMENT_BYTES_MAX: usize = 128 * 1024 - 1;
-/// Bytes of all arguments and environment entries of one call. Linux takes a quarter of the stack
-/// limit, 2 MiB as a rule, and what is inherited of the environment is in it too.
+/// Maximum bytes of all arguments and environment entries of one call. Linux allows a quarter of
+/// the stack limit, usually 2 MiB, which includes the inherited environment.
 pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 
-/// The schema of a tool's arguments, ready to be shown and to be used.
+/// A compiled schema of a tool's arguments.
 #[derive(Debug, Clone)]
 pub struct Arguments {
     schema: Box<RawValue>,
-    validator: Validating,
+    validator: Validation,
     declared: Vec<String>,
     defaults: BTreeMap<String, Box<RawValue>>,
 }
 
 impl PartialEq for Arguments {
-    /// Everything else follows from the schema.
+    /// The other fields are derived from the schema.
     fn eq(&self, other: &Self) -> bool {
         self.schema.get() == other.schema.get()
     }
 }
 
 impl Arguments {
-    /// The arguments that `schema`, a JSON Schema object, describes.
+    /// Compiles `schema`, a JSON Schema object.
     ///
     /// # Errors
-    /// Why it cannot describe a tool's arguments: not `"type": "object"` at the top, properties
-    /// that are no objects (MCP allows no others), a reference to somewhere else, a pattern with
-    /// look-around or back-references (they could take forever), a default that the schema itself
-    /// refuses, or no valid schema at all.
+    /// Why it cannot describe a tool's arguments: the top level is not `"type": "object"`, a
+    /// property is not an object (MCP allows no others), a reference leaves the schema, a pattern
+    /// uses look-around or back-references (which need exponential time), a default violates the
+    /// schema, or the schema is invalid.
     pub fn new(schema: &str) -> Result<Self, String> {
         let value = strict::value(schema).map_err(|why| why.replacen("arguments", "schema", 1))?;
         if value.get("type").and_then(Value::as_str) != Some("object") {
-            return Err("schema: MCP wants \"type\": \"object\" at the top".into());
+            return Err("schema: MCP requires \"type\": \"object\" at the top level".into());
         }
         let properties = match value.get("properties") {
             None => &serde_json::Map::new(),
             Some(properties) => {
-                properties.as_object().ok_or("schema/properties: this must be an object")?
+                properties.as_object().ok_or("schema/properties: must be an object")?
             }
         };
         if let Some((name, _)) = properties.iter().find(|(_, schema)| !schema.is_object()) {
-            return Err(format!("schema/properties/{name}: MCP wants an object here"));
+            return Err(format!("schema/properties/{name}: MCP requires an object"));
         }
         refuse_remote(&value, "schema")?;
         let declared = properties.keys().cloned().collect();
@@ -85,14 +85,14 @@ impl Arguments {
         let (validator, defaults) = match Plain::new(&value) {
             Some(plain) if !has_defaults => {
                 let refusing = OnceLock::new();
-                (Validating::Plainly { plain, refusing }, BTreeMap::new())
+                (Validation::FastFirst { plain, refusing }, BTreeMap::new())
             }
             plain => {
                 let whole = validator(&value)?;
                 let defaults = defaults(properties, &whole)?;
                 let validating = match plain {
-                    Some(plain) => Validating::Plainly { plain, refusing: Ok(whole).into() },
-                    None => Validating::Wholly(whole),
+                    Some(plain) => Validation::FastFirst { plain, refusing: Ok(whole).into() },
+                    None => Validation::Full(whole),
                 };
                 (validating, defaults)
             }
@@ -100,7 +100,7 @@ impl Arguments {
         Ok(Self { schema, validator, declared, defaults })
     }
 
-    /// The schema for `tools/list`, as it was given.
+    /// The schema for `tools/list`, verbatim.
     #[must_use]
     pub fn schema(&self) -> &RawValue {
         &self.schema
@@ -112,33 +112,33 @@ impl Arguments {
         &self.declared
     }
 
-    /// Checks the `arguments` of a call, raw JSON; missing ones are `{}`.
+    /// Checks the `arguments` of a call, raw JSON; `None` means `{}`.
     ///
     /// # Errors
-    /// The first three offences, each with the path to it: `arguments/n: 7 is not of type "string"`.
-    /// At most 512 characters, whatever was sent.
+    /// The first three violations, each with its path: `arguments/n: 7 is not of type "string"`. At
+    /// most 512 characters, whatever the input.
     pub fn check(&self, arguments: Option<&str>) -> Result<(), String> {
         self.accept(arguments.unwrap_or("{}")).map(drop)
     }
 
-    /// As [`Arguments::check`], and returns the arguments without those that are left out: an
-    /// optional one that is `null` where its schema does not allow that is as if it were not there.
+    /// As [`Arguments::check`], and returns the arguments without the omitted ones: an optional
+    /// argument that is `null` although its schema does not allow that counts as omitted.
     ///
     /// # Errors
     /// As [`Arguments::check`].
     pub fn accept<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
         match &self.validator {
-            Validating::Plainly { plain, .. } if plain.holds(arguments) => {
+            Validation::FastFirst { plain, .. } if plain.holds(arguments) => {
                 return Ok(Cow::Borrowed(arguments));
             }
-            Validating::Plainly { .. } | Validating::Wholly(_) => {}
+            Validation::FastFirst { .. } | Validation::Full(_) => {}
         }
         let mut value = strict::value(arguments).map_err(|why| capped(&why))?;
         let refusal = match self.check_whole(&value) {
             Ok(()) => return Ok(Cow::Borrowed(arguments)),
             Err(refusal) => refusal,
         };
-        let left_out = self.take_left_out(&mut value)?;
+        let left_out = self.remove_omitted(&mut value)?;
         if left_out.is_empty() {
             return Err(refusal);
         }
@@ -149,7 +149,7 @@ impl Arguments {
     }
 
     /// Removes the optional arguments that are `null`, and returns their names.
-    fn take_left_out(&self, arguments: &mut Value) -> Result<BTreeSet<String>, String> {
+    fn remove_omitted(&self, arguments: &mut Value) -> Result<BTreeSet<String>, String> {
         let schema = strict::value(self.schema.get())?;
         let required = schema.get("required").and_then(Value::as_array);
         let is_required =
@@ -168,11 +168,11 @@ impl Arguments {
         Ok(left_out)
     }
 
-    /// Checks arguments by everything the schema may ask for.
+    /// Checks arguments with the general validator.
     fn check_whole(&self, value: &Value) -> Result<(), String> {
         let validator = match &self.validator {
-            Validating::Wholly(validator) => validator,
-            Validating::Plainly { refusing, .. } => {
+            Validation::Full(validator) => validator,
+            Validation::FastFirst { refusing, .. } => {
                 refusing.get_or_init(|| self.whole()).as_ref().map_err(Clone::clone)?
             }
         };
@@ -181,25 +181,25 @@ impl Arguments {
         }
         let offences: Vec<String> = validator
             .iter_errors(value)
-            .take(OFFENCES_MAX)
-            .map(|error| offence("arguments", &error))
+            .take(VIOLATIONS_MAX)
+            .map(|error| violation("arguments", &error))
             .collect();
         Err(capped(&offences.join("; ")))
     }
 
-    /// Everything the schema asks for.
+    /// The validator of the whole schema.
     fn whole(&self) -> Result<Validator, String> {
         validator(&strict::value(self.schema.get())?)
     }
 
-    /// Whether an input can be one of these texts. True where that cannot be told.
+    /// Whether an input accepts one of these texts. True if that cannot be determined.
     pub(crate) fn takes_any_text(&self, name: &str, texts: &[&str]) -> bool {
         let Ok(Value::Object(whole)) = strict::value(self.schema.get()) else { return true };
         let Some(Value::Object(property)) = whole.get("properties").and_then(|all| all.get(name))
         else {
             return true;
         };
-        // The usual ones need no validator.
+        // Common schemas need no validator.
         let says_nothing =
             |key: &String| matches!(key.as_str(), "type" | "title" | "description" | "default");
         match property.get("type").and_then(Value::as_str) {
@@ -207,7 +207,7 @@ impl Arguments {
             Some("string") | None if property.keys().all(says_nothing) => return true,
             Some(_) | None => {}
         }
-        // Alone, so that nothing else that is required or excluded decides.
+        // Check the property alone: other required properties must not decide the result.
         let mut alone = serde_json::Map::new();
         alone.insert("type".into(), "object".into());
         alone.insert("properties".into(), serde_json::json!({ name: property }));
@@ -220,10 +220,10 @@ impl Arguments {
         texts.iter().any(|text| rules.is_valid(&serde_json::json!({ name: text })))
     }
 
-    /// A question about checked arguments. An absent one is said to be absent.
+    /// Renders a question about checked arguments. A missing argument is shown as "(not given)".
     ///
     /// # Errors
-    /// When the arguments are no object.
+    /// If the arguments are not an object.
     pub fn question(&self, template: &Template, arguments: &str) -> Result<String, String> {
         let values = self.values(arguments)?;
         let text = template
@@ -231,7 +231,7 @@ impl Arguments {
         Ok(text.unwrap_or_default())
     }
 
-    /// The texts of checked arguments, with the defaults of those that are not there.
+    /// The checked arguments, with the defaults of missing ones.
     fn values<'v>(&'v self, arguments: &'v str) -> Result<Values<'v>, String> {
         let mut values: BTreeMap<Cow<'v, str>, &RawValue> = self
             .defaults
@@ -243,53 +243,52 @@ impl Arguments {
     }
 }
 
-/// How arguments are judged.
+/// Strategy of the check.
 #[derive(Debug, Clone)]
-enum Validating {
-    /// By everything the schema asks for.
-    Wholly(Validator),
-    /// Plainly; by everything the schema asks for only when they are not plainly valid. What that
-    /// takes is made when it is needed first: a validator that has read its own rules holds a
-    /// megabyte.
-    Plainly { plain: Plain, refusing: OnceLock<Result<Validator, String>> },
+enum Validation {
+    /// General validator.
+    Full(Validator),
+    /// Fast check first; the general validator runs only if that fails. The validator is compiled
+    /// on first use, because it takes a megabyte.
+    FastFirst { plain: Plain, refusing: OnceLock<Result<Validator, String>> },
 }
 
 fn validator(schema: &Value) -> Result<Validator, String> {
     jsonschema::options()
         .offline()
-        // Linear time, whatever the pattern and the text.
+        // The regex engine runs in linear time for every pattern and text.
         .with_pattern_options(PatternOptions::regex())
         .build(schema)
-        .map_err(|why| offence("schema", &why))
+        .map_err(|why| violation("schema", &why))
 }
 
-/// What to run, with holes for the arguments.
+/// A command with placeholders for arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandTemplate {
-    /// The program: a bare name to be looked up in `PATH`, or an absolute path. Never an argument.
+    /// The program: a bare name to look up in `PATH`, or an absolute path. Never an argument.
     pub program: OsString,
-    /// What follows it.
+    /// Elements after the program.
     pub elements: Vec<Template>,
-    /// Where it runs; None: where the daemon runs.
+    /// Working directory; `None` for the daemon's.
     pub cwd: Option<CwdTemplate>,
-    /// Environment variables it gets besides those it inherits.
+    /// Environment variables added to the inherited ones.
     pub env: Vec<(String, Template)>,
-    /// What it can read from its standard input; None: nothing.
+    /// Standard input; `None` for an empty one.
     pub stdin: Option<Template>,
 }
 
-/// A working directory with holes for the arguments, which can only lead below `base`.
+/// A working directory with placeholders for arguments, which cannot lead out of `base`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CwdTemplate {
     /// An absolute path.
     pub base: PathBuf,
-    /// What follows it.
+    /// Path below `base`.
     pub rest: Template,
 }
 
 impl CwdTemplate {
-    /// The directory below which every argument leads: what is written before the first of them;
-    /// and how many bytes of `rest` belong to it.
+    /// The literal directory before the first placeholder, which arguments cannot leave; and how
+    /// many bytes of `rest` belong to it.
     fn written(&self) -> (usize, PathBuf) {
         match self.rest.beginning().rsplit_once('/') {
             Some((above, _)) if !above.is_empty() => (above.len(), self.base.join(above)),
@@ -298,21 +297,21 @@ impl CwdTemplate {
     }
 }
 
-/// What to run.
+/// A command ready to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argv {
-    /// The program and its arguments; never empty, no NUL byte in it.
+    /// The program and its arguments; never empty, without NUL bytes.
     pub argv: Vec<OsString>,
-    /// What it can read from its standard input.
+    /// Standard input.
     pub stdin: Option<Vec<u8>>,
-    /// Where it runs; None: where the daemon runs.
+    /// Working directory; `None` for the daemon's.
     pub cwd: Option<WorkingDir>,
-    /// Environment variables it gets besides those it inherits.
+    /// Environment variables added to the inherited ones.
     pub env: Vec<(String, String)>,
 }
 
 impl CommandTemplate {
-    /// Every template in it.
+    /// All templates of the command.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         self.elements
             .iter()
@@ -321,15 +320,15 @@ impl CommandTemplate {
             .chain(&self.stdin)
     }
 
-    /// Checks the `arguments` of a call and puts them in.
+    /// Checks the `arguments` of a call and substitutes them.
     ///
-    /// A string is put in as it is, a number or boolean as its JSON text, an array or object as
-    /// compact JSON. An argument that is absent and has no default, or is null, drops the element,
-    /// the variable, the directory or the input that mentions it as a whole.
+    /// A string is inserted verbatim, a number or boolean as its JSON text, an array or object as
+    /// compact JSON. If a placeholder's argument is missing without a default, or null, the whole
+    /// element, variable, directory or input that mentions it is dropped.
     ///
     /// # Errors
-    /// What [`Arguments::check`] says; and a NUL byte, `..` in a working directory, or more bytes
-    /// than the system takes.
+    /// Those of [`Arguments::check`]; and a NUL byte, `..` in a working directory, or more bytes
+    /// than the system accepts.
     pub fn fill(&self, rules: &Arguments, arguments: Option<&str>) -> Result<Argv, String> {
         let arguments = rules.accept(arguments.unwrap_or("{}"))?;
         let values = rules.values(&arguments)?;
@@ -350,7 +349,7 @@ impl CommandTemplate {
         }
         if total > COMMAND_BYTES_MAX {
             return Err(format!(
-                "arguments: they make a command of {total} bytes; at most {COMMAND_BYTES_MAX} fit"
+                "arguments: the command has {total} bytes; the limit is {COMMAND_BYTES_MAX}"
             ));
         }
         let cwd = match &self.cwd {
@@ -369,24 +368,24 @@ impl CommandTemplate {
 struct Values<'v>(BTreeMap<Cow<'v, str>, &'v RawValue>);
 
 impl<'v> Values<'v> {
-    /// An argument as a command sees it.
+    /// Text of an argument in a command.
     fn plain(&self, name: &str) -> Result<Option<Cow<'v, str>>, String> {
         self.0.get(name).map_or(Ok(None), |raw| strict::plain(raw))
     }
 
-    /// As [`Self::plain`], for a place that ends at a NUL byte.
+    /// As [`Self::plain`], for a text that must not contain a NUL byte.
     fn printable(&self, name: &str) -> Result<Option<Cow<'v, str>>, String> {
         let value = self.plain(name)?;
         if value.as_deref().is_some_and(|text| text.contains('\0')) {
             return Err(capped(&format!(
-                "arguments/{name}: it holds a NUL byte, which no command argument, variable or \
+                "arguments/{name}: contains a NUL byte, which a command argument, variable or \
                  path can"
             )));
         }
         Ok(value)
     }
 
-    /// The text of a command argument or a variable.
+    /// Text of a command element or variable.
     fn element(&self, template: &Template, noun: &str) -> Result<Option<String>, String> {
         let text = template.fill(|name| self.printable(name))?;
         match text.as_deref().map_or(0, str::len) {
@@ -411,14 +410,14 @@ impl<'v> Values<'v> {
                 base.display()
             )));
         }
-        // A leading slash would make the path start anew.
+        // A leading slash would make the path absolute.
         let below = text.get(above..).unwrap_or_default().trim_start_matches('/');
         let below = if below.is_empty() { "." } else { below };
         Ok(Some(WorkingDir { base, below: Some(below.into()) }))
     }
 }
 
-/// The defaults that properties declare, each checked against the schema it stands in.
+/// Defaults declared by properties, each checked against its own schema.
 fn defaults(
     properties: &serde_json::Map<String, Value>,
     validator: &Validator,
@@ -427,11 +426,11 @@ fn defaults(
     for (name, property) in properties {
         let Some(default) = property.get("default") else { continue };
         let alone = Value::Object([(name.clone(), default.clone())].into_iter().collect());
-        // A default may lack what others are required for; only its own value is judged.
+        // Only the value of the default is checked, not the rules between properties.
         let own =
             validator.iter_errors(&alone).find(|error| !error.instance_path().as_str().is_empty());
         if let Some(error) = own {
-            return Err(offence("default", &error));
+            return Err(violation("default", &error));
         }
         let raw = serde_json::value::to_raw_value(default).map_err(|why| why.to_string())?;
         defaults.insert(name.clone(), raw);
@@ -439,7 +438,7 @@ fn defaults(
     Ok(defaults)
 }
 
-/// Refuses references that lead out of the schema: nothing is fetched, ever.
+/// Rejects references that leave the schema: no document is ever fetched.
 fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
     match value {
         Value::Object(members) => members.iter().try_for_each(|(key, inner)| {
@@ -449,7 +448,7 @@ fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
                     if !target.starts_with('#') =>
                 {
                     Err(format!(
-                        "{path}: {target:?} leads out of the schema; only \"#…\" is followed"
+                        "{path}: {target:?} leaves the schema; only references within it (\"#…\") are allowed"
                     ))
                 }
                 _ => refuse_remote(inner, &path),
@@ -463,26 +462,26 @@ fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
     }
 }
 
-/// One offence with its path, short.
-fn offence(root: &str, error: &jsonschema::ValidationError<'_>) -> String {
-    let mut text = Capped { text: String::new(), left: OFFENCE_CHARS_MAX };
-    // The message holds the offending value, which may be megabytes: it is cut while it is written.
+/// One violation with its path, shortened.
+fn violation(root: &str, error: &jsonschema::ValidationError<'_>) -> String {
+    let mut text = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
+    // The message holds the offending value, possibly megabytes: truncate while formatting.
     if write!(text, "{root}{}: {error}", error.instance_path()).is_err() {
         text.text.push('…');
     }
     text.text
 }
 
-/// `text`, cut to what a refusal may hold.
+/// Truncates `text` to the limit of an error text.
 fn capped(text: &str) -> String {
-    let mut out = Capped { text: String::new(), left: REFUSAL_CHARS_MAX - 1 };
+    let mut out = Capped { text: String::new(), left: ERROR_CHARS_MAX - 1 };
     if out.write_str(text).is_err() {
         out.text.push('…');
     }
     out.text
 }
 
-/// Takes a number of characters and then fails.
+/// Writer that fails after a number of characters.
 struct Capped {
     text: String,
     left: usize,
@@ -492,7 +491,7 @@ impl fmt::Write for Capped {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            // One line, and nothing that a terminal would act on.
+            // Keep the text on one line and free of terminal control characters.
             self.text.push(if c.is_control() { ' ' } else { c });
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The two tools that need no configuration but their name: `echo` and `sleep`.
+//! The built-in tools: `echo` and `sleep`.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use serde::Deserialize;
 
 use crate::tools::handler::{Handler, Job, ToolError, ToolResult};
 
-/// A tool this library brings along.
+/// A built-in tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Builtin {
-    /// Answers `text` with `text`.
+    /// Returns its argument `text`.
     Echo,
-    /// Sleeps for `ms` milliseconds or until it is cancelled, whichever is first.
+    /// Sleeps for `ms` milliseconds or until it is cancelled.
     Sleep,
 }
 
 impl Builtin {
-    /// Every one of them, by its name in a configuration.
+    /// All built-in tools by configuration name.
     pub(crate) const ALL: [(&'static str, Self); 2] =
         [("echo", Self::Echo), ("sleep", Self::Sleep)];
 
-    /// Its name in a configuration.
+    /// Configuration name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,16 +30,16 @@ impl Builtin {
         }
     }
 
-    /// What it does, for models.
+    /// Description for models.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Echo => "Gives back the text it gets.",
+            Self::Echo => "Returns the given text.",
             Self::Sleep => "Sleeps for a number of milliseconds; ends at once when cancelled.",
         }
     }
 
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     #[must_use]
     pub const fn input_schema(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Cancellation tokens: how a handler learns that its work is no longer wanted.
+//! Cancellation tokens: notification of handlers that their call was cancelled.
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The work is no longer wanted: return as soon as practical (CAN-06).
+/// Error of a cancelled call: return as soon as practical (CAN-06).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cancelled;
 
 impl fmt::Display for Cancelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the work was cancelled")
+        f.write_str("the call was cancelled")
     }
 }
 
 impl std::error::Error for Cancelled {}
 
-/// Says whether work is still wanted. Cheap to clone, cheap to ask.
+/// Flag of a call that is set on cancel. Cheap to clone and to check.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     state: Arc<State>,
@@ -29,31 +29,31 @@ pub struct CancelToken {
 #[derive(Debug, Default)]
 struct State {
     cancelled: AtomicBool,
-    /// Held while the flag is raised and while a sleeper looks at it, so that no wake-up is lost.
+    /// Held while the flag is set and while a sleeper checks it, so that no wake-up is lost.
     raising: Mutex<()>,
     raised: Condvar,
     descriptor: OnceLock<OwnedFd>,
 }
 
 impl CancelToken {
-    /// True once the work was cancelled; never false again.
+    /// Returns true once the call was cancelled; never false again.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.state.cancelled.load(Ordering::Acquire)
     }
 
-    /// For use with `?` between two steps of work.
+    /// Returns an error if the call was cancelled, for use with `?` between two steps of work.
     ///
     /// # Errors
-    /// [`Cancelled`] once the work was cancelled.
+    /// [`Cancelled`] once the call was cancelled.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }
 
-    /// Sleeps, but no longer than until the work is cancelled.
+    /// Sleeps until the time is over or the call is cancelled.
     ///
     /// # Errors
-    /// [`Cancelled`] when the work was cancelled before the time was over.
+    /// [`Cancelled`] if the call was cancelled before the time was over.
     pub fn sleep(&self, span: Duration) -> Result<(), Cancelled> {
         let end = Instant::now().checked_add(span);
         let mut guard = self.state.raising.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,11 +73,11 @@ impl CancelToken {
         Err(Cancelled)
     }
 
-    /// A descriptor that becomes readable when the work is cancelled, for work that waits in
-    /// `poll`. Made at the first call; do not read from it.
+    /// A descriptor that becomes readable when the call is cancelled, for use with `poll`. Created
+    /// at the first call; do not read from it.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// If the system is out of descriptors.
     pub fn descriptor(&self) -> std::io::Result<BorrowedFd<'_>> {
         if let Some(descriptor) = self.state.descriptor.get() {
             return Ok(descriptor.as_fd());
@@ -89,15 +89,15 @@ impl CancelToken {
             let _ = self.state.descriptor.set(eventfd(count, flags)?);
         }
         drop(guard);
-        Ok(self.state.descriptor.get().expect("it was made under the lock").as_fd())
+        Ok(self.state.descriptor.get().expect("created under the lock").as_fd())
     }
 
-    /// Raises the flag.
+    /// Sets the flag and wakes sleepers.
     pub(crate) fn cancel(&self) {
         let guard = self.state.raising.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.cancelled.store(true, Ordering::Release);
         if let Some(descriptor) = self.state.descriptor.get() {
-            // The counter cannot overflow, so this cannot block or fail.
+            // The eventfd counter cannot overflow, so this cannot block or fail.
             let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
         }
         self.state.raised.notify_all();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_wakes_when_cancelled() {
+    fn sleeper_wakes_when_cancelled() {
         let token = CancelToken::default();
         let sleeper = std::thread::spawn({
             let token = token.clone();
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_that_is_not_cancelled_ends() {
+    fn uncancelled_sleep_ends() {
         let token = CancelToken::default();
         assert_eq!(token.sleep(Duration::from_millis(1)), Ok(()));
         assert_eq!(token.check(), Ok(()));
     }
 
     #[test]
-    fn the_descriptor_tells_in_either_order() {
+    fn descriptor_becomes_readable_in_either_order() {
         let early = CancelToken::default();
         assert!(!is_readable(early.descriptor().unwrap()));
         early.cancel();

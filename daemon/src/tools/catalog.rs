@@ -1,4 +1,4 @@
-//! Tools: from what a configuration or a program says to what the engine offers.
+//! Conversion of configured and programmed tools to those of the engine.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -15,13 +15,13 @@ use crate::tools::arguments::{Arguments, Template};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::handler::Handler;
 
-/// How long a handler may take to look at its token before it is given up as lost.
+/// Default time a handler has to react to its cancel token before it is abandoned.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
-/// What the server needs to run a tool; the payload of its [`Tool`].
+/// The server's data of a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
-    /// What its requestor is asked before it runs.
+    /// Confirmation to request before the tool runs.
     pub(crate) confirm: Option<Confirm>,
 }
 
@@ -38,20 +38,20 @@ pub(crate) struct Confirm {
     pub(crate) arguments: Arguments,
 }
 
-/// What a tool does.
+/// Implementation of a tool.
 pub(crate) enum PayloadRun {
-    /// A function of this process.
+    /// A Rust function.
     Handler(Arc<HandlerRun>),
-    /// A program.
+    /// A command.
     Command {
-        /// What to run.
+        /// The command.
         command: Box<CommandTool>,
-        /// What its arguments must be.
+        /// Schema of its arguments.
         arguments: Arguments,
     },
 }
 
-/// The check of a call's arguments by their schema.
+/// The check of a call's arguments against their schema.
 struct BySchema(Arguments);
 
 impl ArgumentCheck for BySchema {
@@ -60,12 +60,12 @@ impl ArgumentCheck for BySchema {
     }
 }
 
-/// A check of arguments by their schema.
+/// Creates a check of arguments against their schema.
 pub(crate) fn by_schema(arguments: Arguments) -> Box<dyn ArgumentCheck> {
     Box::new(BySchema(arguments))
 }
 
-/// A tool that is a Rust function, as a program describes it.
+/// Builder of a tool that is a Rust function.
 ///
 /// ```
 /// use ceased::{HandlerTool, Job, ToolResult};
@@ -92,7 +92,7 @@ pub struct HandlerTool {
 }
 
 impl HandlerTool {
-    /// A tool without arguments, for plain calls only, without a timeout.
+    /// A tool without arguments, without task support, and without a timeout.
     pub fn new(name: impl Into<String>, handler: impl Handler) -> Self {
         Self {
             name: name.into(),
@@ -108,70 +108,69 @@ impl HandlerTool {
         }
     }
 
-    /// A name for people.
+    /// Sets the display name.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// What it does, for models.
+    /// Sets the description for models.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// The JSON Schema of its arguments: JSON text of an object with `"type": "object"`.
+    /// Sets the JSON Schema of the arguments: JSON text of an object with `"type": "object"`.
     #[must_use]
     pub fn input_schema(mut self, json: impl Into<String>) -> Self {
         self.input_schema = json.into();
         self
     }
 
-    /// Whether it runs as a task.
+    /// Sets whether calls run as tasks.
     #[must_use]
     pub const fn task_support(mut self, support: TaskSupport) -> Self {
         self.task_support = support;
         self
     }
 
-    /// The longest a call may take before its token is cancelled.
+    /// Sets the time after which a call is cancelled.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How long it may take to look at its token once that was cancelled; [`DEFAULT_ABANDON_AFTER`] if not
-    /// said. After that its thread is given up as lost and counted.
+    /// Sets the time the handler has to react to its cancelled token; defaults to
+    /// [`DEFAULT_ABANDON_AFTER`]. After that its thread is abandoned and counted.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
+    /// Sets the effect of a disconnect on a plain call; the default cancels it.
     #[must_use]
     pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
         self.on_disconnect = policy;
         self
     }
 
-    /// It changes nothing, in this process or elsewhere, and clients are told so
-    /// (`readOnlyHint`). With a store, a call that is to be a task runs while that is being
-    /// written, in vain if the store does not take it; one that is over in a moment is written
-    /// once instead of twice.
+    /// Declares that the tool has no side effects; clients see `readOnlyHint`. With a store, a task
+    /// of this tool runs while its record is being written, and its result is discarded if the
+    /// write fails; a short call is written once instead of twice.
     #[must_use]
     pub const fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// The tool for a server.
+    /// Builds the tool.
     ///
     /// # Errors
-    /// [`BadTool`] when its name is none that MCP allows, the schema cannot describe a tool's
+    /// [`BadTool`] if MCP does not allow the name, or the schema cannot describe a tool's
     /// arguments.
     pub fn build(self) -> Result<Tool, BadTool> {
         let bad = |why| BadTool { name: self.name.clone(), why };
@@ -197,25 +196,24 @@ impl HandlerTool {
     }
 }
 
-/// Characters of a tool's name (MCP 2025-11-25).
+/// Maximum length of a tool name (MCP 2025-11-25).
 const NAME_CHARS_MAX: usize = 128;
-/// What [`is_name`] wants.
-pub(crate) const NAME_HINT: &str = "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - .";
+/// Error text for a name that fails [`is_name`].
+pub(crate) const NAME_HINT: &str = "a tool name consists of 1 to 128 of A-Z a-z 0-9 _ - .";
 
-/// Whether this may be the name of a tool, in a configuration and in a program.
+/// Whether a text is a valid tool name.
 pub(crate) fn is_name(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual)
 }
 
-/// What a daemon offers.
+/// The catalog of a daemon.
 ///
 /// # Errors
-/// [`BadTool`] for one that this crate has not made, which nothing would run, and what the engine
-/// does not take.
+/// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.
 pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
     if let Some(alien) = tools.iter().find(|tool| Payload::of(tool).is_none()) {
-        let why = "nothing is behind it: make it with `HandlerTool`".into();
+        let why = "it has no handler: create it with `HandlerTool`".into();
         return Err(BadTool { name: alien.name.to_string(), why });
     }
     Catalog::new(tools)
@@ -225,7 +223,7 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
     Some(Arc::new(Payload { run, confirm }))
 }
 
-/// A tool of a configuration, for a server.
+/// Converts a tool of the configuration.
 #[must_use]
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {

@@ -1,4 +1,4 @@
-//! Handlers: tools that are Rust functions, and what they are given and give back.
+//! Handlers: tools that are Rust functions, with their input and output types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,14 +20,14 @@ use serde_json::value::to_raw_value;
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::tools::cancel_token::{CancelToken, Cancelled};
 
-/// A tool that runs in this process, on a thread of its own while it runs. One that has returned
-/// within microseconds all along runs on the thread of the loop, until it takes longer: then the
-/// loop goes on on another one.
+/// A tool that runs in this process, on a worker thread. A handler whose calls have always returned
+/// within microseconds runs on the thread of the loop; if a call takes longer, another thread takes
+/// over the loop.
 ///
-/// It must look at [`Job::token`] often enough: a thread cannot be killed. A panic is caught and
-/// becomes an internal error of that one call.
+/// It must check [`Job::token`] regularly: a thread cannot be killed. A panic is caught and becomes
+/// an internal error of that call.
 pub trait Handler: Send + Sync + 'static {
-    /// Does the work of one call.
+    /// Runs one call.
     ///
     /// # Errors
     /// [`ToolError`]; `?` on a token's `check` or `sleep` gives the right one.
@@ -49,11 +49,11 @@ pub struct Job {
     call: Call,
     token: CancelToken,
     reports: LoopSender,
-    /// Numbers its questions.
+    /// Number of questions asked so far.
     asked: AtomicU64,
 }
 
-/// The method or tool that is called.
+/// The call of a tool or method.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: JobId,
@@ -71,42 +71,42 @@ impl Job {
         self.reports
     }
 
-    /// The job's id, as logs and views show it.
+    /// Job id, as in logs and views.
     #[must_use]
     pub const fn id(&self) -> JobId {
         self.call.id
     }
 
-    /// The task the call runs as, if it does.
+    /// Task of the call, if it runs as one.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
         self.call.task
     }
 
-    /// The arguments as JSON text; an object that passed the tool's schema.
+    /// The arguments as JSON text; an object that conforms to the tool's schema.
     #[must_use]
     pub fn arguments_json(&self) -> &str {
         self.call.arguments.get()
     }
 
-    /// The arguments as a type of the handler's.
+    /// Deserializes the arguments.
     ///
     /// # Errors
-    /// [`ToolError::Rpc`] with invalid params when they do not fit.
+    /// [`ToolError::Rpc`] with invalid params if they do not fit the type.
     pub fn arguments<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ToolError> {
         serde_json::from_str(self.call.arguments.get()).map_err(|error| {
             ToolError::Rpc(ErrorObject::invalid_params(format!("arguments: {error}")))
         })
     }
 
-    /// Says whether the work is still wanted.
+    /// The cancel token of the call.
     #[must_use]
     pub const fn token(&self) -> &CancelToken {
         &self.token
     }
 
-    /// Tells the requestor how far the work is, if it wants to know. `progress` must grow; what
-    /// does not is dropped.
+    /// Sends progress to the requestor, if it asked for that. `progress` must increase; other
+    /// values are dropped.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         self.reports.send(Report::Progress {
             job: self.call.id,
@@ -116,9 +116,9 @@ impl Job {
         });
     }
 
-    /// Asks the requestor something (`elicitation/create`, `sampling/createMessage`, `roots/list`)
-    /// and waits for the answer. Ends at once when the call is cancelled. In a task the question
-    /// waits until somebody waits for the task's result (TSK-30).
+    /// Sends the requestor a request (`elicitation/create`, `sampling/createMessage`, `roots/list`)
+    /// and waits for the response. Returns at once when the call is cancelled. In a task the
+    /// request is delivered with the next `tasks/result` (TSK-30).
     ///
     /// # Errors
     /// [`AskError`].
@@ -131,11 +131,11 @@ impl Job {
             patience: None,
             task: None,
         };
-        // The engine's own questions about a job have numbers below.
+        // The engine's own requests about a job have lower numbers.
         let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
         let (sender, receiver) = bounded(1);
         self.reports.send(Report::Asked { job: self.call.id, ask, request, answer: sender });
-        // A loop that has ended answers nothing any more.
+        // The loop has ended: no response will come.
         match receiver.recv().unwrap_or(Answer::Cancelled) {
             Answer::Result(result) => serde_json::from_str(result.get())
                 .map_err(|error| AskError::Unreadable(error.to_string())),
@@ -156,29 +156,29 @@ impl Job {
     }
 }
 
-/// Why a question was not answered.
+/// Why a request to the requestor failed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AskError {
-    /// It was not asked: the requestor cannot answer such questions, or too many wait.
+    /// The request was not sent: the requestor does not support it, or too many are pending.
     Refused(Refusal),
-    /// The requestor answered with this error object.
+    /// The requestor responded with this error object.
     Peer(Value),
-    /// The requestor went away or took too long.
+    /// The requestor disconnected or timed out.
     Unanswered,
     /// The call was cancelled meanwhile.
     Cancelled,
-    /// The question or the answer is no JSON that a program could read.
+    /// The request or the response is not valid JSON.
     Unreadable(String),
 }
 
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(refusal) => write!(f, "it could not be asked: {refusal}"),
-            Self::Peer(error) => write!(f, "the requestor answered with an error: {error}"),
-            Self::Unanswered => f.write_str("the requestor did not answer"),
+            Self::Refused(refusal) => write!(f, "cannot send the request: {refusal}"),
+            Self::Peer(error) => write!(f, "the requestor responded with an error: {error}"),
+            Self::Unanswered => f.write_str("the requestor did not respond"),
             Self::Cancelled => Cancelled.fmt(f),
-            Self::Unreadable(why) => write!(f, "the answer cannot be read: {why}"),
+            Self::Unreadable(why) => write!(f, "cannot read the response: {why}"),
         }
     }
 }
@@ -197,13 +197,13 @@ impl From<AskError> for ToolError {
     }
 }
 
-/// What a tool answers: the result of `tools/call`.
+/// Result of a `tools/call`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResult {
-    /// What a model reads.
+    /// Content for models.
     pub content: Vec<Content>,
-    /// What a program reads.
+    /// Content for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
     /// Whether the tool failed.
@@ -222,27 +222,27 @@ pub enum Content {
 }
 
 impl ToolResult {
-    /// One block of text.
+    /// A result of one text block.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::Text { text: text.into() }], ..Self::default() }
     }
 
-    /// The same result with one more block of text.
+    /// Appends a text block.
     #[must_use]
     pub fn and_text(mut self, text: impl Into<String>) -> Self {
         self.content.push(Content::Text { text: text.into() });
         self
     }
 
-    /// The result as `tools/call` answers it.
+    /// Renders the result for `tools/call`.
     fn to_json(&self) -> serde_json::Result<Json> {
         const BEGIN: &str = r#"{"content":["#;
         const TEXT: &str = r#"{"type":"text","text":"#;
         const STRUCTURED: &str = r#","structuredContent":"#;
         let end = if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# };
         let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
-        // Room for everything but escapes: it is written once, and neither moved nor cut.
+        // Capacity for everything except escapes, so that the buffer rarely grows.
         let texts = self.content.iter().map(|Content::Text { text }| TEXT.len() + text.len() + 4);
         let texts = texts.sum::<usize>().saturating_sub(1);
         let more = structured.as_ref().map_or(0, |json| STRUCTURED.len() + json.len());
@@ -265,7 +265,7 @@ impl ToolResult {
         Ok(Json::written(out))
     }
 
-    /// The same result with this for programs; an object.
+    /// Sets the content for programs; must be an object.
     #[must_use]
     pub fn with_structured(mut self, value: Value) -> Self {
         self.structured_content = Some(value);
@@ -273,14 +273,14 @@ impl ToolResult {
     }
 }
 
-/// How a tool fails.
+/// Failure of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolError {
-    /// It stopped because it was told to.
+    /// It stopped because it was cancelled.
     Cancelled,
-    /// It failed, in a way the requestor's model may want to read: a result with `isError`.
+    /// It failed, with a text for the requestor's model: a result with `isError`.
     Failed(Cow<'static, str>),
-    /// The call itself was wrong: a JSON-RPC error.
+    /// The call itself was invalid: a JSON-RPC error.
     Rpc(ErrorObject),
 }
 
@@ -290,7 +290,7 @@ impl From<Cancelled> for ToolError {
     }
 }
 
-/// What the engine is told about a handler's answer.
+/// Converts a handler's result for the engine.
 pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
     let result = match answer {
         Ok(result) => result,
@@ -304,7 +304,7 @@ pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
         Ok(result) => Outcome::Result(result),
         Err(error) => Outcome::Error(ErrorObject::new(
             code::INTERNAL_ERROR,
-            format!("the tool's result is no JSON: {error}"),
+            format!("the tool's result is not valid JSON: {error}"),
         )),
     }
 }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_written_as_they_are_serialized() {
+    fn rendered_result_equals_its_serialization() {
         let results = [
             ToolResult::default(),
             ToolResult::text(""),
@@ -324,8 +324,8 @@ mod tests {
             ToolResult::default().with_structured(serde_json::json!({})),
         ];
         for result in results {
-            let expected = serde_json::to_string(&result).expect("it is JSON");
-            assert_eq!(result.to_json().expect("it is JSON").get(), expected);
+            let expected = serde_json::to_string(&result).expect("valid JSON");
+            assert_eq!(result.to_json().expect("valid JSON").get(), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tools: handlers, commands and their arguments, and the threads that run handlers.
+//! Tools: handlers, commands and their arguments, and the worker threads of handlers.
 
 pub mod arguments;
 pub(crate) mod builtin;

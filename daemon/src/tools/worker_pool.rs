@@ -1,9 +1,9 @@
-//! Worker threads: few while calls are short, as many as there are calls when those block.
+//! Worker threads: few for short calls, as many as there are calls if those block.
 //!
-//! What costs most about a small call is waking the thread that runs it and waking the loop when
-//! it is done. So the calls of one turn are handed over together, one thread is woken for them,
-//! and it wakes the loop once it has nothing left to do. Calls of a tool that took long the last
-//! time are expected to do so again: nothing waits behind them that could be told or begun before.
+//! The main costs of a small call are waking the thread that runs it and waking the loop when it is
+//! done. So the calls of one turn are handed over together to one thread, which wakes the loop when
+//! it has no calls left. A call of a tool whose last call was long is expected to be long: pending
+//! results are reported, and other calls handed on, before it starts.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -24,23 +24,22 @@ use crate::tools::call_latency::HandlerRun;
 use crate::tools::cancel_token::CancelToken;
 use crate::tools::handler::{Call, Handler, Job, outcome};
 
-/// How long a thread waits for more work before it ends. Not forever, so that a daemon at rest
-/// has none; not briefly, so that a busy one does not keep making them.
+/// Time after which an idle thread ends: bounded, so that an idle daemon has none; long, so that a
+/// busy one does not recreate them.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long calls may wait without any getting done before there are more threads, and how long a
-/// result may wait behind a call that unexpectedly blocks.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// Time that calls may wait without any completing before threads are added, and that a result may
+/// wait behind a call that blocks unexpectedly.
+const STALLED_AFTER: Duration = Duration::from_millis(1);
 
-/// How long results may wait for each other while the calls of one thread go on.
-const TOGETHER: Duration = Duration::from_micros(100);
+/// Time that results may be batched while the calls of one thread continue.
+const BATCH_WITHIN: Duration = Duration::from_micros(100);
 
-/// How long the system is left alone after it gave no thread.
+/// Pause after a failed thread creation.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long calls may wait for a thread that the system does not give, while those that have one
-/// get nothing done; then they fail, so that whoever called learns why.
-const STARVED_MAX: Duration = Duration::from_secs(1);
+/// Time after which waiting calls fail if threads cannot be created and none completes.
+const NO_THREAD_MAX: Duration = Duration::from_secs(1);
 
 /// One call for a worker thread.
 pub(crate) struct Work {
@@ -49,23 +48,23 @@ pub(crate) struct Work {
     pub(crate) token: CancelToken,
 }
 
-/// The threads. How many calls run at once is bounded by the engine.
+/// The worker pool. The engine bounds the number of concurrent calls.
 pub(crate) struct Pool {
     crew: Arc<Workers>,
-    /// Calls of this turn.
+    /// Calls of the current turn.
     fresh: Vec<Work>,
-    /// Those of them that the leader may run itself.
+    /// Calls of the current turn that the leader may run itself.
     quick: VecDeque<Work>,
-    /// When to look whether the waiting calls get done, and how many were done before.
+    /// Time of the next stall check, and the number of completed calls at the last one.
     check: Option<(Instant, u64)>,
-    /// Since when the system has given no thread and no call got done.
+    /// Since when thread creation has failed without any call completing.
     starved_since: Option<Instant>,
-    /// How many calls were begun when it was last looked while some waited, and since when it has
-    /// been that many.
+    /// Number of started calls at the last check with waiting calls, and since when it is
+    /// unchanged.
     standing: Option<(u64, Instant)>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Workers {
     reports: LoopSender,
     queue: Mutex<Queue>,
@@ -74,12 +73,12 @@ struct Workers {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Work>,
-    /// Threads that wait for work, the one that worked last at the end: it is woken first.
+    /// Threads that wait for work; the one that worked last is at the end and woken first.
     idle: Vec<Thread>,
     threads: usize,
-    /// Calls done, in all.
+    /// Total of completed calls.
     done: u64,
-    /// Calls begun, in all.
+    /// Total of started calls.
     begun: u64,
     closed: bool,
 }
@@ -91,30 +90,30 @@ impl Pool {
         Self { crew, fresh, quick, check: None, starved_since: None, standing: None }
     }
 
-    /// Takes a call for the next [`Pool::dispatch`], or for [`Pool::quick`].
+    /// Accepts a call for the next [`Pool::dispatch`], or for [`Pool::quick`].
     pub(crate) fn submit(&mut self, work: Work) {
-        if work.run.pace(&work.call).is_quick() {
+        if work.run.latency_class(&work.call).is_quick() {
             self.quick.push_back(work);
         } else {
             self.fresh.push(work);
         }
     }
 
-    /// Calls that take less than handing them to another thread: for the leader to run, or for
-    /// [`Pool::submit_all`].
+    /// Calls that take less time than handing them to another thread: run them on the leader, or
+    /// pass them to [`Pool::submit_all`].
     pub(crate) const fn quick(&mut self) -> &mut VecDeque<Work> {
         &mut self.quick
     }
 
-    /// Takes calls for the next [`Pool::dispatch`], however quick they are.
+    /// Accepts calls for the next [`Pool::dispatch`], quick ones included.
     pub(crate) fn submit_all(&mut self, works: impl IntoIterator<Item = Work>) {
         self.fresh.extend(works);
     }
 
-    /// Hands the submitted calls to the worker threads.
+    /// Hands the accepted calls to the worker threads.
     ///
     /// # Errors
-    /// When there is no thread and the system gives none: why, and the calls that nobody runs.
+    /// If there is no thread and none can be created: the cause, and the calls that cannot run.
     pub(crate) fn dispatch(&mut self, now: Instant) -> Result<(), (io::Error, Vec<Work>)> {
         if self.fresh.is_empty() {
             return Ok(());
@@ -130,24 +129,24 @@ impl Pool {
         } else if is_deserted && let Err(error) = self.spawn() {
             return Err((error, self.crew.queue().waiting.drain(..).collect()));
         }
-        self.check.get_or_insert((now + PATIENCE, done));
+        self.check.get_or_insert((now + STALLED_AFTER, done));
         Ok(())
     }
 
-    /// When to call [`Pool::grow_if_stalled`].
+    /// Time of the next [`Pool::grow_if_stalled`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.check.map(|(at, _)| at)
     }
 
-    /// For how long calls have waited and no thread has begun one. What a call does once it has
-    /// begun is its tool's business, however long it takes.
+    /// Time that calls have waited without any thread starting one. The duration of a started call
+    /// is not limited here.
     pub(crate) fn stuck_for(&self, now: Instant) -> Duration {
         self.standing.map_or(Duration::ZERO, |(_, since)| now - since)
     }
 
-    /// Wakes or adds threads when calls wait and none gets done.
+    /// Wakes or adds threads if calls wait and none completes.
     ///
-    /// The calls it gives up are given back: there has been no thread for them for long.
+    /// Returns the calls that have waited too long for a thread and must fail.
     pub(crate) fn grow_if_stalled(&mut self, now: Instant) -> Vec<Work> {
         let Some((_, before)) = self.check.take_if(|(at, _)| *at <= now) else { return Vec::new() };
         let mut queue = self.crew.queue();
@@ -161,10 +160,11 @@ impl Pool {
             self.starved_since = None;
             return Vec::new();
         }
-        let mut wait = PATIENCE;
+        let mut wait = STALLED_AFTER;
         let mut given_up = Vec::new();
         if done == before {
-            // Twice as many each time: a burst of blocking calls has its threads soon.
+            // Double the number each time, so that a burst of blocking calls soon has enough
+            // threads.
             let wanted = waiting.min(threads.max(1));
             let asleep = queue.idle.len().saturating_sub(wanted);
             let rested = queue.idle.split_off(asleep);
@@ -174,12 +174,12 @@ impl Pool {
             if let Some(error) = &refused {
                 wait = RETRY;
                 let since = *self.starved_since.get_or_insert_with(|| {
-                    // Once, not with every try.
-                    let what = "calls wait: no thread could be started";
+                    // Log once, not at every attempt.
+                    let what = "calls wait because no thread can be created";
                     tracing::warn!(%error, waiting, threads, "{what}");
                     now
                 });
-                if now >= since + STARVED_MAX {
+                if now >= since + NO_THREAD_MAX {
                     given_up = self.crew.queue().waiting.drain(..).collect();
                 }
             }
@@ -219,9 +219,9 @@ impl Workers {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a worker thread.
+    /// Main function of a worker thread.
     fn work(&self) {
-        // The loop starts it and has shorter ones.
+        // The loop hands over the first call with the thread's start.
         let mut queue = self.queue();
         while !queue.closed {
             queue = match self.work_off(queue) {
@@ -234,16 +234,16 @@ impl Workers {
         }
     }
 
-    /// Runs what waits. Everything it leaves for the loop is told when it returns.
+    /// Runs the waiting calls. All reports to the loop are sent before it returns.
     fn work_off<'q>(&'q self, mut queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
-        // Its own, lent to one job after the other: threads that count on one counter wait for it.
+        // One sender for all jobs of the thread: a shared reference counter would be contended.
         let mut reports = self.reports.clone();
         let mut untold = false;
         let mut began = std::time::Instant::now();
         let mut told = began;
         while let Some(Work { run, call, token }) = queue.waiting.pop_front() {
             queue.begun += 1;
-            let pace = run.pace(&call);
+            let pace = run.latency_class(&call);
             let short = pace.is_short();
             let help = if short || queue.waiting.is_empty() { None } else { queue.idle.pop() };
             drop(queue);
@@ -259,11 +259,11 @@ impl Workers {
             let done = Report::Done { job: job.id(), outcome };
             reports = job.into_reports();
             let ended = std::time::Instant::now();
-            // How soon a call ends that is cancelled says nothing about the others.
+            // A cancelled call says nothing about the duration of others.
             if !cancelled {
                 pace.note(ended - began);
             }
-            untold = ended - told <= TOGETHER;
+            untold = ended - told <= BATCH_WITHIN;
             if untold {
                 reports.send_lazy(done);
             } else {
@@ -282,7 +282,7 @@ impl Workers {
         queue
     }
 
-    /// Waits until it was woken for work; `None` when there was none for long.
+    /// Waits for work; `None` after [`IDLE`].
     fn rest<'q>(&'q self, mut queue: MutexGuard<'q, Queue>) -> Option<MutexGuard<'q, Queue>> {
         let this = thread::current();
         let until = std::time::Instant::now() + IDLE;
@@ -292,7 +292,7 @@ impl Workers {
             let left = until.saturating_duration_since(std::time::Instant::now());
             thread::park_timeout(left);
             queue = self.queue();
-            // The thread that wakes it has taken it out of the list.
+            // A waking thread has removed it from the list.
             let place = queue.idle.iter().position(|thread| thread.id() == this.id());
             let Some(place) = place.filter(|_| !queue.closed) else { return Some(queue) };
             if left.is_zero() {
@@ -305,23 +305,23 @@ impl Workers {
 }
 
 pub(crate) fn run_guarded(handler: &dyn Handler, job: &Job) -> Outcome {
-    // The handler sees the job by reference only, and what it shares it must guard itself.
+    // Unwind safety: the handler gets the job by reference, and must protect its own shared state.
     let answer = catch_unwind(AssertUnwindSafe(|| handler.run(job)));
     answer.map_or_else(
         |panic| {
-            bury(panic);
-            let message = "the tool panicked; the daemon's log has the details";
+            drop_panic(panic);
+            let message = "the tool panicked; see the daemon's log";
             Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
         },
         outcome,
     )
 }
 
-/// Drops what a panic carried, which is the handler's as well and may panic in turn: that would
-/// end this thread, and the call that it was would never be answered.
-fn bury(panic: Box<dyn Any + Send>) {
+/// Drops a panic payload, whose destructor may panic in turn: that would end this thread and leave
+/// the call without a response.
+fn drop_panic(panic: Box<dyn Any + Send>) {
     let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) else { return };
-    tracing::error!("what a tool panicked with panics as well when it is dropped: it is kept");
-    // It may go on like that for ever.
+    tracing::error!("the panic payload of a tool panics when dropped; leaking it");
+    // The destructor of the second payload may panic again: leak it.
     let _ = ManuallyDrop::new(again);
 }

@@ -1,4 +1,4 @@
-//! Every key of the configuration counts at a reload, or is named as one that needs a restart.
+//! Every configuration key is applied at a reload, or named as one that needs a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use super::*;
 use crate::config::Level;
 use crate::tools::catalog::{Payload, PayloadRun};
 
-/// Every key outside of the lists of tables; another value than the default; whether it is warned
-/// of instead of applied.
+/// Every key outside the lists of tables, a value other than the default, and whether a reload
+/// warns instead of applying it.
 const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.state_dir", "\"/elsewhere\"", true),
     ("daemon.store", "\"memory\"", true),
@@ -68,7 +68,7 @@ const KEYS: &[(&str, &str, bool)] = &[
 const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
                     [[tool]]\nname = \"t\"\ncommand = [\"true\"]\n";
 
-/// The keys of the reference, but for those of listeners and tools.
+/// The documented keys, except those of listeners and tools.
 fn documented() -> BTreeSet<String> {
     let file = include_str!("../../../../config.toml");
     let (file, _) = file.split_once("\n# The tools that can be called.").expect("they come last");
@@ -89,7 +89,7 @@ fn documented() -> BTreeSet<String> {
     keys
 }
 
-/// What a reload brings, as text, and what it warns of.
+/// The reloaded settings as text, and the warnings.
 fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config.toml");
@@ -117,7 +117,7 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
 }
 
 #[test]
-fn every_key_counts_or_is_warned_of() {
+fn every_key_is_applied_or_warned_about() {
     let known: BTreeSet<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
     assert_eq!(known, documented(), "the reference has other keys than this test");
     let (before, warned) = reloaded("");

@@ -250,7 +250,8 @@ fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
 impl CancelRecord {
     /// The receipt as JSON for a view, with the time since its end.
     ///
-    /// # Errors An error of the JSON serializer.
+    /// # Errors
+    /// An error of the JSON serializer.
     pub(crate) fn told(&self, ended_ago: Duration) -> serde_json::Result<Box<RawValue>> {
         let mut bytes = Vec::new();
         let mut line = Line::new(&mut bytes);

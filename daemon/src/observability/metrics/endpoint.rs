@@ -48,7 +48,8 @@ impl Endpoint {
     /// Serves the metrics of the loop behind `reports` at `address`; also returns the bound
     /// address.
     ///
-    /// # Errors [`ListenError`]; failures of the system are converted to it.
+    /// # Errors
+    /// [`ListenError`]; failures of the system are converted to it.
     pub(crate) fn start(
         address: &Address,
         reports: LoopSender,
@@ -142,7 +143,8 @@ impl Server {
 
     /// Binds a new listener if the socket file was removed.
     ///
-    /// # Errors An unusable listener.
+    /// # Errors
+    /// An unusable listener.
     fn renew_listener(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if self.look.is_none_or(|at| at > now) {
@@ -274,7 +276,8 @@ impl Server {
 
     /// Performs one read or write; returns false when the peer is done.
     ///
-    /// # Errors Errors of the transport; [`io::ErrorKind::WouldBlock`] when an event will announce
+    /// # Errors
+    /// Errors of the transport; [`io::ErrorKind::WouldBlock`] when an event will announce
     /// the next step.
     fn step(
         &self,

@@ -1,4 +1,4 @@
-//! The store's thread with a store that notes what it is handed at once.
+//! The store's thread, with a store that records its batches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,13 +16,13 @@ use super::super::durable::{RecordedOutcome, TaskRecord};
 use super::super::worker::{BATCH_BYTES, BATCH_WRITES};
 use super::*;
 
-/// How long anything may take.
+/// Test timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What it was handed at once: how many writes, and the bytes of their results.
+/// A recorded batch: number of writes, and bytes of their results.
 type Noted = (usize, usize);
 
-/// Notes what it is handed, and does not do what it is told when it is told so.
+/// Store that records its batches and misbehaves on demand.
 struct Noting {
     noted: Sender<Noted>,
     fault: Arc<Mutex<Option<Misdeed>>>,
@@ -30,10 +30,10 @@ struct Noting {
     is_overdue: Arc<AtomicBool>,
 }
 
-/// What a store does instead.
+/// Misbehaviour of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misdeed {
-    /// Longer than is quick.
+    /// Takes longer than `QUICK`.
     Dawdle,
     Panic,
     Lose,
@@ -45,7 +45,7 @@ impl Store for Noting {
     }
 
     fn commit(&mut self, writes: &[StoreWrite], _: Due) -> Result<(), StoreError> {
-        let fault = *self.fault.lock().expect("nobody panics with it");
+        let fault = *self.fault.lock().expect("the lock is not poisoned");
         match fault {
             Some(Misdeed::Dawdle) => thread::sleep(QUICK),
             Some(Misdeed::Panic) => panic!("the store panics on purpose"),
@@ -53,7 +53,7 @@ impl Store for Noting {
             None => {}
         }
         let bytes = writes.iter().map(result_bytes).sum();
-        // A test may have heard enough.
+        // The test may have dropped the receiver.
         let _ = self.noted.send((writes.len(), bytes));
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Store for Noting {
     }
 }
 
-/// A store with its thread, and what there is to hear of it.
+/// A store with its thread, and the reports of it.
 struct Rig {
     thread: StoreThread,
     batches: Receiver<Noted>,
@@ -110,14 +110,14 @@ impl Rig {
         }
     }
 
-    /// Hands over so many writes; the turn, if there is one.
+    /// Hands over this many writes; returns the turn, if there is one.
     fn hand_over(&mut self, writes: u64) -> Option<Turn> {
         self.order(writes);
-        self.thread.hand_over(true).expect("it lives");
+        self.thread.hand_over(true).expect("the store is alive");
         self.thread.turn()
     }
 
-    /// Hears that everything is durable.
+    /// Waits until everything is durable.
     fn hear_all(&self) {
         loop {
             let told = self.reports.recv_timeout(PATIENCE).expect("it reports");
@@ -127,25 +127,25 @@ impl Rig {
         }
     }
 
-    /// Writes one by one until one is ours to carry out.
+    /// Writes one by one until the caller gets a turn.
     fn earn_turn(&mut self) -> Turn {
         let since = Instant::now();
         loop {
             if let Some(turn) = self.hand_over(1) {
                 return turn;
             }
-            assert!(since.elapsed() < PATIENCE, "it is never quick");
+            assert!(since.elapsed() < PATIENCE, "no batch is quick");
             self.hear_all();
         }
     }
 
     fn misbehave(&self, how: Option<Misdeed>) {
-        *self.fault.lock().expect("nobody panics with it") = how;
+        *self.fault.lock().expect("the lock is not poisoned") = how;
     }
 }
 
-/// A record that is not there.
-fn nobody() -> RecordKey {
+/// The key of a record that does not exist.
+fn absent_key() -> RecordKey {
     RecordKey { task: TaskId::new(Uuid::nil()), position: 0 }
 }
 
@@ -167,16 +167,16 @@ fn write(number: u64, result_bytes: usize) -> Order {
     Order::Write { seq: Seq::new(number), write: StoreWrite::Put(record) }
 }
 
-/// Hands over these as one turn; the batches they became, and what was reported, in order.
+/// Hands these over as one turn; returns the batches and the reports, in order.
 fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<Noted>, Vec<Report>) {
     let Rig { mut thread, batches, reports, .. } = Rig::start();
     orders.for_each(|order| thread.order(order));
-    thread.hand_over(false).expect("it lives");
-    assert!(thread.finish(PATIENCE), "it does not end");
+    thread.hand_over(false).expect("the store is alive");
+    assert!(thread.finish(PATIENCE), "the thread does not end");
     (batches.into_iter().collect(), reports.into_iter().collect())
 }
 
-/// The sequence numbers up to which the reports call everything durable.
+/// The sequence numbers of the `Durable` reports.
 fn durable(reports: &[Report]) -> Vec<u64> {
     let upto = |report: &Report| match report {
         Report::Durable(upto) => Some(upto.get()),
@@ -186,33 +186,33 @@ fn durable(reports: &[Report]) -> Vec<u64> {
 }
 
 #[test]
-fn a_turn_with_many_writes_is_more_than_one_batch() {
+fn many_writes_are_split_into_batches() {
     let count = BATCH_WRITES as u64 * 2 + 100;
     let (batches, reports) = carried_out((1..=count).map(|number| write(number, 2)));
     let writes: Vec<usize> = batches.iter().map(|(writes, _)| *writes).collect();
     assert_eq!(writes, [BATCH_WRITES, BATCH_WRITES, 100]);
-    // A wait for the first of them is a wait for its batch alone.
+    // The first write waits only for its own batch.
     let batch = BATCH_WRITES as u64;
     assert_eq!(durable(&reports), [batch, 2 * batch, count]);
 }
 
 #[test]
-fn a_turn_with_large_results_is_more_than_one_batch() {
+fn large_results_are_split_into_batches() {
     let large = BATCH_BYTES / 4;
     let (batches, reports) = carried_out((1..=9).map(|number| write(number, large)));
     assert_eq!(batches, [(4, BATCH_BYTES), (4, BATCH_BYTES), (1, large)]);
     assert_eq!(durable(&reports), [4, 8, 9]);
 }
 
-/// DUR-01: while another thread carries out a batch, what comes after it waits.
+/// DUR-01: orders wait while another thread carries out a batch.
 #[test]
 fn nothing_overtakes_a_turn() {
     let mut rig = Rig::start();
     let mut turn = rig.earn_turn();
     let (first, _) = (rig.written, rig.batches.try_iter().count());
-    assert!(rig.hand_over(3).is_none(), "somebody has it");
-    rig.thread.order(Order::Load { load: LoadId::new(1), key: nobody() });
-    assert!(rig.hand_over(2).is_none(), "somebody has it");
+    assert!(rig.hand_over(3).is_none(), "another thread has the turn");
+    rig.thread.order(Order::Load { load: LoadId::new(1), key: absent_key() });
+    assert!(rig.hand_over(2).is_none(), "another thread has the turn");
     assert_eq!(rig.batches.try_iter().count(), 0);
     turn.carry_out();
     drop(turn);
@@ -224,30 +224,29 @@ fn nothing_overtakes_a_turn() {
     assert_eq!(writes, [1, 5]);
 }
 
-/// Orders that were handed over are carried out, whatever happens to the thread.
+/// Orders that were handed over are carried out even if the turn is dropped.
 #[test]
-fn a_turn_that_is_dropped_is_the_threads() {
+fn dropped_turn_is_carried_out_by_the_thread() {
     let mut rig = Rig::start();
     drop(rig.earn_turn());
     rig.hear_all();
-    // Neither is one that was not taken before the end left undone.
+    // A turn that was never taken does not lose its orders either.
     rig.order(1);
-    rig.thread.hand_over(true).expect("it lives");
+    rig.thread.hand_over(true).expect("the store is alive");
     let Rig { thread, reports, written, .. } = rig;
-    assert!(thread.finish(PATIENCE), "it does not end");
+    assert!(thread.finish(PATIENCE), "the thread does not end");
     assert_eq!(durable(&reports.into_iter().collect::<Vec<_>>()), [written]);
 }
 
-/// Only a little is carried out in the thread's place, only by whoever has nothing else to do, and
-/// nothing that has to be read.
+/// Another thread carries out only small batches without reads, and only if it is idle.
 #[test]
-fn a_turn_is_small() {
+fn turn_is_limited_to_small_batches_of_an_idle_caller() {
     let mut rig = Rig::start();
     drop(rig.earn_turn());
     rig.hear_all();
     rig.order(1);
-    rig.thread.hand_over(false).expect("it lives");
-    assert!(rig.thread.turn().is_none(), "nobody is free");
+    rig.thread.hand_over(false).expect("the store is alive");
+    assert!(rig.thread.turn().is_none(), "the caller is not idle");
     rig.hear_all();
     assert!(rig.hand_over(FEW as u64 + 1).is_none(), "too many");
     rig.hear_all();
@@ -255,15 +254,15 @@ fn a_turn_is_small() {
     rig.thread.order(write(rig.written, FEW_BYTES + 1));
     assert!(rig.hand_over(0).is_none(), "too long");
     rig.hear_all();
-    rig.thread.order(Order::Load { load: LoadId::new(1), key: nobody() });
+    rig.thread.order(Order::Load { load: LoadId::new(1), key: absent_key() });
     assert!(rig.hand_over(0).is_none(), "to be read");
     let told = rig.reports.recv_timeout(PATIENCE);
     assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
 }
 
-/// A store that was not quick once, or rested, has to be quick for long again.
+/// After a slow batch or a rest, the store must be quick for long again.
 #[test]
-fn trust_is_lost() {
+fn slow_batch_resets_the_count_of_quick_batches() {
     let mut rig = Rig::start();
     for round in 0..2 {
         let mut turn = rig.earn_turn();
@@ -277,15 +276,15 @@ fn trust_is_lost() {
         drop(turn);
         rig.hear_all();
         for _ in 1..TRUSTED {
-            assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
+            assert!(rig.hand_over(1).is_none(), "too few quick batches");
             rig.hear_all();
         }
     }
 }
 
-/// What fails for good fails for all, whoever found out.
+/// A permanent failure holds for all threads, whichever detected it.
 #[test]
-fn a_turn_that_fails_ends_the_store() {
+fn failure_in_a_turn_ends_the_store() {
     for fault in [Misdeed::Panic, Misdeed::Lose] {
         let mut rig = Rig::start();
         let mut turn = rig.earn_turn();
@@ -296,15 +295,15 @@ fn a_turn_that_fails_ends_the_store() {
         assert!(matches!(told, Ok(Report::Failed(StoreError::Lost(_)))), "{told:?}");
         rig.order(1);
         assert_eq!(rig.thread.hand_over(true), Err(StoreGone));
-        assert!(rig.thread.finish(PATIENCE), "it does not end");
+        assert!(rig.thread.finish(PATIENCE), "the thread does not end");
         let told = rig.reports.recv_timeout(PATIENCE);
-        assert!(told.is_err(), "nothing is told any more: {told:?}");
+        assert!(told.is_err(), "a report after the failure: {told:?}");
     }
 }
 
-/// The end waits for a turn, as long as it may.
+/// The shutdown waits for a turn, up to its timeout.
 #[test]
-fn the_end_waits_for_a_turn() {
+fn shutdown_waits_for_a_turn() {
     let mut rig = Rig::start();
     let mut turn = rig.earn_turn();
     let ending = thread::spawn(move || rig.thread.finish(Duration::from_millis(1)));
@@ -316,14 +315,14 @@ fn the_end_waits_for_a_turn() {
     let ending = thread::spawn(move || rig.thread.finish(PATIENCE));
     turn.carry_out();
     drop(turn);
-    assert!(ending.join().expect("it returns"), "it does not end");
+    assert!(ending.join().expect("it returns"), "the thread does not end");
     assert_eq!(durable(&rig.reports.into_iter().collect::<Vec<_>>()).last(), Some(&rig.written));
 }
 
-/// What must not wait for a rest is tidied by the store's thread after the batch, and by nobody
-/// else, before anybody else has another turn.
+/// Overdue maintenance runs on the store's thread after the batch and before the next turn of
+/// another thread.
 #[test]
-fn an_overdue_store_is_tidied() {
+fn overdue_maintenance_runs_on_the_thread() {
     let mut rig = Rig::start();
     let mut turn = rig.earn_turn();
     rig.tidied.try_iter().for_each(drop);
@@ -336,26 +335,26 @@ fn an_overdue_store_is_tidied() {
     drop(rig.earn_turn());
 }
 
-/// It ends without a word.
+/// The thread ends without a report.
 #[test]
-fn the_thread_ends_with_whoever_has_it() {
+fn shutdown_during_a_turn_leaves_no_order_undone() {
     let mut rig = Rig::start();
     let turn = rig.earn_turn();
     drop(rig.thread);
     drop(turn);
     let told: Vec<Report> = rig.reports.into_iter().collect();
-    assert_eq!(durable(&told).last(), Some(&rig.written), "and leaves nothing undone");
+    assert_eq!(durable(&told).last(), Some(&rig.written), "an order was not carried out");
 }
 
-/// A batch without writes says nothing about the disk.
+/// A batch without writes does not count as quick.
 #[test]
-fn loads_earn_no_trust() {
+fn loads_do_not_count_as_quick_batches() {
     let mut rig = Rig::start();
     for number in 1..=u64::from(TRUSTED) {
-        rig.thread.order(Order::Load { load: LoadId::new(number), key: nobody() });
+        rig.thread.order(Order::Load { load: LoadId::new(number), key: absent_key() });
         assert!(rig.hand_over(0).is_none());
         let told = rig.reports.recv_timeout(PATIENCE);
         assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
     }
-    assert!(rig.hand_over(1).is_none(), "it is not trusted yet");
+    assert!(rig.hand_over(1).is_none(), "too few quick batches");
 }

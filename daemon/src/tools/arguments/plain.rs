@@ -1,8 +1,8 @@
-//! Schemas as nearly every tool has them, checked while the arguments are read.
+//! Fast check of common schemas during parsing.
 //!
-//! An object of strings, numbers, integers in a range and booleans, some required, is judged without a tree of
-//! values and without a general validator. All other arguments are left to these: only they
-//! refuse anything, so that there is one wording of every refusal.
+//! A flat object of strings, numbers, bounded integers and booleans, some required, is checked
+//! without building a value tree or running the general validator. All other arguments go to the
+//! general validator; only it rejects, so that each error has a single wording.
 
 use ceased_core::json::format::plain_bytes;
 use std::borrow::Cow;
@@ -11,25 +11,25 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The schema of a plain object.
+/// A schema that the fast check supports.
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
     properties: Vec<(Box<str>, Kind)>,
-    /// A bit for each property that must be there.
+    /// Bit set of the required properties.
     required: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     String,
-    /// Between these two, both included.
+    /// Inclusive bounds.
     Integer(i64, i64),
     Number,
     Boolean,
 }
 
 impl Plain {
-    /// `schema` as a plain one; `None` if it asks for anything else, or is no valid schema.
+    /// Compiles `schema`; `None` if it uses other keywords or is invalid.
     pub(super) fn new(schema: &Value) -> Option<Self> {
         let schema = schema.as_object()?;
         let mut plain = Self { properties: Vec::new(), required: 0 };
@@ -44,7 +44,7 @@ impl Plain {
                 "type" if value == "object" => {}
                 "properties" if value.is_object() => {}
                 "title" | "description" if value.is_string() => {}
-                // An undeclared member is never plainly valid.
+                // The fast check never accepts undeclared members.
                 "additionalProperties" if value.is_boolean() => {}
                 "required" => {
                     for name in value.as_array()? {
@@ -58,19 +58,19 @@ impl Plain {
                 _ => return None,
             }
         }
-        // One bit for each.
+        // One bit per property.
         (plain.properties.len() <= 64).then_some(plain)
     }
 
-    /// True when `arguments` are what the schema asks for; false says nothing.
+    /// True if `arguments` are valid; false is inconclusive.
     pub(super) fn holds(&self, arguments: &str) -> bool {
-        self.holds_at_a_glance(arguments) || self.holds_read(arguments)
+        self.holds_compact(arguments) || self.holds_read(arguments)
     }
 
-    /// As [`Plain::holds`], for arguments written without white space, escapes and numbers other
-    /// than short whole ones.
-    fn holds_at_a_glance(&self, arguments: &str) -> bool {
-        let mut text = Glance(arguments.as_bytes());
+    /// As [`Plain::holds`], for arguments without white space, escapes, and numbers other than
+    /// short integers.
+    fn holds_compact(&self, arguments: &str) -> bool {
+        let mut text = Scanner(arguments.as_bytes());
         let mut seen = 0;
         if !text.takes(b"{") {
             return false;
@@ -111,17 +111,17 @@ impl Plain {
     }
 }
 
-/// The rest of a text.
-struct Glance<'a>(&'a [u8]);
+/// The unread rest of the text.
+struct Scanner<'a>(&'a [u8]);
 
-impl<'a> Glance<'a> {
+impl<'a> Scanner<'a> {
     fn takes(&mut self, token: &[u8]) -> bool {
         let rest = self.0.strip_prefix(token);
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
     }
 
-    /// The contents of a string without escapes.
+    /// Content of a string without escapes.
     fn string(&mut self) -> Option<&'a [u8]> {
         let text = self.0.strip_prefix(b"\"")?;
         let (string, rest) = text.split_at_checked(plain_bytes(text))?;
@@ -129,7 +129,7 @@ impl<'a> Glance<'a> {
         Some(string)
     }
 
-    /// Digits without a leading zero, few enough for any integer.
+    /// An integer without a leading zero, short enough for an i64.
     fn whole_number(&mut self) -> Option<i64> {
         let count = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at_checked(count)?;
@@ -177,7 +177,7 @@ impl<'de> DeserializeSeed<'de> for Kind {
 }
 
 impl Kind {
-    /// What a property says it is; `None` if it asks for anything else, or is no valid schema.
+    /// The type of a property; `None` if it uses other keywords or is invalid.
     fn declared(property: &Map<String, Value>) -> Option<Self> {
         let mut kind = match property.get("type").and_then(Value::as_str)? {
             "string" => Self::String,
@@ -230,7 +230,7 @@ impl Visitor<'_> for Kind {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
-        // Whether it is an integer is not plain.
+        // Inconclusive for integers: `5.0` is a valid integer in JSON Schema.
         if number.is_finite() { self.is(Self::Number) } else { Err(not_plain()) }
     }
 
@@ -249,7 +249,7 @@ mod tests {
         "required":["s"],"additionalProperties":false}"#;
 
     #[test]
-    fn what_plainly_holds_holds() {
+    fn fast_check_agrees_with_the_validator() {
         let arguments = Arguments::new(SCHEMA).expect("a schema");
         let plain = Plain::new(&serde_json::from_str(SCHEMA).expect("JSON")).expect("plain");
         let values = [
@@ -291,7 +291,7 @@ mod tests {
                 ] {
                     if plain.holds(&text) {
                         held += 1;
-                        glanced += usize::from(plain.holds_at_a_glance(&text));
+                        glanced += usize::from(plain.holds_compact(&text));
                         assert_eq!(
                             arguments
                                 .check_whole(&super::super::strict::value(&text).expect("JSON")),
@@ -305,9 +305,9 @@ mod tests {
         assert!(held > 20 && glanced > 10, "{held} {glanced}");
     }
 
-    /// Its validator is made when it is needed first, and by then it must not fail.
+    /// The validator is compiled on first use, which must not fail.
     #[test]
-    fn what_is_plain_is_a_valid_schema() {
+    fn fast_schema_is_a_valid_schema() {
         for schema in [
             SCHEMA,
             r#"{"type":"object"}"#,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_more_is_not_plain() {
+    fn other_keywords_disable_the_fast_check() {
         for schema in [
             r#"{"type":"object","properties":{"a":{"type":"string","minLength":1}}}"#,
             r#"{"type":"object","properties":{"a":{"type":"number","minimum":1}}}"#,

@@ -1,4 +1,4 @@
-//! Arguments read with bounds: no key twice at any depth, not too many values.
+//! Bounded parsing of arguments: no duplicate keys at any depth, and a limited number of values.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,17 +10,17 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-/// JSON values that the arguments of one call may hold in all. A message of 16 MiB could hold
-/// eight million, which would cost a quarter of a gigabyte to look at.
+/// Maximum number of JSON values in the arguments of one call. A message of 16 MiB could hold eight
+/// million, whose tree would take a quarter of a gigabyte.
 pub(super) const VALUES_MAX: u32 = 100_000;
 
-/// The JSON value of `text`.
+/// Parses `text`.
 ///
-/// Two equal keys are refused because readers disagree on which of them counts: what was checked
-/// could be something else than what the tool sees.
+/// Duplicate keys are rejected because parsers disagree on which one counts: the tool could see
+/// another value than the one that was checked.
 ///
 /// # Errors
-/// What is wrong, with its place in the text.
+/// The problem and its place in the text.
 pub(super) fn value(text: &str) -> Result<Value, String> {
     let left = Cell::new(VALUES_MAX);
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -35,7 +35,7 @@ pub(super) fn members(text: &str) -> Result<BTreeMap<Cow<'_, str>, &RawValue>, S
     serde_json::from_str(text).map_err(|why| format!("arguments: {why}"))
 }
 
-/// Reads a value while `left` lasts.
+/// Parses a value while the budget lasts.
 struct Strict<'a>(&'a Cell<u32>);
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(key) = map.next_key::<String>()? {
             if object.contains_key(&key) {
                 let key: String = key.chars().take(64).collect();
-                return Err(A::Error::custom(format_args!("the key {key:?} comes twice")));
+                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
             }
             let value = map.next_value_seed(Strict(self.0))?;
             object.insert(key, value);
@@ -109,8 +109,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 }
 
-/// The text of a value as a command sees it: a string's own characters, anything else as compact
-/// JSON with every digit as it came; nothing for null.
+/// Text of a value in a command: the characters of a string, anything else as compact JSON with
+/// numbers verbatim; `None` for null.
 pub(super) fn plain(raw: &RawValue) -> Result<Option<Cow<'_, str>>, String> {
     let text = raw.get();
     match text.as_bytes().first() {
@@ -123,7 +123,7 @@ pub(super) fn plain(raw: &RawValue) -> Result<Option<Cow<'_, str>>, String> {
     }
 }
 
-/// A string that is borrowed where it has no escapes.
+/// A string that is borrowed if it has no escapes.
 struct Borrowed<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
@@ -150,7 +150,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
     }
 }
 
-/// Valid JSON without the white space between its tokens.
+/// Removes white space between the tokens of valid JSON.
 fn compact(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let (mut in_string, mut escaped) = (false, false);
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_what_serde_json_reads() {
+    fn value_agrees_with_serde_json() {
         for text in ["null", "true", "[1,-2,3.5,\"x\",{\"a\":{\"a\":1}}]", "18446744073709551615"] {
             let expected: Value = serde_json::from_str(text).expect(text);
             assert_eq!(value(text), Ok(expected));
@@ -181,15 +181,15 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_are_refused_at_any_depth() {
+    fn duplicate_keys_are_rejected_at_any_depth() {
         let why = value(r#"{"a":[{"b":1,"c":2,"b":3}]}"#).expect_err("twice");
-        assert_eq!(why, r#"arguments: the key "b" comes twice at line 1 column 22"#);
-        // The same key written in two ways is the same key.
+        assert_eq!(why, r#"arguments: duplicate key "b" at line 1 column 22"#);
+        // The same key in two spellings is a duplicate.
         assert!(value(r#"{"a":1,"\u0061":2}"#).is_err());
     }
 
     #[test]
-    fn the_number_of_values_is_bounded() {
+    fn number_of_values_is_bounded() {
         let many = |n: u32| format!("[{}0]", "0,".repeat(n as usize - 2));
         assert!(value(&many(VALUES_MAX)).is_ok());
         let why = value(&many(VALUES_MAX + 1)).expect_err("too many");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_texts() {
+    fn values_are_rendered_as_command_texts() {
         for (json, text) in [
             (r#""a\"\u0000 b""#, Some("a\"\0 b")),
             (r#""borrowed""#, Some("borrowed")),

@@ -1,9 +1,9 @@
-//! Text with holes for arguments: `--package={package}`.
+//! Templates with placeholders for arguments: `--package={package}`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Text in which `{name}` stands for an argument, and `{{` and `}}` for the braces themselves.
+/// Text in which `{name}` stands for an argument, and `{{` and `}}` for literal braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -16,10 +16,10 @@ enum Part {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// What is wrong with the braces and what to write instead.
+    /// The misplaced brace and the correction.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -34,15 +34,16 @@ impl Template {
                 literal.push('}');
                 rest = after;
             } else if brace.starts_with('}') {
-                return Err("`}` closes nothing; write `}}` for a brace itself".into());
+                return Err("unmatched `}`; write `}}` for a literal brace".into());
             } else {
                 let inside = brace.get(1..).unwrap_or_default();
                 let Some((name, after)) = inside.split_once('}') else {
-                    return Err("`{` is never closed; write `{{` for a brace itself".into());
+                    return Err("unclosed `{`; write `{{` for a literal brace".into());
                 };
                 if name.is_empty() || name.contains('{') {
                     return Err(
-                        "`{` opens no argument's name; write `{{` for a brace itself".into()
+                        "`{` is not followed by an argument name; write `{{` for a literal brace"
+                            .into(),
                     );
                 }
                 if !literal.is_empty() {
@@ -59,7 +60,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// The text before the first argument.
+    /// The literal text before the first placeholder.
     pub(super) fn beginning(&self) -> &str {
         match self.parts.first() {
             Some(Part::Literal(text)) => text,
@@ -67,7 +68,7 @@ impl Template {
         }
     }
 
-    /// The arguments it mentions, in order; one may come twice.
+    /// Names of the placeholders, in order, with repetitions.
     pub fn arguments(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Literal(_) => None,
@@ -75,10 +76,10 @@ impl Template {
         })
     }
 
-    /// Puts the values in; None when a mentioned argument has no value.
+    /// Substitutes the values; `None` if an argument has no value.
     ///
     /// # Errors
-    /// Whatever `value` says.
+    /// Those of `value`.
     pub fn fill<'v>(
         &self,
         mut value: impl FnMut(&str) -> Result<Option<Cow<'v, str>>, String>,
@@ -98,7 +99,7 @@ impl Template {
 }
 
 impl fmt::Display for Template {
-    /// The template as it is written in a configuration.
+    /// Formats the template as written in a configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
             match part {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_put_in_whole_and_never_read_again() {
+    fn values_are_inserted_verbatim() {
         for (template, text) in [
             ("", Some("")),
             ("plain", Some("plain")),
@@ -144,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn wrong_braces_say_what_to_write() {
+    fn misplaced_brace_is_reported_with_the_correction() {
         for (template, why) in [
-            ("a}", "`}` closes nothing; write `}}` for a brace itself"),
-            ("{a", "`{` is never closed; write `{{` for a brace itself"),
-            ("{}", "`{` opens no argument's name; write `{{` for a brace itself"),
-            ("{a{b}", "`{` opens no argument's name; write `{{` for a brace itself"),
+            ("a}", "unmatched `}`; write `}}` for a literal brace"),
+            ("{a", "unclosed `{`; write `{{` for a literal brace"),
+            ("{}", "`{` is not followed by an argument name; write `{{` for a literal brace"),
+            ("{a{b}", "`{` is not followed by an argument name; write `{{` for a literal brace"),
         ] {
             assert_eq!(Template::parse(template), Err(why.into()), "{template}");
         }
     }
 
     #[test]
-    fn shown_as_written() {
+    fn template_is_displayed_as_written() {
         for text in ["", "a", "{a}", "x{{y}}{z}{{", "{a}{b}"] {
             let template = Template::parse(text).expect(text);
             assert_eq!(template.to_string(), text);

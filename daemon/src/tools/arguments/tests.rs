@@ -34,7 +34,7 @@ fn argv(elements: &[&str], arguments: &str) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn arguments_that_fit_pass() {
+fn valid_arguments_are_accepted() {
     for arguments in [
         r#"{"package":"a"}"#,
         r#"{"package":"","jobs":1,"deep":{"x":[1]},"list":[1,2],"fast":true}"#,
@@ -45,10 +45,10 @@ fn arguments_that_fit_pass() {
     assert_eq!(Arguments::new(r#"{"type":"object"}"#).expect("valid").check(None), Ok(()));
 }
 
-/// An optional argument that is `null` is as if it were left out, its default included; one whose
-/// schema allows `null` has that value.
+/// An optional `null` argument counts as omitted, and its default applies; if its schema allows
+/// `null`, it keeps that value.
 #[test]
-fn a_null_argument_is_left_out() {
+fn null_argument_counts_as_omitted() {
     for (given, accepted) in [
         (r#"{"package":"a","jobs":null}"#, r#"{"package":"a"}"#),
         (r#"{"fast":null,"package":"a","deep":null}"#, r#"{"package":"a"}"#),
@@ -90,7 +90,7 @@ fn a_null_argument_is_left_out() {
 }
 
 #[test]
-fn an_offence_is_named_with_its_path() {
+fn violation_is_reported_with_its_path() {
     for (arguments, why) in [
         (r#"{"package":7}"#, "arguments/package: 7 is not of type \"string\""),
         ("{}", "arguments: \"package\" is a required property"),
@@ -105,7 +105,7 @@ fn an_offence_is_named_with_its_path() {
         (r#"{"package":"a""#, "arguments: EOF while parsing an object at line 1 column 14"),
         (
             r#"{"package":"a","package":"b"}"#,
-            "arguments: the key \"package\" comes twice at line 1 column 24",
+            "arguments: duplicate key \"package\" at line 1 column 24",
         ),
         (
             r#"{"package":7,"jobs":"x","fast":1,"deep":2}"#,
@@ -121,7 +121,7 @@ fn an_offence_is_named_with_its_path() {
 }
 
 #[test]
-fn a_refusal_is_short_whatever_was_sent() {
+fn error_text_is_bounded() {
     let long = "ü".repeat(1_000_000);
     for arguments in [
         format!(r#"{{"package":["{long}"],"jobs":"{long}","fast":"{long}","deep":"{long}"}}"#),
@@ -131,7 +131,7 @@ fn a_refusal_is_short_whatever_was_sent() {
         format!("[{}1]", "1,".repeat(200_000)),
     ] {
         let why = rules().check(Some(&arguments)).expect_err("refused");
-        assert!(why.chars().count() <= REFUSAL_CHARS_MAX, "{} characters", why.chars().count());
+        assert!(why.chars().count() <= ERROR_CHARS_MAX, "{} characters", why.chars().count());
         assert!(why.starts_with("arguments"), "{why}");
     }
     let three = rules().check(Some(r#"{"package":1,"jobs":"\u001b[2Jx","fast":1}"#));
@@ -141,13 +141,13 @@ fn a_refusal_is_short_whatever_was_sent() {
 }
 
 #[test]
-fn a_value_is_one_argument_whole() {
+fn value_is_one_whole_argument() {
     for (elements, arguments, expected) in [
         (&["{package}"][..], r#"{"package":"a b; $(rm) '\"*"}"#, &["prog", "a b; $(rm) '\"*"][..]),
         (&["{package}"], r#"{"package":""}"#, &["prog", ""]),
         (&["{package}"], r#"{"package":"{jobs}"}"#, &["prog", "{jobs}"]),
         (&["-p={package}", "-j{jobs}"], r#"{"package":"a","jobs":7}"#, &["prog", "-p=a", "-j7"]),
-        // A default stands in for what is absent; it is dropped where there is none.
+        // A default replaces a missing argument; without a default the element is dropped.
         (&["-j{jobs}"], r#"{"package":"a"}"#, &["prog", "-j4"]),
         (&["x", "fast={fast}", "y"], r#"{"package":"a"}"#, &["prog", "x", "y"]),
         (&["fast={fast}"], r#"{"package":"a","fast":false}"#, &["prog", "fast=false"]),
@@ -165,11 +165,11 @@ fn a_value_is_one_argument_whole() {
 }
 
 #[test]
-fn what_no_command_line_can_hold_is_refused() {
+fn arguments_unfit_for_a_command_line_are_rejected() {
     let why = argv(&["{package}"], r#"{"package":"a\u0000b"}"#).expect_err("NUL");
     assert_eq!(
         why,
-        "arguments/package: it holds a NUL byte, which no command argument, variable or path can"
+        "arguments/package: contains a NUL byte, which a command argument, variable or path cannot"
     );
     let fits = "x".repeat(ELEMENT_BYTES_MAX - 2);
     assert!(argv(&["p={package}"], &format!(r#"{{"package":"{fits}"}}"#)).is_ok());
@@ -180,14 +180,14 @@ fn what_no_command_line_can_hold_is_refused() {
          most 131071 (a tool that reads its standard input takes any number)"
     );
     let why = argv(&["{package}"; 9], &format!(r#"{{"package":"{fits}"}}"#)).expect_err("many");
-    assert_eq!(why, "arguments: they make a command of 1179635 bytes; at most 1048576 fit");
+    assert_eq!(why, "arguments: the command has 1179635 bytes; the limit is 1048576");
     let why = argv(&["{package}"], r#"{"package":3}"#).expect_err("fill checks too");
     assert_eq!(why, "arguments/package: 3 is not of type \"string\"");
 }
 
-/// The longest element we let through is one that the system takes.
+/// The longest accepted element is accepted by the system.
 #[test]
-fn the_system_takes_the_longest_element() {
+fn longest_element_is_accepted_by_the_system() {
     let longest = "x".repeat(ELEMENT_BYTES_MAX);
     let run = |text: &str| std::process::Command::new("true").arg(text).status();
     assert!(run(&longest).expect("it starts").success());
@@ -197,7 +197,7 @@ fn the_system_takes_the_longest_element() {
 }
 
 #[test]
-fn stdin_env_and_cwd_are_filled_too() {
+fn stdin_env_and_cwd_are_substituted() {
     let mut command = command(&[]);
     command.stdin = Some(template("<{package}>"));
     command.env = vec![("P".into(), template("{package}")), ("F".into(), template("{fast}"))];
@@ -213,7 +213,7 @@ fn stdin_env_and_cwd_are_filled_too() {
     let filled = command.fill(&rules(), Some(r#"{"package":"a"}"#)).expect("filled");
     assert_eq!((filled.cwd, filled.stdin), (None, None));
 
-    // Standard input may hold what an argument cannot.
+    // Standard input may contain bytes that an argument cannot.
     command.env.clear();
     command.stdin = Some(template("{package}"));
     let filled = command.fill(&rules(), Some(r#"{"package":"a\u0000b"}"#)).expect("filled");
@@ -221,7 +221,7 @@ fn stdin_env_and_cwd_are_filled_too() {
 }
 
 #[test]
-fn a_working_directory_stays_below_its_base() {
+fn working_directory_stays_below_its_base() {
     let cwd = |rest: &str, package: &str| {
         let mut command = command(&[]);
         command.cwd = Some(CwdTemplate { base: "/base".into(), rest: template(rest) });
@@ -249,14 +249,14 @@ fn a_working_directory_stays_below_its_base() {
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_says_why() {
+fn unusable_schema_is_rejected_with_its_path() {
     for (schema, why) in [
-        ("[]", "schema: MCP wants \"type\": \"object\" at the top"),
-        (r#"{"type":"array"}"#, "schema: MCP wants \"type\": \"object\" at the top"),
-        (r#"{"type":"object","properties":3}"#, "schema/properties: this must be an object"),
+        ("[]", "schema: MCP requires \"type\": \"object\" at the top level"),
+        (r#"{"type":"array"}"#, "schema: MCP requires \"type\": \"object\" at the top level"),
+        (r#"{"type":"object","properties":3}"#, "schema/properties: must be an object"),
         (
             r#"{"type":"object","properties":{"a":true}}"#,
-            "schema/properties/a: MCP wants an object here",
+            "schema/properties/a: MCP requires an object",
         ),
         (
             r#"{"type":"object","properties":{"a":{"type":"text"}}}"#,
@@ -265,12 +265,12 @@ fn a_schema_that_cannot_be_used_says_why() {
         ),
         (
             r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/s"}}}"#,
-            "schema/properties/a/$ref: \"https://example.com/s\" leads out of the schema; only \
-             \"#…\" is followed",
+            "schema/properties/a/$ref: \"https://example.com/s\" leaves the schema; only \
+             references within it (\"#…\") are allowed",
         ),
         (
             r#"{"type":"object","allOf":[{"$ref":"s.json"}]}"#,
-            "schema/allOf/0/$ref: \"s.json\" leads out of the schema; only \"#…\" is followed",
+            "schema/allOf/0/$ref: \"s.json\" leaves the schema; only references within it (\"#…\") are allowed",
         ),
         (
             r##"{"type":"object","$ref":"#/$defs/no"}"##,
@@ -286,7 +286,7 @@ fn a_schema_that_cannot_be_used_says_why() {
         ),
         (
             r#"{"type":"object","type":"object"}"#,
-            "schema: the key \"type\" comes twice at line 1 column 23",
+            "schema: duplicate key \"type\" at line 1 column 23",
         ),
         (
             r#"{"type":"object","$schema":"https://example.com/meta"}"#,
@@ -296,7 +296,7 @@ fn a_schema_that_cannot_be_used_says_why() {
     ] {
         assert_eq!(Arguments::new(schema).map(|_| ()), Err(why.to_owned()), "{schema}");
     }
-    // References within the schema work, also those that lead back to where they are.
+    // References within the schema work, including recursive ones.
     let looped = r##"{"type":"object","properties":{"a":{"$ref":"#"},"n":{"$ref":"#/$defs/n"}},
         "$defs":{"n":{"type":"integer"}},"additionalProperties":false}"##;
     let rules = Arguments::new(looped).expect("valid");
@@ -308,9 +308,9 @@ fn a_schema_that_cannot_be_used_says_why() {
     assert_eq!(rules.declared(), ["a", "n"]);
 }
 
-/// A pattern that makes a backtracking matcher take for ever.
+/// A pattern with exponential time in a backtracking matcher.
 #[test]
-fn a_hostile_text_cannot_stall_a_pattern() {
+fn hostile_text_does_not_stall_a_pattern() {
     let schema = r#"{"type":"object","properties":{"a":{"type":"string","pattern":"^(a+)+$"}}}"#;
     let rules = Arguments::new(schema).expect("valid");
     let text = format!(r#"{{"a":"{}b"}}"#, "a".repeat(100_000));
@@ -320,7 +320,7 @@ fn a_hostile_text_cannot_stall_a_pattern() {
 }
 
 #[test]
-fn a_schema_is_kept_as_it_came() {
+fn schema_is_kept_verbatim() {
     assert_eq!(rules().schema().get(), SCHEMA);
     assert_eq!(rules(), rules());
     assert_ne!(rules(), Arguments::new(r#"{"type":"object"}"#).expect("valid"));
