@@ -1,13 +1,12 @@
-//! How long it takes from a cancel's bytes to the handler, with many busy connections beside it.
+//! Time from the bytes of a cancel to the handler, beside many busy connections.
 //!
 //! `cargo bench -p ceased --bench cancel`
 //!
-//! A daemon in this process; one connection starts a call that waits for its cancellation flag and
-//! cancels it, 64 others call a quick tool as fast as they are answered. Two spans are timed: until
-//! the flag is raised, and until the thread of the handler, which slept, runs again. Both end on
-//! threads that have to be given a processor while the clients and the daemon take all there are,
-//! so the same is done with a server that does nothing but read lines and answer each with the same
-//! bytes: what that takes is the machine's.
+//! A daemon in this process; one connection starts a call that waits for its cancel flag and
+//! cancels it, 64 others call a quick tool in a closed loop. Two times are measured: until the flag
+//! is set, and until the sleeping thread of the handler runs again. Both depend on scheduling while
+//! the clients and the daemon use all processors, so the same is measured with a server that only
+//! reads lines and sends the same response to each: the latency of the machine.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
 
@@ -29,15 +28,15 @@ mod flag;
 
 /// Busy connections.
 const BUSY: usize = 64;
-/// Calls that are cancelled.
+/// Number of cancelled calls.
 const CANCELS: usize = 5_000;
-/// How long nobody takes, unless something hangs.
+/// Time limit of every step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Connect<'a> = &'a dyn Fn() -> std::io::Result<UnixStream>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo test` runs it too; there is nothing to time then.
+    // `cargo test` runs the benchmark too, without `--bench`.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -57,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let slept = job.token().sleep(PATIENCE);
             let _ = ended.send(Instant::now());
             slept?;
-            Ok(ToolResult::text("nobody cancelled"))
+            Ok(ToolResult::text("not cancelled"))
         });
         let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
         let daemon = Daemon::new().tool(wait.build()?).tool(quick.build()?).start()?;
@@ -68,17 +67,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What becomes of the calls that are cancelled.
+/// Events of the cancelled calls.
 struct Seen<'a> {
-    /// One has begun.
+    /// A call has started.
     starts: Receiver<()>,
-    /// Its flag was raised.
+    /// Its flag was set.
     raised: &'a Receiver<Instant>,
     /// Its handler runs again.
     ends: Receiver<Instant>,
 }
 
-/// Cancels one call after the other beside so many busy connections, and says how long it took.
+/// Cancels one call after the other beside this many busy connections, and prints the times.
 fn time(
     server: &str,
     busy: usize,
@@ -114,7 +113,7 @@ fn time(
     Ok(())
 }
 
-/// Calls the quick tool on so many connections until it is told to stop; how often.
+/// Calls the quick tool on this many connections until it is stopped; returns the number of calls.
 fn load(
     connect: Connect<'_>,
     connections: usize,

@@ -1,11 +1,9 @@
-//! Command tools through the whole daemon: what one costs beside the least that starting a process
-//! costs, how many threads a thousand take, whether pings notice, and how long a cancelled one
-//! lives.
+//! Command tools through the whole daemon: cost beside a bare posix_spawn, threads of a thousand
+//! commands, latency of pings meanwhile, and lifetime of a cancelled command.
 //!
 //! `cargo bench -p ceased --bench commands`
 //!
-//! Beside other work on the machine, run it with a raised priority (`nice -n -15`), which the
-//! commands have, too.
+//! On a loaded machine, run it with a raised priority (`nice -n -15`), which the commands inherit.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
@@ -28,17 +26,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
-/// Commands one after the other.
+/// Number of consecutive commands.
 const TIMES: usize = 500;
-/// Pings while commands run.
+/// Number of pings while commands run.
 const PINGS: usize = 2000;
-/// Commands at once.
+/// Number of concurrent commands.
 const AT_ONCE: usize = 1000;
-/// Cancelled tasks.
+/// Number of cancelled tasks.
 const CANCELS: usize = 100;
 
 fn main() {
-    // `cargo test` runs it too; there is nothing to time then.
+    // `cargo test` runs the benchmark too, without `--bench`.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -88,8 +86,7 @@ kill_grace = "50ms"
 input_schema = { type = "object" }
 "#;
 
-/// Commands through the daemon and without it in turns, so that what else the machine does falls on
-/// both.
+/// Runs commands alternately through the daemon and without it, so that other load affects both.
 fn beside_spawn(tier: &str, daemon: &Daemon) {
     let mut peer = Peer::connect(daemon);
     let mut called = || {
@@ -106,7 +103,7 @@ fn beside_spawn(tier: &str, daemon: &Daemon) {
     println!("{tier:>6}: beside posix_spawn   {ratio:.2}");
 }
 
-/// The least that a command costs.
+/// The minimum cost of a command.
 fn spawned() -> Duration {
     let since = Instant::now();
     let mut command = Command::new("true");
@@ -115,8 +112,8 @@ fn spawned() -> Duration {
     since.elapsed()
 }
 
-/// Pings of one peer while another has command after command run, sixteen at a time; and, in turns
-/// with them, of a server that does nothing else: what those take is the machine's.
+/// Measures pings of one peer while another runs commands, sixteen at a time; and, alternately,
+/// pings of a bare server, which show the latency of the machine.
 fn pings(tier: &str, daemon: &Daemon) {
     let done = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {
@@ -151,7 +148,7 @@ fn pings(tier: &str, daemon: &Daemon) {
     println!("{tier:>6}: of a bare server     {}", shown(&mut least));
 }
 
-/// A ping of the bare server, which answers everything with the same.
+/// A ping of the bare server, which sends the same response to every line.
 fn bare_ping(stream: &mut BufReader<UnixStream>) {
     stream.get_mut().write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").unwrap();
     stream.read_line(&mut String::new()).unwrap();
@@ -175,7 +172,7 @@ fn at_once(tier: &str, daemon: &Daemon) {
     println!("{tier:>6}: {AT_ONCE} at once: {most} threads, one alone: {alone}; all in {took:.1?}");
 }
 
-/// From the request to cancel a task to the death of the process in it.
+/// Time from the request to cancel a task to the death of its process.
 fn cancelled(daemon: &Daemon, tool: &str, fifo: &std::path::Path) -> Vec<Duration> {
     let mut peer = Peer::connect(daemon);
     let mut once = || {
@@ -189,7 +186,7 @@ fn cancelled(daemon: &Daemon, tool: &str, fifo: &std::path::Path) -> Vec<Duratio
     (0..CANCELS).map(|_| once()).collect()
 }
 
-/// The process whose number comes through the pipe.
+/// The process whose pid arrives through the pipe.
 fn process(fifo: &std::path::Path) -> OwnedFd {
     let mut text = String::new();
     fs::File::open(fifo).unwrap().read_to_string(&mut text).unwrap();

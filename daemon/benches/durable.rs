@@ -1,9 +1,9 @@
-//! Tasks on a disk: how many lives a second through the daemon's own loop, beside bare loops over
-//! SQLite that do nothing but the daemon's statements with the daemon's rows in transactions of
-//! the daemon's sizes; and how long a start takes with many tasks in the store.
+//! Tasks on disk: throughput of whole task lives (creation to result) through the daemon's loop,
+//! beside bare loops over SQLite that execute only the daemon's statements with its rows and
+//! transaction sizes; and the startup time with many tasks in the store.
 //!
-//! A bare loop *of lives* writes each task twice, when it begins and when it ends. One *of rows*
-//! writes what the daemon has written, which is once where the task is over in a moment.
+//! A bare loop *of lives* writes each task twice, at its start and its end. One *of rows* writes
+//! the rows that the daemon wrote, which is one for a short task.
 //!
 //! `cargo bench -p ceased --bench durable`, or with `-- lives 1 16`, `-- start`, for a part of it;
 //! `-- lives x8 16` has rounds of eight times as many tasks.
@@ -35,7 +35,7 @@ use self::sqlite::{Bare, Noted, Samples};
 const ROUNDS: usize = 15;
 
 fn main() {
-    // `cargo test` runs it too; there is nothing to time then.
+    // `cargo test` runs the benchmark too, without `--bench`.
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let times = arguments.iter().any(|argument| argument == "--bench");
     arguments.retain(|argument| argument != "--bench");
@@ -54,15 +54,15 @@ fn main() {
     }
 }
 
-/// What the daemon's store was handed.
+/// The batches passed to the daemon's store.
 #[derive(Default)]
 struct Notes {
     batches: Vec<Vec<Noted>>,
-    /// A record of a task that has ended.
+    /// A record of an ended task.
     ended: Option<TaskRecord>,
 }
 
-/// A store that notes how much it was handed at once.
+/// A store that records the sizes of its batches.
 struct Noting {
     store: Sqlite,
     notes: Arc<Mutex<Notes>>,
@@ -108,21 +108,21 @@ impl Store for Noting {
     }
 }
 
-/// What rounds of lives come to.
+/// Result of rounds of lives.
 struct Round {
-    /// Seconds each took.
+    /// Seconds per round.
     daemon: f64,
     of_lives: f64,
     of_rows: f64,
     store: f64,
     server: f64,
     server_rows: f64,
-    /// Tasks the daemon wrote at once.
+    /// Tasks per transaction of the daemon.
     batch: f64,
 }
 
-/// Rounds of lives with so many outstanding, through the daemon and through the least a server can
-/// be, each beside bare loops with its transactions, in turns; medians.
+/// Runs rounds of lives with this many outstanding, through the daemon and through a minimal
+/// server, each beside bare loops with its transactions, alternately; prints medians.
 fn lives_with(outstanding: usize, times: usize) {
     let lives = times * if outstanding == 1 { 500 } else { 3_000 };
     let rounds: Vec<Round> = (0..ROUNDS).map(|_| round(outstanding, lives)).collect();
@@ -162,7 +162,7 @@ fn round(outstanding: usize, lives: usize) -> Round {
     Round { daemon, of_lives, of_rows, store, server, server_rows, batch }
 }
 
-/// So many lives, each in two transactions of this size.
+/// This many lives, each in two transactions of this size.
 fn twice(lives: usize, size: usize) -> Vec<Vec<Noted>> {
     let key = |number| RecordKey { task: TaskId::new(Uuid::new_v4()), position: number as u64 };
     let keys: Vec<RecordKey> = (0..lives).map(key).collect();
@@ -194,13 +194,13 @@ fn daemon(outstanding: usize, lives: usize) -> (Duration, Vec<Vec<Noted>>, Sampl
     (took, batches, samples(ended.unwrap()))
 }
 
-/// A record of a task that has begun, and one of a task that has ended like this one.
+/// A record of a started task, and one of an ended task like this one.
 fn samples(ended: TaskRecord) -> Samples {
     let (status, outcome) = (Status::Working, RecordedOutcome::Open);
     [TaskRecord { status, outcome, ..ended.clone() }, ended]
 }
 
-/// A peer that takes as little time as it can.
+/// A client with minimal overhead.
 struct Client {
     reader: BufReader<UnixStream>,
     writer: BufWriter<UnixStream>,
@@ -223,7 +223,7 @@ impl Client {
         client
     }
 
-    /// The next message, after everything that was said has left.
+    /// Flushes pending requests and reads the next message.
     fn next(&mut self) -> &str {
         if self.reader.buffer().is_empty() {
             self.writer.flush().unwrap();
@@ -234,7 +234,7 @@ impl Client {
         &self.line
     }
 
-    /// Says a request of this kind, with the kind at the beginning of its id.
+    /// Appends a request of this kind, with the kind at the start of its id.
     fn request(
         &mut self,
         kind: char,
@@ -251,7 +251,7 @@ impl Client {
         self.request('c', number, "tools/call", format_args!("{params}"));
     }
 
-    /// Every life is a task's creation and its result.
+    /// Runs lives: the creation of a task and its result.
     fn live(&mut self, outstanding: usize, lives: usize) -> Duration {
         let since = Instant::now();
         (0..outstanding).for_each(|number| self.create(number));
@@ -295,7 +295,7 @@ fn store(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
     since.elapsed()
 }
 
-/// These batches by SQLite alone, and nothing else in the loop.
+/// These batches through SQLite only.
 fn bare(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
     let bare = Bare::open();
     let mut commit = bare.committing(samples);
@@ -304,7 +304,7 @@ fn bare(batches: &[Vec<Noted>], samples: &Samples) -> Duration {
     since.elapsed()
 }
 
-/// The same lives through the least a server can be, and what that committed.
+/// The same lives through a minimal server; also returns its committed batches.
 fn bare_server(outstanding: usize, lives: usize, samples: &Samples) -> (Duration, Vec<Vec<Noted>>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
@@ -314,7 +314,7 @@ fn bare_server(outstanding: usize, lives: usize, samples: &Samples) -> (Duration
     })
 }
 
-/// Starts the built daemon on a store with so many ended tasks.
+/// Starts the built daemon on a store with this many ended tasks.
 fn start_with(tasks: usize) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let config = "[daemon]\nstate_dir = \"state\"\n[limits]\nstored_tasks_per_identity = 1000000\n";

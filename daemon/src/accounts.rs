@@ -75,7 +75,7 @@ pub(crate) fn user(written: &str) -> Result<u32, String> {
     if uid == OVERFLOW_UID {
         return Err(format!(
             "every user without a mapping in the user namespace appears as uid {OVERFLOW_UID}; \
-             in all of them"
+             allowing it would accept all of them"
         ));
     }
     Ok(uid)

@@ -43,7 +43,7 @@ fn an_audit_log_that_cannot_be() {
     let home = home("[log]\naudit = \"nowhere/a.jsonl\"\n");
     let path = home.path().join("nowhere/a.jsonl");
     let said = complaint(&refused(&home, &["serve"], None));
-    assert!(said.contains(&format!("the audit log {} cannot be used", path.display())), "{said}");
+    assert!(said.contains(&format!("cannot open the audit log {}", path.display())), "{said}");
     assert!(said.contains("No such file") && said.contains("`audit` in [log]"), "{said}");
     for args in [&["stdio"][..], &["call", "echo", "text=x"], &["check"]] {
         assert_eq!(complaint(&refused(&home, args, None)), said, "{args:?}");
@@ -253,7 +253,7 @@ fn a_configuration_of_somebody_else() {
             let ran = Program::start(&home, command).wait();
             // A call looks for a daemon at the usual place before it gives up.
             assert_eq!(ran.code == Some(0), code == 0, "uid {owner}, mode {mode:o}: {ran:?}");
-            let is_told = ran.err.contains("the configuration is not taken");
+            let is_told = ran.err.contains("rejected the configuration");
             assert_eq!(is_told, code != 0, "uid {owner}, mode {mode:o}: {ran:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! A server that does nothing: one thread that reads lines, and answers each with the same bytes.
+//! A minimal server: one thread that reads lines and sends the same response to each.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,9 +13,9 @@ use mio::{Events, Interest, Poll, Registry, Token};
 const ANSWER: &[u8] =
     b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"done\"}],\"isError\":false}}\n";
 
-/// Ends when it is dropped.
+/// A running server. Dropping it stops the server.
 pub(crate) struct Server {
-    /// When a cancel was read.
+    /// Times at which cancels were read.
     pub(crate) raised: Receiver<Instant>,
     newcomers: Sender<UnixStream>,
     waker: mio::Waker,
@@ -23,7 +23,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Says of a call of `wait` that it has begun, of a cancel when its handler runs.
+    /// Reports the start of a call of `wait`, and the end of its handler after a cancel.
     pub(crate) fn start(begun: Sender<()>, ended: Sender<Instant>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), Token(usize::MAX))?;
@@ -60,7 +60,7 @@ struct Shared {
     handler: Thread,
 }
 
-/// A thread that sleeps until the flag is raised, again and again.
+/// Starts a thread that repeatedly sleeps until the flag is set.
 fn handler(is_raised: Arc<AtomicBool>, ended: Sender<Instant>) -> Thread {
     let sleeper = thread::spawn(move || {
         loop {
@@ -97,7 +97,7 @@ fn watched(registry: &Registry, stream: UnixStream, token: Token) -> Option<mio:
     Some(stream)
 }
 
-/// Answers the lines of one peer; each comes in one piece.
+/// Answers the lines of one peer; each arrives in one piece.
 fn answer(peer: &mut mio::net::UnixStream, shared: &Shared) {
     let mut buf = [0; 4096];
     let Ok(count) = peer.read(&mut buf) else { return };

@@ -1,4 +1,4 @@
-//! When cancellation flags are raised: the daemon says in its log which call it cancels.
+//! Times at which cancel flags are set, from the daemon's log of cancelled calls.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The moments at which calls are cancelled from now on, in this process.
+/// Receives the times of cancelled calls in this process from now on.
 pub(crate) fn watch() -> Result<Receiver<Instant>, Box<dyn Error>> {
     let (sender, receiver) = channel();
     tracing::subscriber::set_global_default(Watch { sender: Mutex::new(sender) })?;
@@ -36,7 +36,7 @@ impl Subscriber for Watch {
 
     fn event(&self, event: &Event<'_>) {
         let now = Instant::now();
-        let mut said = Said(false);
+        let mut said = IsCancelled(false);
         event.record(&mut said);
         if said.0
             && let Ok(sender) = self.sender.lock()
@@ -50,10 +50,10 @@ impl Subscriber for Watch {
     fn exit(&self, _: &Id) {}
 }
 
-/// Whether an event says that a call was cancelled.
-struct Said(bool);
+/// Whether an event reports a cancelled call.
+struct IsCancelled(bool);
 
-impl Visit for Said {
+impl Visit for IsCancelled {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.0 |= field.name() == "message" && format!("{value:?}") == "call cancelled";
     }

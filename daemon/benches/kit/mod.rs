@@ -1,4 +1,4 @@
-//! A daemon of the built binary, and a peer that speaks to it over its Unix socket.
+//! A daemon of the built binary, and a peer connected to its Unix socket.
 
 #![allow(dead_code, reason = "each benchmark needs another part of it")]
 
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take before the benchmark gives up.
+/// Time limit of every step.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running daemon in a directory of its own. Ended when it is dropped.
+/// A running daemon in a directory of its own. Dropping it ends the daemon.
 pub(crate) struct Daemon {
     dir: TempDir,
     child: Child,
 }
 
 impl Daemon {
-    /// Starts it; `config` follows a Unix listener. Waits until it accepts.
+    /// Starts the daemon with `config` and a Unix listener, and waits until it accepts connections.
     pub(crate) fn start(config: &str, variables: &[(&str, &str)]) -> Self {
         Self::start_in(tempfile::tempdir().expect("a directory"), config, variables)
     }
 
-    /// As [`Daemon::start`], in a directory that has something in it.
+    /// As [`Daemon::start`], in an existing directory.
     pub(crate) fn start_in(dir: TempDir, config: &str, variables: &[(&str, &str)]) -> Self {
         let listen =
             format!("[[listen]]\ntransport = \"unix\"\npath = {:?}\n", dir.path().join("s"));
@@ -46,18 +46,18 @@ impl Daemon {
         let daemon = Self { dir, child };
         let since = Instant::now();
         while UnixStream::connect(daemon.socket()).is_err() {
-            assert!(since.elapsed() < PATIENCE, "it does not accept");
+            assert!(since.elapsed() < PATIENCE, "the daemon does not accept connections");
             std::thread::sleep(Duration::from_micros(200));
         }
         daemon
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("s")
     }
 
-    /// Its directory, after it has ended in good order.
+    /// Shuts the daemon down and returns its directory.
     pub(crate) fn into_dir(mut self) -> TempDir {
         self.end();
         std::mem::replace(&mut self.dir, tempfile::tempdir().expect("a directory"))
@@ -72,7 +72,7 @@ impl Daemon {
     }
 
     fn end(&mut self) {
-        // Its number may be another's by now.
+        // The process has been reaped; its pid may be reused.
         if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;
         }
@@ -88,12 +88,12 @@ impl Drop for Daemon {
     }
 }
 
-/// A connection that has been initialized.
+/// An initialized connection.
 pub(crate) struct Peer {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
     next: u64,
-    /// Results that came before they were asked about.
+    /// Results that arrived before they were requested.
     early: BTreeMap<u64, Value>,
 }
 
@@ -113,13 +113,13 @@ impl Peer {
         peer
     }
 
-    /// A request and its answer; the result.
+    /// Sends a request and waits for its result.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.answer(id)
     }
 
-    /// A request; its id.
+    /// Sends a request and returns its id.
     pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -127,14 +127,14 @@ impl Peer {
         id
     }
 
-    /// A tool call as a task; the task's id.
+    /// Calls a tool as a task and returns the task's id.
     pub(crate) fn create(&mut self, tool: &str) -> String {
         let params = json!({"name": tool, "arguments": {}, "task": {"ttl": 600_000}});
         let created = self.request("tools/call", params);
         created["task"]["taskId"].as_str().expect("a task").to_owned()
     }
 
-    /// The result with this id, whatever comes before it.
+    /// Waits for the result with this id, and stores others.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         loop {
             if let Some(result) = self.early.remove(&id) {
@@ -156,7 +156,7 @@ impl Peer {
     }
 }
 
-/// The middle and the 99th of a hundred, in microseconds.
+/// The median and the 99th percentile in microseconds.
 pub(crate) fn shown(times: &mut [Duration]) -> String {
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros();

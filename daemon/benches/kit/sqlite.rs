@@ -1,5 +1,5 @@
-//! SQLite with the daemon's table, settings and statement and nothing else around it; and the least
-//! a server can be that keeps tasks with it: one thread that reads, commits and answers.
+//! SQLite with the daemon's table, settings and statement; and a minimal server that keeps tasks
+//! with it: one thread that reads, commits and answers.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -11,10 +11,10 @@ use ceased::store::durable::{RecordKey, RecordedOutcome, TaskRecord};
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-/// One write: about which task, and whether that has ended.
+/// A write: key of the task, and whether it has ended.
 pub(crate) type Noted = (RecordKey, bool);
 
-/// A record of a task that has begun, and one of a task that has ended.
+/// A record of a started task, and one of an ended task.
 pub(crate) type Samples = [TaskRecord; 2];
 
 /// The statement with which the daemon's store writes a record.
@@ -26,14 +26,14 @@ const PUT: &str = "
         status_message = ?6, created_ms = ?7, updated_ms = ?8, expires_ms = ?9, ttl_ns = ?10,
         sum = ?11, outcome_kind = ?12, outcome_sum = ?13, outcome = ?14";
 
-/// The daemon's database, without the daemon.
+/// The daemon's database without the daemon.
 pub(crate) struct Bare {
     connection: Connection,
     _dir: tempfile::TempDir,
 }
 
 impl Bare {
-    /// An empty one in a directory of its own.
+    /// Creates an empty database in a directory of its own.
     pub(crate) fn open() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         drop(Sqlite::open(dir.path(), 0).unwrap());
@@ -62,7 +62,7 @@ impl Bare {
             begin.execute([]).unwrap();
             for (key, has_ended) in batch {
                 let record = if *has_ended { ended } else { begun };
-                // Eight bytes, as the store's sums have.
+                // Eight bytes, like the checksums of the store.
                 let sum = i64::MAX - key.position as i64;
                 let time = record.created.as_millis() as i64;
                 let outcome = has_ended.then_some(result.get());
@@ -89,8 +89,8 @@ impl Bare {
     }
 }
 
-/// Serves one peer until it hangs up: a task ends at once, and is answered when it is on disk with
-/// its result. What it committed.
+/// Serves one peer until it disconnects: a task ends at once, and is answered when its result is on
+/// disk. Returns the committed batches.
 pub(crate) fn serve(mut peer: UnixStream, samples: &Samples) -> Vec<Vec<Noted>> {
     let bare = Bare::open();
     let mut commit = bare.committing(samples);

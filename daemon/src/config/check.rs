@@ -1,4 +1,4 @@
-//! Values against their limits: collects every problem instead of stopping at the first.
+//! Validation of values that collects all problems instead of stopping at the first.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -12,39 +12,39 @@ use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use crate::printable::clean;
 
-/// A key and the table it stands in, as messages name them.
+/// A key and its table, as named in messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
-    /// As headed in a file, such as `[daemon]`.
+    /// Heading of the table, such as `[daemon]`.
     pub(super) table: &'static str,
-    /// The key itself.
+    /// The key.
     pub(super) name: &'static str,
 }
 
-/// The text being checked and what was found wrong with it.
+/// The text being checked and the problems found.
 pub(super) struct Checker<'a> {
-    /// The text of the file.
+    /// Text of the file.
     pub(super) text: &'a str,
-    /// The file, for messages.
+    /// Path of the file, for messages.
     pub(super) file: &'a Path,
-    /// Where relative paths start.
+    /// Base of relative paths.
     pub(super) dir: &'a Path,
-    /// Where the defaults that depend on the user come from.
+    /// Environment for defaults that depend on the user.
     pub(super) environment: &'a Environment,
-    /// The problems so far.
+    /// Problems found so far.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Checker<'_> {
-    /// Notes a problem at a byte of the text.
+    /// Reports a problem at a byte of the text.
     pub(super) fn problem(&mut self, at: usize, what: impl Into<String>, hint: impl Into<String>) {
-        // TOML lets keys and values have anything by escapes.
+        // TOML escapes allow any character in keys and values.
         let (what, hint) = (clean(&what.into()).into_owned(), clean(&hint.into()).into_owned());
         let (file, line) = (self.file.to_owned(), line_of(self.text, at));
         self.problems.push(Problem { file, line, what, hint });
     }
 
-    /// Notes a problem of a written value.
+    /// Reports a problem of a written value.
     pub(super) fn bad_value(
         &mut self,
         key: Key,
@@ -122,7 +122,7 @@ impl Checker<'_> {
         default
     }
 
-    /// One of a few names.
+    /// One of several names.
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: Key,
@@ -146,12 +146,12 @@ impl Checker<'_> {
         self.path_in(key, raw, raw.get_ref())
     }
 
-    /// A path that is `text`, a part of what is written; as [`Self::path`].
+    /// As [`Self::path`], for a `text` that is part of the written value.
     pub(super) fn path_in(&mut self, key: Key, raw: &raw::Text, text: &str) -> Option<PathBuf> {
         let hint = if text.is_empty() {
             "write a path, or leave the key out"
         } else if text.contains('\0') {
-            "a path cannot hold a NUL byte"
+            "a path must not contain a NUL byte"
         } else {
             match self.anchored(text) {
                 Ok((base, rest)) => return Some(base.join(rest)),
@@ -162,11 +162,11 @@ impl Checker<'_> {
         None
     }
 
-    /// Where a written path starts, and the rest of it, which is never absolute but for `/` itself
-    /// being the start.
+    /// Splits a path into its base and the rest, which is never absolute, except that `/` itself
+    /// can be the base.
     ///
     /// # Errors
-    /// What to write instead when the start is not known.
+    /// A hint if the base is unknown.
     pub(super) fn anchored<'t>(&self, text: &'t str) -> Result<(PathBuf, &'t str), &'static str> {
         if text.starts_with('/') {
             return Ok((PathBuf::from("/"), text.trim_start_matches('/')));
@@ -177,7 +177,7 @@ impl Checker<'_> {
             return Ok((home.ok_or("`~/` needs $HOME, which is not set here")?, rest));
         }
         if text.starts_with('~') {
-            return Err("of `~` only `~/`, the own home directory, is known");
+            return Err("only `~/`, your home directory, is supported");
         }
         Ok((self.dir.to_owned(), text))
     }

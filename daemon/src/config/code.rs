@@ -1,15 +1,15 @@
-//! Input in code: refuses a command in which whoever calls the tool would write part of a program.
+//! Detection of inputs in code: rejects a command in which the caller of the tool could write part
+//! of a program.
 //!
-//! The table in [`table`] lists interpreters with the options that bring code, and programs that
-//! run another one. A command is read as those programs read it: options joined or apart, in
+//! The table in [`table`] lists interpreters with the options that take code, and programs that run
+//! another one. A command is parsed as those programs parse it: options joined or separate, in
 //! clusters (`-ec`), long with `=` or abbreviated, behind any number of wrappers.
 //!
-//! Limits: a program that is not in the table is not known to run code; its arguments are still
-//! searched for an interpreter with a code option (`docker exec box sh -c …`). Code that is written
-//! in the configuration can run its own arguments or its input (`sh -c 'eval "$1"'`), an input that
-//! begins with `-` can be an option (of which `check` warns, see [`option_warning`]), a script that
-//! an input names can be any file, and clients of databases run SQL. What an element brings that a
-//! call may leave out is taken as being there.
+//! Limits: programs not in the table are assumed to run no code; their arguments are still searched
+//! for an interpreter with a code option (`docker exec box sh -c …`). Code in the configuration can
+//! evaluate its arguments or its input (`sh -c 'eval "$1"'`), an input that begins with `-` can be
+//! an option (`check` warns about that, see [`option_warning`]), a script named by an input can be
+//! any file, and database clients run SQL. Optional elements are treated as present.
 
 mod scan;
 mod table;
@@ -22,7 +22,7 @@ use super::check::Checker;
 use super::raw;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 
-/// Notes what is wrong with the command, the standard input and the variables of a tool.
+/// Reports inputs in the code of a tool's command, standard input and variables.
 pub(super) fn check(
     command: &[raw::Text],
     raw: &raw::Tool,
@@ -56,14 +56,14 @@ pub(super) fn check(
         if decides && is_code(&word(value.get_ref())) {
             let (name, text) = (name.get_ref(), value.get_ref());
             let what = format!("`env` in [[tool]] puts an argument into {name}: {text:?}");
-            let hint = "that variable decides what a program runs or loads; give the input to the \
+            let hint = "this variable controls what a program runs or loads; pass the input to the \
                         command as an argument";
             check.problem(value.span().start, what, hint);
         }
     }
 }
 
-/// The warning of a command whose program could take an input for an option that brings code.
+/// Warning about a command whose program could parse an input as an option that takes code.
 pub(crate) fn option_warning(template: &CommandTemplate, arguments: &Arguments) -> Option<String> {
     let program = template.program.to_string_lossy().into_owned();
     let words = template.elements.iter().map(|element| mark(element, Some(arguments)));
@@ -73,14 +73,14 @@ pub(crate) fn option_warning(template: &CommandTemplate, arguments: &Arguments) 
         Finding::Option(at, program) => {
             let element = template.elements.get(at.checked_sub(1)?)?.to_string();
             Some(format!(
-                "{program} may take {element:?} for an option, which can bring code; write \"--\" \
+                "{program} may parse {element:?} as an option, which can inject code; write \"--\" \
                  before it, or restrict the input by `enum` or by a `pattern` that no text with a \
                  leading `-` matches"
             ))
         }
-        Finding::Stdin(program) => Some(format!(
-            "what {program} reads from `stdin` may be taken for options that bring code"
-        )),
+        Finding::Stdin(program) => {
+            Some(format!("{program} may parse text from `stdin` as options, which can inject code"))
+        }
         Finding::Code(_) | Finding::Program(_) => None,
     }
 }
@@ -93,13 +93,13 @@ fn element_problem(finding: &Finding, element: &Spanned<String>, check: &mut Che
         Finding::Code(_) | Finding::Stdin(_) => (
             format!("`command` in [[tool]] puts an argument into code: {text:?}"),
             format!(
-                "it would be run, not read; give it to the code as an argument of its own, as in \
+                "it would be executed as code; pass it as a separate argument, as in \
                  [\"sh\", \"-c\", 'echo \"$1\"', \"sh\", \"{{{name}}}\"]"
             ),
         ),
         Finding::Option(_, program) => (
             format!("`command` in [[tool]] lets an argument be an option of {program}: {text:?}"),
-            "an option can bring code that is run; write the option out, or restrict the input by \
+            "an option can inject code; write the option out, or restrict the input by \
              `enum`"
                 .to_owned(),
         ),
@@ -111,7 +111,7 @@ fn element_problem(finding: &Finding, element: &Spanned<String>, check: &mut Che
     check.problem(element.span().start, what, hint);
 }
 
-/// The text of a template, with a mark for each input by what it can be.
+/// The text of a template with each input replaced by a mark of its possible values.
 fn mark(template: &Template, arguments: Option<&Arguments>) -> String {
     let text = template.fill(|name| {
         let takes =
@@ -127,7 +127,7 @@ fn mark(template: &Template, arguments: Option<&Arguments>) -> String {
     text.ok().flatten().unwrap_or_default()
 }
 
-/// Texts that nobody lists in an `enum`; who takes one of them takes many.
+/// Texts that no `enum` would list: an input that accepts one of them accepts arbitrary text.
 const PROBES: [&str; 10] = [
     "zqxjk",
     "ZQXJK",

@@ -1,4 +1,4 @@
-//! A configuration for people: what would run, with every default spelt out.
+//! Text description of a configuration with all defaults.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::process::Isolation;
 use crate::store::Damaged;
 
 impl Listen {
-    /// One line: the transport and its address.
+    /// Describes the transport and address in one line.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -27,10 +27,10 @@ impl Listen {
                 line
             }
             Self::Tcp { address, token_file: None, .. } => {
-                format!("tcp {address}, open to everyone on this machine")
+                format!("tcp {address}, open to all users of this machine")
             }
             Self::Tcp { address, token_file: Some(path), anonymous } => {
-                let others = if *anonymous { ", and to everyone on this machine" } else { "" };
+                let others = if *anonymous { ", and to all users of this machine" } else { "" };
                 format!("tcp {address}, open to the tokens of {}{others}", path.display())
             }
             Self::Stdio => "stdio".into(),
@@ -39,7 +39,7 @@ impl Listen {
 }
 
 impl Level {
-    /// Its name in the file.
+    /// Configuration name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -54,8 +54,7 @@ impl Level {
 }
 
 impl Config {
-    /// What would run: listeners, limits, and every tool with its command line; ends with a line
-    /// end.
+    /// Describes listeners, limits, and every tool with its command line; ends with a newline.
     #[must_use]
     pub fn describe(&self) -> String {
         let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);
@@ -157,7 +156,7 @@ impl Config {
             rows.extend(describe_tool(tool, daemon.on_disconnect));
         }
         if self.tools.is_empty() {
-            rows.push(("tools".into(), "none: there is nothing to call".into()));
+            rows.push(("tools".into(), "none: no tool is configured".into()));
         }
         let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
         let mut text = String::new();
@@ -169,7 +168,7 @@ impl Config {
     }
 }
 
-/// The rows of one tool: its name with what it runs, then the rest.
+/// Describes one tool: its name and command, then its other settings.
 fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
@@ -196,9 +195,9 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     if let Some(question) = &tool.confirm {
         more(format!("confirm {:?}", question.to_string()));
     }
-    if let Allow::Only(who) = &tool.allow {
-        let who: Vec<String> = who.iter().map(ToString::to_string).collect();
-        more(format!("allow {}", who.join(", ")));
+    if let Allow::Only(identities) = &tool.allow {
+        let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
+        more(format!("allow {}", identities.join(", ")));
     }
     more(format!("input {}", tool.arguments.schema().get()));
     rows.insert(0, (format!("tool {}", tool.name), runs));
@@ -220,7 +219,7 @@ fn on_disconnect(policy: OnDisconnect) -> String {
     }
 }
 
-/// Where and with what a program runs, where that is said.
+/// Describes the environment of a command, as far as it is configured.
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
@@ -252,7 +251,7 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     }
 }
 
-/// The command line with its holes, an array as in the file.
+/// The command line with its placeholders, as an array like in the file.
 fn argv(command: &CommandTool) -> String {
     let program = command.template.program.to_string_lossy().into_owned();
     let elements = command.template.elements.iter().map(ToString::to_string);

@@ -1,14 +1,14 @@
-//! Where the configuration, the state and the default socket are, by the user's environment.
+//! Paths of the configuration, the state and the default socket, by the user's environment.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::error::ConfigError;
 
-/// Where the system looks last.
+/// System-wide configuration, searched last.
 const SYSTEM_CONFIG: &str = "/etc/ceased/config.toml";
 
-/// The variables that decide where things are; a set of its own so that a test can have one.
+/// The environment variables that determine paths; a value, so that tests can construct one.
 ///
 /// As the XDG base directory specification wants it, a relative path in one counts as unset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl Environment {
         }
     }
 
-    /// The socket of a daemon nobody told otherwise: `$XDG_RUNTIME_DIR/ceased/ceased.sock`, else
-    /// `/run/ceased/ceased.sock`, which only root can make.
+    /// The default socket: `$XDG_RUNTIME_DIR/ceased/ceased.sock`, else `/run/ceased/ceased.sock`,
+    /// which only root can create.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         let dir = self.runtime_dir.clone().unwrap_or_else(|| PathBuf::from("/run"));
@@ -54,7 +54,7 @@ impl Environment {
     }
 
     /// The state directory: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/ceased`, else
-    /// `~/.local/state/ceased`; `/var/lib/ceased` where there is no home either.
+    /// `~/.local/state/ceased`; `/var/lib/ceased` without a home directory.
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         let under = |dir: &Option<PathBuf>, rest: &str| dir.as_ref().map(|dir| dir.join(rest));
@@ -65,14 +65,14 @@ impl Environment {
             .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
     }
 
-    /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else
+    /// The configuration file: `explicit`, else `$CEASED_CONFIG`, else
     /// `$XDG_CONFIG_HOME/ceased/config.toml` (`~/.config` when unset), else
-    /// `/etc/ceased/config.toml`. None when there is none: the defaults hold then.
+    /// `/etc/ceased/config.toml`. `None` if there is no file: the defaults apply.
     ///
-    /// The working directory is not searched: it may be a checkout of somebody else's.
+    /// The working directory is not searched: it may be an untrusted checkout.
     ///
     /// # Errors
-    /// When a file that was asked for by name does not exist.
+    /// If an explicitly named file does not exist.
     pub fn locate(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         let named = explicit
             .map(|path| (path, "--config"))
@@ -82,7 +82,7 @@ impl Environment {
                 return Ok(Some(path.to_owned()));
             }
             let what = format!("the configuration file named by {by} does not exist");
-            return Err(ConfigError::of_file(path, what, "name one that does, or leave it out"));
+            return Err(ConfigError::of_file(path, what, "name an existing file, or leave it out"));
         }
         let config_home =
             self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
@@ -94,13 +94,13 @@ impl Environment {
     }
 }
 
-/// True unless it is certain that there is nothing: a file that may not be looked at is reported
-/// when it is read, rather than passed over in silence.
+/// Whether the file exists or its absence is uncertain: an inaccessible file is reported when it is
+/// read, instead of being skipped silently.
 fn exists(path: &Path) -> bool {
     path.try_exists().unwrap_or(true)
 }
 
-/// The path in a variable, when it is one that counts.
+/// The path in a variable, if absolute.
 fn absolute(value: Option<OsString>) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_file_is_found() {
+    fn first_existing_file_is_found() {
         let dir = tempfile::tempdir().expect("tempdir");
         let mut env = environment(dir.path());
         let system = Path::new(SYSTEM_CONFIG);
@@ -147,21 +147,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_named_and_missing_is_an_error() {
+    fn missing_named_file_is_an_error() {
         let mut env = environment(Path::new("/nowhere"));
         env.ceased_config = Some("/nowhere/a.toml".into());
         let error = env.locate(None).expect_err("missing");
         assert_eq!(
             error.to_string(),
             "the configuration file named by $CEASED_CONFIG does not exist (/nowhere/a.toml); \
-             name one that does, or leave it out"
+             name an existing file, or leave it out"
         );
         let error = env.locate(Some(Path::new("b.toml"))).expect_err("missing");
         assert!(error.to_string().starts_with("the configuration file named by --config"));
     }
 
     #[test]
-    fn default_places() {
+    fn default_paths_follow_the_environment() {
         let mut env = environment(Path::new("/d"));
         assert_eq!(env.state_dir(), Path::new("/d/home/.local/state/ceased"));
         assert_eq!(env.socket(), Path::new("/run/ceased/ceased.sock"));

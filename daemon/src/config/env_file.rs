@@ -1,4 +1,4 @@
-//! `env_file`: variables of a tool in a file of their own, most often secrets.
+//! `env_file`: environment variables of a tool in a file of their own, usually secrets.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,15 +8,15 @@ use super::error::{ConfigError, Problem};
 use super::tool::variable_flaw;
 use crate::owned_file::{self, Secrecy, Unfit};
 
-/// Bytes of such a file: what one command can be given.
+/// Size limit of the file: the environment of one command.
 const FILE_BYTES_MAX: u64 = crate::tools::arguments::COMMAND_BYTES_MAX as u64;
 
-/// A file of variables, and what was in it when it was read. Its values are displayed nowhere.
+/// A file of variables and its content. The values are never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnvFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it said; `None` until it is read.
+    /// Its variables; `None` until [`Self::read`].
     variables: Option<Vec<(String, String)>>,
 }
 
@@ -29,12 +29,12 @@ impl fmt::Debug for EnvFile {
 }
 
 impl EnvFile {
-    /// A file that is not read yet.
+    /// A file that has not been read.
     pub(super) const fn at(path: PathBuf) -> Self {
         Self { path, variables: None }
     }
 
-    /// Reads it.
+    /// Reads the file.
     pub(super) fn read(&mut self) -> Result<(), ConfigError> {
         let path = &self.path;
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
@@ -42,14 +42,14 @@ impl EnvFile {
             Ok(bytes) => bytes,
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the `env_file` is larger than {FILE_BYTES_MAX} bytes");
-                return fail(what, "is it the right file?");
+                return fail(what, "check the path");
             }
             Err(Unfit::Io(why)) => {
                 let hint = "write `NAME=value` lines into it, or leave the key out";
                 return fail(format!("cannot read the `env_file`: {why}"), hint);
             }
             Err(Unfit::Refused { what, remedy }) => {
-                return fail(format!("the `env_file` is not taken: {what}"), &remedy);
+                return fail(format!("rejected the `env_file`: {what}"), &remedy);
             }
         };
         let Ok(text) = String::from_utf8(bytes) else {
@@ -62,7 +62,7 @@ impl EnvFile {
     /// The variables, in the order of the file.
     ///
     /// # Errors
-    /// When it was never read.
+    /// If the file has not been read.
     pub(crate) fn variables(&self) -> Result<&[(String, String)], String> {
         self.variables.as_deref().ok_or_else(|| {
             let path = self.path.display();
@@ -71,7 +71,7 @@ impl EnvFile {
     }
 }
 
-/// `NAME=value` a line; empty lines and those that begin with `#` say nothing.
+/// Parses `NAME=value` lines; empty lines and lines that begin with `#` are ignored.
 fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>, ConfigError> {
     let (mut variables, mut problems) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
@@ -90,34 +90,35 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>, ConfigError> 
         };
         let name = name.trim_end();
         if name.contains(char::is_whitespace) {
-            problem("a name in the `env_file` holds a space", "write NAME=value");
+            problem("a name in the `env_file` contains a space", "write NAME=value");
         } else if let Some(hint) = variable_flaw(name) {
             problem(&format!("the `env_file` sets {name:.80?}"), hint);
         } else {
             match value(written.trim()) {
                 Ok(value) => variables.push((name.to_owned(), value)),
-                Err(hint) => problem(&format!("the value of {name} cannot be read"), hint),
+                Err(hint) => problem(&format!("cannot parse the value of {name}"), hint),
             }
         }
     }
     if problems.is_empty() { Ok(variables) } else { Err(ConfigError::new(problems)) }
 }
 
-/// A value: as it stands, or in quotes. Between `'` everything stands for itself; between `"` a
-/// backslash makes `\n`, `\t`, `\"`, `\\` and `\$` of what follows it. Nothing is expanded.
+/// Parses a value, plain or quoted. Between `'` every character is literal; between `"` a backslash
+/// escapes `\n`, `\t`, `\"`, `\\` and `\$`. Nothing is expanded.
 fn value(written: &str) -> Result<String, &'static str> {
-    const OPEN: &str = "it begins with a quote that does not end it; a value takes one line";
+    const OPEN: &str = "unterminated quote; a value must be on one line";
     if written.contains('\0') {
-        return Err("it cannot hold a NUL byte");
+        return Err("must not contain a NUL byte");
     }
     if let Some(rest) = written.strip_prefix('\'') {
         let inner = rest.strip_suffix('\'').ok_or(OPEN)?;
         return if inner.contains('\'') { Err(OPEN) } else { Ok(inner.to_owned()) };
     }
     let Some(rest) = written.strip_prefix('"') else {
-        // Some readers of such files take this for a comment, others for a part of the value.
+        // Parsers of such files disagree: some treat this as a comment, others as part of the
+        // value.
         return if written.contains(" #") || written.contains("\t#") {
-            Err("put a value with ` #` in it into quotes; comments have lines of their own")
+            Err("quote a value that contains ` #`; comments need lines of their own")
         } else {
             Ok(written.to_owned())
         };
@@ -132,7 +133,7 @@ fn value(written: &str) -> Result<String, &'static str> {
                 Some('t') => text.push('\t'),
                 Some(c @ ('"' | '\\' | '$' | '`')) => text.push(c),
                 Some(_) | None => {
-                    return Err("a backslash between `\"` takes n, t, \", \\, $ or ` after it");
+                    return Err("after a backslash in `\"` quotes use n, t, \", \\, $ or `");
                 }
             },
             Some(c) => text.push(c),
@@ -140,7 +141,7 @@ fn value(written: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The variables as a launch takes them.
+/// The variables in the form that a launch needs.
 pub(crate) fn for_launch(variables: &[(String, String)]) -> Vec<(OsString, OsString)> {
     variables.iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_written() {
+    fn values_are_parsed_as_written() {
         for (text, want) in [
             ("A=b", "b"),
             ("  A=b c  \r\n", "b c"),
@@ -173,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_misread_is_refused_with_its_line() {
+    fn ambiguous_value_is_rejected_with_its_line() {
         for (text, want) in [
             ("A", "a line of the `env_file` has no `=` at F:1; write NAME=value"),
-            ("\nA B=c", "a name in the `env_file` holds a space at F:2"),
+            ("\nA B=c", "a name in the `env_file` contains a space at F:2"),
             ("=c", "the `env_file` sets \"\" at F:1"),
             ("CEASED_JOB=j1", "the `env_file` sets \"CEASED_JOB\" at F:1"),
             ("NOTIFY_SOCKET=/x", "the `env_file` sets \"NOTIFY_SOCKET\" at F:1"),
-            ("A=secret # x", "the value of A cannot be read at F:1"),
-            ("A='secret", "the value of A cannot be read at F:1"),
-            ("A='sec'ret'", "the value of A cannot be read at F:1"),
-            ("A=\"secret\" x", "the value of A cannot be read at F:1"),
-            ("A=\"secret\\x\"", "the value of A cannot be read at F:1"),
-            ("A=secret\0", "the value of A cannot be read at F:1"),
+            ("A=secret # x", "cannot parse the value of A at F:1"),
+            ("A='secret", "cannot parse the value of A at F:1"),
+            ("A='sec'ret'", "cannot parse the value of A at F:1"),
+            ("A=\"secret\" x", "cannot parse the value of A at F:1"),
+            ("A=\"secret\\x\"", "cannot parse the value of A at F:1"),
+            ("A=secret\0", "cannot parse the value of A at F:1"),
         ] {
             let why = read(text).unwrap_err();
             assert!(why.starts_with(want), "{text:?}: {why}");

@@ -1,24 +1,25 @@
-//! Errors of a configuration: every problem with its file, its line and a hint.
+//! Errors of a configuration: all problems, each with file, line and hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Problems printed at most; a file that has more has one cause, or is no configuration.
+/// Maximum number of printed problems; a file with more has a common cause, or is not a
+/// configuration.
 const PROBLEMS_SHOWN_MAX: usize = 20;
 
-/// Characters of a written value that a message quotes at most.
+/// Maximum length of a quoted value.
 const VALUE_SHOWN_MAX: usize = 80;
 
-/// One thing that is wrong: what, where, and what to do about it.
+/// A problem of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, as it was named on the command line or found.
+    /// The file, as named on the command line or found.
     pub file: PathBuf,
-    /// The line, counted from 1; 0 when the file as a whole is meant.
+    /// The line, counted from 1; 0 for the file as a whole.
     pub line: usize,
     /// The problem: names the key, its table and the value.
     pub what: String,
-    /// What would be right: the limit, the known keys, the nearest known key.
+    /// The remedy: the limit, the known keys, or the nearest known key.
     pub hint: String,
 }
 
@@ -38,20 +39,20 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The error that holds `problems`, of which there is at least one.
+    /// An error with these `problems`, of which there is at least one.
     pub(super) fn new(mut problems: Vec<Problem>) -> Self {
         assert!(!problems.is_empty(), "an error without a problem");
         problems.sort_by_key(|problem| problem.line);
         Self { problems }
     }
 
-    /// The error of a file as a whole.
+    /// An error about a file as a whole.
     pub(super) fn of_file(file: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
         let (what, hint) = (what.into(), hint.into());
         Self { problems: vec![Problem { file: file.into(), line: 0, what, hint }] }
     }
 
-    /// Everything that was found wrong, in the order of the file.
+    /// All problems, in the order of the file.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -59,7 +60,7 @@ impl ConfigError {
 }
 
 impl fmt::Display for ConfigError {
-    /// One problem a line, without a line end after the last.
+    /// Writes one problem per line, without a final newline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, problem) in self.problems.iter().take(PROBLEMS_SHOWN_MAX).enumerate() {
             if n > 0 {
@@ -76,14 +77,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The line of the byte at `offset`, counted from 1; an offset past the text is on its last line.
+/// The line of the byte at `offset`, counted from 1; offsets past the end give the last line.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     line.min(text.lines().count().max(1))
 }
 
-/// `text` for a message: one line, not long.
+/// `text` shortened to one line for a message.
 pub(super) fn shown(text: &str) -> String {
     let line = text.trim().split(['\n', '\r']).next().unwrap_or_default();
     let cut = line.char_indices().nth(VALUE_SHOWN_MAX).map_or(line.len(), |(at, _)| at);
@@ -91,9 +92,9 @@ pub(super) fn shown(text: &str) -> String {
     if short.len() < text.trim().len() { format!("{short}…") } else { short.to_owned() }
 }
 
-/// The known name that `name` was most likely meant to be.
+/// The known name most similar to `name`.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    // A third of the letters may be wrong; past that it is another word.
+    // Up to a third of the letters may differ.
     let tolerated = (name.chars().count() / 3).max(1);
     known
         .iter()
@@ -103,13 +104,13 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, known)| known)
 }
 
-/// The known name that `name` begins with, or that begins with `name`: `warning`, `str`.
+/// The known name that is a prefix of `name`, or has it as a prefix: `warning`, `str`.
 fn cut_or_continued<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let related = |known: &&str| known.starts_with(name) || name.starts_with(*known);
     known.iter().copied().find(|known| name.len() >= 3 && related(known))
 }
 
-/// What to say about a name that is none of the known ones.
+/// Hint for an unknown name.
 pub(super) fn did_you_mean(name: &str, noun: &str, known: &[&str]) -> String {
     match nearest(name, known).or_else(|| cut_or_continued(name, known)) {
         Some(near) => format!("did you mean `{near}`?"),

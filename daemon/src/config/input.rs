@@ -1,4 +1,4 @@
-//! `[tool.input.NAME]`: a JSON Schema without writing JSON Schema.
+//! `[tool.input.NAME]`: shorthand for a JSON Schema.
 
 use toml::Spanned;
 
@@ -10,10 +10,10 @@ use crate::tools::arguments::Arguments;
 
 const TYPES: [&str; 4] = ["string", "integer", "number", "boolean"];
 
-/// Characters of an input's name.
+/// Maximum length of an input's name.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The schema of a tool's inputs, in the order they were written; None when one of them is wrong.
+/// Builds the schema of a tool's inputs, in the order of the file; `None` if one is invalid.
 pub(super) fn schema(inputs: &Ordered<raw::Input>, check: &mut Checker<'_>) -> Option<Json> {
     let mut properties = Vec::new();
     let mut required = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn schema(inputs: &Ordered<raw::Input>, check: &mut Checker<'_>) -> O
     sound.then_some(Json::Object(members))
 }
 
-/// The schema of one input.
+/// Builds the schema of one input.
 fn property(name: &raw::Text, input: &raw::Input, check: &mut Checker<'_>) -> Option<Json> {
     let at = name.span().start;
     let before = check.problems.len();
@@ -46,8 +46,8 @@ fn property(name: &raw::Text, input: &raw::Input, check: &mut Checker<'_>) -> Op
     let table = format!("[tool.input.{name}]");
     let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(usual) {
-        let hint = format!("a name takes 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - .");
-        check.problem(at, format!("{name:?} is no name for an input"), hint);
+        let hint = format!("use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ - .");
+        check.problem(at, format!("{name:?} is not a valid input name"), hint);
     }
     let kind = match &input.r#type {
         None => {
@@ -86,7 +86,7 @@ fn property(name: &raw::Text, input: &raw::Input, check: &mut Checker<'_>) -> Op
     (check.problems.len() == before).then_some(Json::Object(members))
 }
 
-/// `minimum` and `maximum`.
+/// Checks `minimum` and `maximum`.
 fn bounds(
     input: &raw::Input,
     kind: &str,
@@ -122,7 +122,7 @@ fn bounds(
     }
 }
 
-/// `enum`.
+/// Checks `enum`.
 fn choices(
     input: &raw::Input,
     kind: &str,
@@ -133,7 +133,7 @@ fn choices(
     let Some(choices) = &input.r#enum else { return };
     let at = choices.span().start;
     if choices.get_ref().is_empty() {
-        let what = format!("`enum` in {table} is empty, so no value would do");
+        let what = format!("`enum` in {table} is empty, so no value is valid");
         check.problem(at, what, "list the values, or leave it out");
         return;
     }
@@ -144,7 +144,7 @@ fn choices(
     members.push(("enum".to_owned(), Json::List(choices.get_ref().clone())));
 }
 
-/// Notes a value that the schema of its own input refuses.
+/// Reports a value that the schema of its own input rejects.
 fn accepted(property: &Json, value: &Json, at: usize, what: &str, check: &mut Checker<'_>) {
     let schema = Json::object([
         ("type", Json::text("object")),
@@ -155,6 +155,6 @@ fn accepted(property: &Json, value: &Json, at: usize, what: &str, check: &mut Ch
         Arguments::new(&schema.to_string()).and_then(|rules| rules.check(Some(&arguments)));
     if let Err(why) = verdict {
         let why = why.replace("arguments/value: ", "");
-        check.problem(at, format!("{what} holds a value the input refuses"), why);
+        check.problem(at, format!("{what} has a value that the input rejects"), why);
     }
 }

@@ -8,7 +8,7 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 
-/// The pairs of a table in the order they were written, each key with its place.
+/// The entries of a table in the order of the file, each key with its position.
 #[derive(Debug, Clone)]
 pub(super) struct Ordered<T>(pub(super) Vec<(Spanned<String>, T)>);
 
@@ -34,7 +34,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
                 while let Some(key) = map.next_key::<Spanned<String>>()? {
                     pairs.push((key, map.next_value()?));
                 }
-                // The parser hands keys over sorted by name; the file's order is in the spans.
+                // The TOML parser sorts keys by name; the spans have the order of the file.
                 pairs.sort_by_key(|(key, _)| key.span().start);
                 Ok(Ordered(pairs))
             }
@@ -44,12 +44,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
     }
 }
 
-/// A JSON value. There is no null, since TOML has none.
+/// A JSON value without null, which TOML does not have.
 #[derive(Debug, Clone)]
 pub(super) enum Json {
-    /// `true` or `false`.
+    /// A boolean.
     Flag(bool),
-    /// A whole number.
+    /// An integer.
     Whole(i64),
     /// Any other number; always finite.
     Float(f64),
@@ -62,7 +62,7 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// The object with these members.
+    /// An object with these members.
     pub(super) fn object<const N: usize>(members: [(&str, Self); N]) -> Self {
         Self::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
@@ -74,7 +74,7 @@ impl Json {
 }
 
 impl fmt::Display for Json {
-    /// Compact JSON.
+    /// Writes compact JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_file_is_kept() {
+    fn order_of_the_file_is_kept() {
         let text = "[it]\nz = 1\na = [true, \"x\", 1.5]\n[it.m]\nq = 0\nb.c = {}\n[it.d]\n";
         let holder: Holder = toml::from_str(text).expect("valid TOML");
         let json = r#"{"z":1,"a":[true,"x",1.5],"m":{"q":0,"b":{"c":{}}},"d":{}}"#;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_does_not_have_is_refused() {
+    fn value_without_json_form_is_rejected() {
         for value in ["nan", "-inf", "1979-05-27", "{ x = 07:32:00 }"] {
             let result: Result<Holder, _> = toml::from_str(&format!("it = {value}"));
             assert!(result.is_err(), "{value}");

@@ -1,4 +1,4 @@
-//! `[[listen]]`: where peers come in, and who may not.
+//! `[[listen]]`: listeners and their access rules.
 
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::error::line_of;
-use super::{Listen, raw, who};
+use super::{Listen, identities, raw};
 
-/// Bytes of a socket's path: what fits the kernel's structure beside the NUL.
+/// Maximum length of a socket path: the kernel's limit without the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Only the daemon's own user.
+/// Default mode: only the daemon's user.
 const MODE_DEFAULT: u32 = 0o600;
 
 impl Listen {
-    /// The listener of a file that has none.
+    /// The listener of a file without `[[listen]]`.
     pub(super) fn default_in(environment: &Environment) -> Self {
         Self::Unix { path: environment.socket(), mode: MODE_DEFAULT, group: None, allow: None }
     }
@@ -32,7 +32,7 @@ const fn key(name: &'static str) -> Key {
     Key { table: "[[listen]]", name }
 }
 
-/// Every listener of the file; the default one when there is none.
+/// All listeners of the file, or the default one.
 pub(super) fn listeners(raw: &[(usize, raw::Listen)], check: &mut Checker<'_>) -> Vec<Listen> {
     let mut listeners: Vec<(usize, Listen)> = Vec::new();
     for (at, raw) in raw {
@@ -55,7 +55,7 @@ pub(super) fn listeners(raw: &[(usize, raw::Listen)], check: &mut Checker<'_>) -
     listeners.into_iter().map(|(_, listen)| listen).collect()
 }
 
-/// True when both cannot be open at once.
+/// Whether both cannot be bound at once.
 fn collide(one: &Listen, other: &Listen) -> bool {
     match (one, other) {
         (Listen::Unix { path: one, .. }, Listen::Unix { path: other, .. }) => one == other,
@@ -126,7 +126,7 @@ fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         let hint = match bits {
             Some(bits) if bits & !0o777 != 0 => "it takes permission bits only, up to \"0777\"",
             Some(bits) if bits & 0o600 != 0o600 => {
-                "the daemon's own user must have it all: \"0600\""
+                "the daemon's user needs read and write permission: \"0600\""
             }
             Some(bits) => return Some(bits),
             None => "it takes octal digits such as \"0600\" or \"0660\"",
@@ -136,13 +136,13 @@ fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
     })?;
     let group = match &raw.group {
         None => None,
-        Some(written) => Some(who::group(key("group"), written, check)?),
+        Some(written) => Some(identities::group(key("group"), written, check)?),
     };
-    let allow = who::users(raw.allow_users.as_ref(), raw.allow_groups.as_ref(), check);
+    let allow = identities::users(raw.allow_users.as_ref(), raw.allow_groups.as_ref(), check);
     Some(Listen::Unix { path, mode, group, allow })
 }
 
-/// Notes a path that no socket can have.
+/// Reports a path that is too long for a socket.
 fn fits(path: &Path, at: usize, check: &mut Checker<'_>) {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > SOCKET_PATH_BYTES_MAX {
@@ -173,9 +173,9 @@ fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option
     let address = address.filter(|_| is_said)?;
     if !anonymous && token_file.is_none() {
         let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
-        let what = "this tcp [[listen]] would accept nobody: there is no `token_file`, and \
+        let what = "this tcp [[listen]] would accept no peer: there is no `token_file`, and \
                     `anonymous` is \"refuse\"";
-        let hint = "name a token_file, set anonymous = \"allow\" to serve everyone on this \
+        let hint = "set a token_file, set anonymous = \"allow\" to accept all users of this \
                     machine, or use a unix listener";
         check.problem(at, what, hint);
         return None;
@@ -183,8 +183,8 @@ fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option
     Some(Listen::Tcp { address, token_file, anonymous })
 }
 
-/// The address of a TCP listener: one of this machine only, unless all peers have to say who they
-/// are.
+/// Checks the address of a TCP listener: it must be a loopback address unless all peers need a
+/// token.
 fn address(
     at: usize,
     raw: &raw::Listen,
@@ -201,7 +201,7 @@ fn address(
             return Some(address);
         }
         Ok(_) => {
-            "the network could call tools without a token; name a token_file and leave \
+            "clients on the network could call tools without a token; set a token_file and leave \
              `anonymous` at \"refuse\", or use a loopback address, 127.0.0.1 or [::1]"
         }
         Err(_) => "it takes an IP address and a port, such as \"127.0.0.1:7411\" or \"[::1]:7411\"",
@@ -210,7 +210,7 @@ fn address(
     None
 }
 
-/// A written string as a message quotes it.
+/// A written string as quoted in a message.
 fn written_text(text: Option<&raw::Text>) -> String {
     text.map_or_else(String::new, |text| format!("{:?}", text.get_ref()))
 }

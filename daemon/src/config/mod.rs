@@ -1,13 +1,14 @@
-//! The configuration: `config.toml`, read twice. First as written (`raw`), then as meant: typed,
-//! within its limits, no key left out.
+//! The configuration: `config.toml`, parsed as written (`raw`) and then converted to typed,
+//! validated values with defaults.
 //!
-//! Everything a reader must know about a key stands in `config.toml` at the top of the repository.
+//! The keys are documented in `config.toml` at the top of the repository.
 
 mod check;
 mod code;
 mod describe;
 mod env_file;
 mod error;
+mod identities;
 mod input;
 mod json;
 mod listen;
@@ -16,7 +17,6 @@ mod raw;
 mod sections;
 mod tool;
 mod units;
-mod who;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -41,10 +41,10 @@ pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 
-/// Bytes of a configuration file: far more than one needs, little enough to be read at once.
+/// Size limit of a configuration file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// A configuration that can be used: every value present and within its limits.
+/// A validated configuration: every value present and within its limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[daemon]`
@@ -68,142 +68,143 @@ pub struct Config {
 /// `[daemon]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
-    /// Where durable tasks are kept; absolute.
+    /// Directory of durable tasks; absolute.
     pub state_dir: PathBuf,
-    /// Whether they are.
+    /// Where tasks are kept.
     pub store: Keeping,
-    /// Bytes kept free for what is owed when the disk is full.
+    /// Bytes reserved for finishing started tasks when the disk is full.
     pub store_reserve: usize,
-    /// How long a store that did not take a write is left alone.
+    /// Pause after a failed write before the store is retried.
     pub store_retry: Duration,
-    /// What becomes of a damaged store.
+    /// Treatment of a damaged store.
     pub damaged_store: Damaged,
-    /// Jobs that run at once.
+    /// Maximum number of running jobs.
     pub workers: usize,
-    /// Jobs that wait for a worker at most.
+    /// Maximum number of queued jobs.
     pub queue: usize,
-    /// From SIGTERM to the end, for everything.
+    /// Total time of a shutdown, from SIGTERM to the exit.
     pub shutdown_grace: Duration,
-    /// What becomes of a plain call whose peer is gone, if its tool does not say.
+    /// Default effect of a disconnect on a plain call.
     pub on_disconnect: OnDisconnect,
-    /// What separates commands from other processes, if their tool does not say.
+    /// Default isolation of commands from other processes.
     pub isolation: Isolation,
-    /// How long the running calls of a stdio peer may still finish after it closed its input.
+    /// Time that running calls of a stdio peer may continue after it closed its input.
     pub eof_grace: Duration,
 }
 
 /// Where tasks are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeping {
-    /// On the disk by a daemon that goes on when its peers leave, in memory by one that does not.
+    /// On disk by a shared daemon, in memory by one that ends with its peer.
     Auto,
-    /// On the disk.
+    /// On disk.
     Disk,
     /// In memory.
     Memory,
 }
 
-/// Where peers come in.
+/// A listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A Unix socket.
     Unix {
-        /// The socket; absolute, at most 107 bytes.
+        /// Path of the socket; absolute, at most 107 bytes.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits.
         mode: u32,
-        /// The group its file belongs to; that of the daemon when `None`.
+        /// Group of the socket file; that of the daemon if `None`.
         group: Option<u32>,
-        /// Users that may connect, of those that can open it; all of them when `None`.
+        /// Users allowed to connect; all that can open the socket if `None`.
         allow: Option<Users>,
     },
     /// A TCP port: on a loopback address unless there are tokens and no anonymous peers.
     Tcp {
         /// The address; port 0 lets the system choose.
         address: SocketAddr,
-        /// Names and tokens; not read here.
+        /// File of names and tokens; not read here.
         token_file: Option<PathBuf>,
-        /// Whether peers without a token are served, as anonymous ones.
+        /// Whether peers without a token are accepted as anonymous.
         anonymous: bool,
     },
-    /// The standard input and output of the daemon.
+    /// Standard input and output of the daemon.
     Stdio,
 }
 
 /// `[limits]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// Connections of one identity at once; all but an eighth if `None`.
+    /// Maximum number of connections of one identity; all but an eighth if `None`.
     pub connections_per_identity: Option<usize>,
-    /// Connections that each operator can have however many others there are.
+    /// Connections reserved for each operator.
     pub operator_connections: usize,
-    /// Bytes of one message.
+    /// Size limit of a message.
     pub message_bytes: usize,
-    /// How deep arrays and objects of one message may nest.
+    /// Maximum nesting of arrays and objects in a message.
     pub json_depth: usize,
-    /// Unanswered requests of one connection.
+    /// Maximum number of unanswered requests of a connection.
     pub inflight_per_connection: usize,
-    /// Tasks of one identity that are not terminal.
+    /// Maximum number of non-terminal tasks of an identity.
     pub tasks_per_identity: usize,
-    /// Terminal tasks of one identity that are kept.
+    /// Maximum number of retained terminal tasks of an identity.
     pub stored_tasks_per_identity: usize,
-    /// Bytes of the kept results of one identity.
+    /// Maximum bytes of retained results of an identity.
     pub stored_bytes_per_identity: usize,
-    /// Bytes of the largest result that is kept in memory as well as in the store.
+    /// Size up to which a result is kept in memory as well as in the store.
     pub resident_result_bytes: usize,
-    /// Task requests of one identity a second.
+    /// Maximum rate of task requests of an identity.
     pub task_ops_per_second: u32,
-    /// Jobs of one identity that run at once; all but an eighth of the workers if `None`.
+    /// Maximum number of running jobs of an identity; all but an eighth of the workers if `None`.
     pub workers_per_identity: Option<usize>,
-    /// Jobs of one identity that wait for a worker at most; seven eighths of the queue if `None`.
+    /// Maximum number of queued jobs of an identity; seven eighths of the queue if `None`.
     pub queue_per_identity: Option<usize>,
-    /// Calls of one identity with an idempotency key that are remembered.
+    /// Maximum number of remembered idempotency keys of an identity.
     pub idempotency_keys_per_identity: usize,
-    /// How long the answer to such a call is remembered.
+    /// Time that the answer to a keyed call is remembered.
     pub idempotency_ttl: Duration,
-    /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
+    /// Unsent bytes of a connection at which new requests are rejected; it is closed at twice this.
     pub write_buffer_bytes: usize,
-    /// How long a peer may take nothing of what it was sent before it is closed.
+    /// Time without progress of writes after which a peer is closed.
     pub write_stall: Duration,
-    /// How long a peer may take to present its token where one is wanted.
+    /// Deadline for presenting a token.
     pub authenticate_within: Duration,
-    /// How long a TCP peer may take for one message.
+    /// Time that a TCP peer may take to send one message.
     pub frame_time: Duration,
-    /// Bytes of messages that have begun and not ended, of all peers together.
+    /// Maximum bytes of incomplete messages of all peers.
     pub partial_bytes: usize,
-    /// Of those, bytes of one identity, or of one network address without one; half of them, and
-    /// one message at least, if `None`.
+    /// Maximum bytes of incomplete messages of one identity, or of one network address without one;
+    /// half of `partial_bytes`, and at least one message, if `None`.
     pub partial_bytes_per_identity: Option<usize>,
-    /// Questions of one job that wait for an answer.
+    /// Maximum number of pending requests of a job to its client.
     pub asks_per_job: usize,
-    /// Calls of one identity that wait for it to come back with what they asked (MOD-07).
+    /// Maximum number of calls of an identity suspended until it returns with the requested input
+    /// (MOD-07).
     pub parked_per_identity: usize,
-    /// How long such a call waits.
+    /// Time that such a call stays suspended.
     pub parked_for: Duration,
-    /// Subscriptions of one connection (MOD-08).
+    /// Maximum number of subscriptions of a connection (MOD-08).
     pub subscriptions_per_connection: usize,
-    /// Tasks one subscription names.
+    /// Maximum number of tasks of a subscription.
     pub tasks_per_subscription: usize,
 }
 
 /// `[tasks]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
-    /// The ttl of a task that asks for none; whole milliseconds go on the wire.
+    /// TTL of a task that requests none; sent in whole milliseconds.
     pub default_ttl: Duration,
-    /// The longest ttl that is granted.
+    /// Maximum TTL.
     pub max_ttl: Duration,
-    /// What becomes of a task that still runs at its ttl.
+    /// Treatment of a task that still runs at its TTL.
     pub on_ttl: OnTtl,
-    /// How long the result of such a task is kept.
+    /// Time that the late result of such a task is kept.
     pub late_result: Duration,
-    /// The ttl of a task whose peer has no identity and asks for none.
+    /// TTL of a task of an anonymous peer that requests none.
     pub anonymous_ttl: Duration,
-    /// How often a requestor is told to poll.
+    /// Poll interval sent to requestors.
     pub poll_interval: Duration,
-    /// Tasks on one page of `tasks/list`.
+    /// Page size of `tasks/list`.
     pub page_size: usize,
     /// Whether `notifications/tasks/status` are sent.
     pub status_notifications: bool,
@@ -214,102 +215,103 @@ pub struct Tasks {
 pub struct Log {
     /// Level of the log.
     pub level: Level,
-    /// Where audit records go; None: to the log.
+    /// File of the audit records; the log if `None`.
     pub audit: Option<PathBuf>,
 }
 
 /// `[metrics]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metrics {
-    /// Where Prometheus reads them of `ceased serve`: a Unix socket or a loopback address; None:
-    /// nowhere.
+    /// Address of the metrics endpoint of `ceased serve`, a Unix socket or a loopback address;
+    /// disabled if `None`.
     pub listen: Option<Address>,
 }
 
-/// `[alerts]`: what raises a warning.
+/// `[alerts]`: thresholds of warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alerts {
-    /// Percent of a limit that what it bounds may reach; 0: no warnings.
+    /// Percent of a limit at which its gauge is warned about; 0 disables the warnings.
     pub high_water: u8,
-    /// How long a job that was told to stop may take.
+    /// Time after which stopping a job counts as slow.
     pub slow_stop: Duration,
-    /// How long the next two are counted.
+    /// Interval over which the next two are counted.
     pub window: Duration,
-    /// Requests of one identity for tasks it has not; 0: no warnings.
+    /// Requests of an identity for unknown tasks; 0 disables the warnings.
     pub unknown_tasks: u32,
-    /// Requests of one identity for a task before `poll_interval` has passed; 0: no warnings.
+    /// Requests of an identity for a task before its `poll_interval` has passed; 0 disables the
+    /// warnings.
     pub fast_polls: u32,
 }
 
 /// Lowest level that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// Logging is disabled.
     Off,
-    /// What went wrong.
+    /// Failures.
     Error,
-    /// What may go wrong.
+    /// Possible problems.
     Warn,
-    /// What an operator wants to know.
+    /// Events relevant to an operator.
     Info,
-    /// What a developer wants to know.
+    /// Events relevant to a developer.
     Debug,
-    /// Everything.
+    /// All events.
     Trace,
 }
 
 /// `[[tool]]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// What it is called: 1 to 128 of `A-Z a-z 0-9 _ . -`.
+    /// Name: 1 to 128 of `A-Z a-z 0-9 _ . -`.
     pub name: String,
-    /// What people see.
+    /// Display name for people.
     pub title: Option<String>,
-    /// What models see.
+    /// Description for models.
     pub description: Option<String>,
-    /// What it does.
+    /// Implementation.
     pub run: Run,
-    /// Whether it changes nothing ([`ceased_core::tool::Tool::read_only`]).
+    /// Whether it has no side effects ([`ceased_core::tool::Tool::read_only`]).
     pub read_only: bool,
-    /// Whether it can be called as a task.
+    /// Whether calls run as tasks.
     pub task_support: TaskSupport,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub timeout: Duration,
-    /// What it takes.
+    /// Schema of its arguments.
     pub arguments: Arguments,
-    /// What its requestor is asked before it runs.
+    /// Question to confirm before it runs.
     pub confirm: Option<Template>,
-    /// What becomes of a plain call whose peer is gone.
+    /// Effect of a disconnect on a plain call.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
     pub allow: Allow,
 }
 
-/// What a tool does when it is called.
+/// Implementation of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Run {
-    /// Something in this process.
+    /// A function of this process.
     Builtin(Builtin),
-    /// A program.
+    /// A command.
     Command(Box<CommandTool>),
 }
 
-/// A program as a tool.
+/// A command as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandTool {
-    /// The command; [`CommandTemplate::fill`] makes the command line of a call.
+    /// The command; [`CommandTemplate::fill`] produces the command line of a call.
     pub template: CommandTemplate,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Duration,
-    /// Bytes of output that are kept of each stream: its head and its tail.
+    /// Bytes of output kept of each stream: its head and its tail.
     pub max_output: usize,
-    /// As which user it runs; `None` where nothing is said.
+    /// User of the process; `None` if not configured.
     pub run_as: Option<RunAs>,
-    /// What separates it from the other processes of its user.
+    /// Isolation from other processes of the same user.
     pub isolation: Isolation,
-    /// What it inherits of the daemon's environment.
+    /// Variables inherited from the daemon's environment.
     pub inherit: Inherit,
-    /// A file of further variables.
+    /// File of additional variables.
     pub env_file: Option<EnvFile>,
 }
 
@@ -317,21 +319,21 @@ impl CommandTool {
     /// The variables of its file.
     ///
     /// # Errors
-    /// When that was never read.
+    /// If the file has not been read.
     pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
         let variables = self.env_file.as_ref().map(EnvFile::variables).transpose()?;
         Ok(env_file::for_launch(variables.unwrap_or_default()))
     }
 }
 
-/// As which user a command runs.
+/// User of a command's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunAs {
-    /// The daemon's own, whoever calls.
+    /// The daemon's user.
     Daemon,
-    /// The one who calls.
+    /// The calling user.
     Peer,
-    /// This one, whoever calls.
+    /// A fixed user.
     User(u32),
 }
 
@@ -342,7 +344,7 @@ impl Default for Daemon {
 }
 
 impl Default for Config {
-    /// What an empty file gives.
+    /// The configuration of an empty file.
     fn default() -> Self {
         Self::default_in(&Environment::of_process())
     }
@@ -364,21 +366,21 @@ impl Config {
         }
     }
 
-    /// The file to use; see [`Environment::locate`].
+    /// Locates the file to use; see [`Environment::locate`].
     ///
     /// # Errors
-    /// When a file that was asked for by name does not exist.
+    /// If an explicitly named file does not exist.
     pub fn locate(explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         Environment::of_process().locate(explicit)
     }
 
-    /// The socket of a daemon nobody told otherwise; see [`Environment::socket`].
+    /// Default socket of the daemon; see [`Environment::socket`].
     #[must_use]
     pub fn default_socket() -> PathBuf {
         Environment::of_process().socket()
     }
 
-    /// The first Unix socket it listens on, where clients look for the daemon.
+    /// The first Unix socket it listens on, to which clients connect.
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         self.listen.iter().find_map(|listen| match listen {
@@ -396,8 +398,8 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, others than root and the user of this process can have written it,
-    /// it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
+    /// If it cannot be read, other users than root and the user of this process can have written
+    /// it, it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
     /// [`Self::read_env_files`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
@@ -405,13 +407,13 @@ impl Config {
             Ok(bytes) => bytes,
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-                return fail(what, "is it the right file?");
+                return fail(what, "check the path");
             }
             Err(Unfit::Io(why)) => {
                 return fail(format!("cannot read the configuration: {why}"), "name another file");
             }
             Err(Unfit::Refused { what, remedy }) => {
-                return fail(format!("the configuration is not taken: {what}"), &remedy);
+                return fail(format!("rejected the configuration: {what}"), &remedy);
             }
         };
         match String::from_utf8(bytes) {
@@ -430,8 +432,8 @@ impl Config {
     /// Reads the `env_file` of every tool that has one.
     ///
     /// # Errors
-    /// When one cannot be read, others than root and the user of this process can have written it,
-    /// or a line of it is no variable.
+    /// If one cannot be read, other users than root and the user of this process can have written
+    /// it, or a line is malformed.
     pub fn read_env_files(&mut self) -> Result<(), ConfigError> {
         for tool in &mut self.tools {
             if let Run::Command(command) = &mut tool.run
@@ -443,12 +445,12 @@ impl Config {
         Ok(())
     }
 
-    /// Reads the text of the file `path`, which is not opened: it is named in messages, and
-    /// relative paths start in its directory. Neither is a file that it names; see
+    /// Parses the text of the file `path`, which is not opened: its name is used in messages, and
+    /// relative paths start in its directory. Files named in it are not read; see
     /// [`Self::read_env_files`].
     ///
     /// # Errors
-    /// Everything that is wrong with it, each with its line and a hint.
+    /// All problems, each with its line and a hint.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_in(text, path, &Environment::of_process())
     }
@@ -463,8 +465,8 @@ impl Config {
         environment: &Environment,
     ) -> Result<Self, ConfigError> {
         let absolute = std::path::absolute(path).map_err(|why| {
-            let what = format!("cannot tell which directory this is in: {why}");
-            ConfigError::of_file(path, what, "name it by its absolute path")
+            let what = format!("cannot determine its directory: {why}");
+            ConfigError::of_file(path, what, "use its absolute path")
         })?;
         let mut check = check::Checker {
             text,

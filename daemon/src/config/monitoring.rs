@@ -1,4 +1,4 @@
-//! `[metrics]` and `[alerts]`: where the daemon can be watched, and what it warns of by itself.
+//! `[metrics]` and `[alerts]`: the metrics endpoint, and thresholds of warnings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<
     let listen = raw.listen.as_ref().and_then(|written| {
         let listen = endpoint(written, check)?;
         if doors.iter().any(|door| is_at(door, &listen)) {
-            let hint = "a [[listen]] has that address for peers; give one of them another";
+            let hint = "a [[listen]] already uses this address; change one of them";
             check.bad_value(
                 LISTEN,
                 written.span().start,
@@ -43,7 +43,7 @@ pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<
     Metrics { listen }
 }
 
-/// True when both cannot be open at once.
+/// Whether both cannot be bound at once.
 fn is_at(door: &Listen, metrics: &Address) -> bool {
     match (door, metrics) {
         (Listen::Unix { path: one, .. }, Address::Unix { path: other, .. }) => one == other,
@@ -65,7 +65,9 @@ fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
         (None, Ok(address)) if address.ip().to_canonical().is_loopback() => {
             return Some(Address::Tcp(address));
         }
-        (None, Ok(_)) => "the network could read it; use a loopback address, 127.0.0.1 or [::1]",
+        (None, Ok(_)) => {
+            "it would be readable from the network; use a loopback address, 127.0.0.1 or [::1]"
+        }
         (None, Err(_)) => "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\"",
     };
     check.bad_value(LISTEN, at, &format!("{text:?}"), hint);

@@ -1,6 +1,7 @@
-//! The configuration as written: every key optional, unknown keys refused, nothing judged yet.
+//! The configuration as written: every key optional, unknown keys rejected, values not validated
+//! yet.
 //!
-//! Tables are read one by one, so that one misspelt key hides no other problem.
+//! Tables are parsed separately, so that one misspelt key hides no other problem.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,9 +15,9 @@ use super::check::Checker;
 use super::error::{did_you_mean, shown};
 use super::json::{Json, Ordered};
 
-/// A string and its place.
+/// A string and its position.
 pub(super) type Text = Spanned<String>;
-/// A number that counts something, and its place.
+/// An integer and its position.
 pub(super) type Whole = Spanned<u64>;
 
 /// The whole file.
@@ -182,7 +183,7 @@ pub(super) struct Input {
 #[derive(Debug)]
 pub(super) struct Span(pub(super) String);
 
-/// The permission bits of a socket as written.
+/// Permission bits of a socket as written.
 #[derive(Debug)]
 pub(super) struct Mode(pub(super) String);
 
@@ -199,7 +200,7 @@ pub(super) enum Size {
 #[derive(Debug)]
 pub(super) struct Account(pub(super) String);
 
-/// Takes a string, and says what kind of string when it gets something else.
+/// Deserializes a string, with a description of the expected text for the error.
 struct Wording<T>(&'static str, fn(String) -> T);
 
 impl<T> Visitor<'_> for Wording<T> {
@@ -280,7 +281,7 @@ impl<'de> Deserialize<'de> for Account {
 const TABLES: [&str; 8] =
     ["daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "tool"];
 
-/// Reads every table that can be read and notes what is wrong with the others.
+/// Parses all valid tables and reports the problems of the others.
 pub(super) fn read(check: &mut Checker<'_>) -> Raw {
     let mut raw = Raw::default();
     let root = match DeTable::parse(check.text) {
@@ -311,14 +312,14 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
     raw
 }
 
-/// One table, or a problem.
+/// Parses a table, or reports the problem.
 fn table<T: DeserializeOwned>(
     root: &DeTable<'_>,
     heading: &str,
     value: &Spanned<DeValue<'_>>,
     check: &mut Checker<'_>,
 ) -> Option<T> {
-    // An array would be read as the values of a table without its keys.
+    // Serde would read an array as the values of a struct without its keys.
     if value.get_ref().is_array() {
         let what = format!("{heading} is {}", written(value.span(), check));
         check.problem(value.span().start, what, format!("it takes a table, headed {heading}"));
@@ -333,7 +334,7 @@ fn table<T: DeserializeOwned>(
     }
 }
 
-/// Every table of an array of tables that can be read, with the place of each.
+/// Parses the valid tables of an array of tables, with the position of each.
 fn tables<T: DeserializeOwned>(
     root: &DeTable<'_>,
     name: &str,
@@ -353,7 +354,7 @@ fn tables<T: DeserializeOwned>(
     items.iter().filter_map(|item| Some((item.span().start, read(item)?))).collect()
 }
 
-/// A problem of a text that is not TOML.
+/// Reports a TOML syntax error.
 fn syntax(error: &Error, check: &mut Checker<'_>) {
     let at = error.span().map_or(0, |span| span.start);
     let start = check.text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |nl| nl + 1);
@@ -367,15 +368,15 @@ fn syntax(error: &Error, check: &mut Checker<'_>) {
     check.problem(at, what, format!("the line reads `{line}`"));
 }
 
-/// What to do about a key that older versions had.
+/// Hint about a key that was removed.
 fn removed(table: &str, key: &str) -> Option<&'static str> {
     match (table, key) {
-        ("[[tool]]", "inline") => Some("the daemon has no inline calls any more: delete this line"),
+        ("[[tool]]", "inline") => Some("inline calls were removed: delete this line"),
         _ => None,
     }
 }
 
-/// A problem of a value that does not have the shape of its key.
+/// Reports a value of the wrong type.
 fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut Checker<'_>) {
     let span = error.span().unwrap_or(table);
     let place = place_of(root, "", "the file", span.start).unwrap_or_else(|| Place {
@@ -394,7 +395,7 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
             check.problem(at, format!("unknown key `{name}` in {}", place.table), hint);
         };
         unknown(name, span.start);
-        // The error names one of them; who has misspelt two need not come twice.
+        // The error names one unknown key; report all of them.
         for key in place.beside.keys() {
             let other = key.get_ref().as_ref();
             if other != name && !known.contains(&other) {
@@ -408,7 +409,7 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
     let expected = match expected {
         "u64" => "a whole number from 0 up",
         "a boolean" => "true or false",
-        // What the reader of a date, which comes in a shape of its own, stumbles over.
+        // Type errors of dates, which the parser hands over in a form of its own.
         "floating-point number overflowed" => "a number of a magnitude below 1.8e308",
         "a spanned value" => "a string, number, boolean, array or table",
         "a sequence" => "an array such as [\"first\", \"second\"]",
@@ -419,12 +420,12 @@ fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut C
     check.problem(span.start, what, format!("it takes {expected}"));
 }
 
-/// What stands at `span`, as a message quotes it.
+/// The text at `span`, as quoted in a message.
 fn written(span: Range<usize>, check: &Checker<'_>) -> String {
     shown(check.text.get(span).unwrap_or_default())
 }
 
-/// A key, and the table it stands in as headed in a file.
+/// A key and the heading of its table.
 struct Place<'t, 'text> {
     table: String,
     key: String,
@@ -447,8 +448,8 @@ fn place_of<'t, 'text>(
             return here();
         }
         let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        // The span of a table with a header is the header's own, so what stands below it is found
-        // through its keys.
+        // The span of a table with a header is only the header: search its content through its
+        // keys.
         let inner = match value.get_ref() {
             DeValue::Table(inner) => place_of(inner, &path, &format!("[{path}]"), at),
             DeValue::Array(items) => items

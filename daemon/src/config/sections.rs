@@ -1,4 +1,4 @@
-//! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: their defaults, and what each value may be.
+//! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: defaults and valid ranges.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::store::Damaged;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Longer than anything here is sensibly kept or waited for; far below what a clock can count.
+/// Upper bound of durations: beyond any sensible use and far below the range of a clock.
 pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// Less, and no call with arguments fits; more, and what reads messages gives up by itself.
+/// A smaller depth rejects calls with arguments; a larger one exceeds the recursion limit of the
+/// parser.
 const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -149,7 +150,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     }
 }
 
-/// What separates commands from other processes.
+/// Isolation of commands from other processes.
 pub(super) fn isolation(
     key: Key,
     written: Option<&raw::Text>,
@@ -159,7 +160,7 @@ pub(super) fn isolation(
     check.choice(key, written, default, &[("none", Isolation::None), ("pid", Isolation::Pid)])
 }
 
-/// What becomes of a plain call whose peer is gone.
+/// Effect of a disconnect on a plain call.
 pub(super) fn on_disconnect(
     key: Key,
     written: &raw::Text,
@@ -176,7 +177,7 @@ pub(super) fn on_disconnect(
     {
         return Some(OnDisconnect::Grace(grace));
     }
-    let hint = "it takes \"cancel\", \"detach\", or how long the call goes on, such as \"30s\", \
+    let hint = "it takes \"cancel\", \"detach\", or how long the call continues, such as \"30s\", \
                 up to 1h";
     check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
     None
@@ -234,17 +235,17 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         .map(|written| check.whole(key("queue_per_identity"), Some(written), 0, 0..=1_000_000));
     let mut size =
         |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
-    // Smaller, and not even an `initialize` fits.
+    // The minimum has room for an `initialize` request.
     let message_bytes =
         size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
-    // Less, and not even one message fits.
+    // The minimum has room for one message.
     let partial_bytes = size(
         "partial_bytes",
         &raw.partial_bytes,
         default.partial_bytes.max(message_bytes),
         message_bytes as u64..=1024 * GIB,
     );
-    // As there: one message fits.
+    // The minimum has room for one message.
     let own = &raw.partial_bytes_per_identity;
     let most = message_bytes as u64..=1024 * GIB;
     let partial_bytes_per_identity =
@@ -309,7 +310,7 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     }
 }
 
-/// The limits on how messages nest, what tools ask and clients listen to; the others are the
+/// The limits on nesting, requests of tools to clients, and subscriptions; the others keep their
 /// defaults.
 fn limits_of_input(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let key = |name| Key { table: "[limits]", name };
@@ -367,7 +368,7 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
     let max_ttl = time("max_ttl", &raw.max_ttl, default.max_ttl, MS..=YEAR);
     let default_ttl = time("default_ttl", &raw.default_ttl, default.default_ttl, MS..=YEAR);
     let anonymous_ttl = time("anonymous_ttl", &raw.anonymous_ttl, default.anonymous_ttl, MS..=YEAR);
-    // The problem is put where something was written: with neither there can be none.
+    // Report the problem at a written value: with both defaults there is none.
     for (name, ttl, written) in [
         ("default_ttl", default_ttl, raw.default_ttl.as_ref()),
         ("anonymous_ttl", anonymous_ttl, raw.anonymous_ttl.as_ref()),

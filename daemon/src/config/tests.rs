@@ -1,4 +1,4 @@
-//! Tests of the configuration: the file at the top of the repository, and every error's text.
+//! Tests of the configuration: the file at the top of the repository, and the text of every error.
 
 mod default_file;
 mod described;
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::*;
 use crate::store::Damaged;
 
-/// A user with a home and nothing else.
+/// Environment of a user with a home directory only.
 fn environment() -> Environment {
     Environment {
         ceased_config: None,
@@ -44,7 +44,7 @@ fn only_command(text: &str) -> CommandTool {
 }
 
 #[test]
-fn an_empty_file_is_the_default() {
+fn empty_file_gives_the_defaults() {
     assert_eq!(good(""), Config::default_in(&environment()));
     assert_eq!(good("[daemon]\n[limits]\n[tasks]\n[log]\n"), Config::default_in(&environment()));
     assert_eq!(Config::parse("", Path::new("c.toml")), Ok(Config::default()));
@@ -54,9 +54,9 @@ fn an_empty_file_is_the_default() {
     assert_eq!(listen, [Listen::Unix { path, mode: 0o600, group: None, allow: None }]);
 }
 
-/// What depends on another key follows it, as long as it is not set itself.
+/// A default that depends on another key follows that key.
 #[test]
-fn defaults_follow_what_they_depend_on() {
+fn dependent_defaults_follow_their_keys() {
     let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
     let small = format!("[limits]\nwrite_buffer_bytes = \"64KiB\"\n{tool}");
     let tools = good(&small).tools;
@@ -72,7 +72,7 @@ fn defaults_follow_what_they_depend_on() {
 }
 
 #[test]
-fn every_key_is_taken() {
+fn every_key_is_read() {
     let config = good(
         r#"
         [daemon]
@@ -214,7 +214,7 @@ fn every_key_is_taken() {
 }
 
 #[test]
-fn listeners_are_taken_in_order() {
+fn listeners_keep_their_order() {
     let config = good(
         r#"
         [[listen]]
@@ -257,7 +257,7 @@ fn listeners_are_taken_in_order() {
 }
 
 #[test]
-fn isolation_of_a_tool_is_its_own_or_the_default() {
+fn isolation_of_a_tool_overrides_the_default() {
     let tool = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
     let (pid, none) = ("isolation = \"pid\"\n", "isolation = \"none\"\n");
     for (text, want) in [
@@ -276,7 +276,7 @@ fn isolation_of_a_tool_is_its_own_or_the_default() {
 }
 
 #[test]
-fn a_tool_has_its_defaults() {
+fn tool_has_defaults() {
     let tool = only_tool("[[tool]]\nname = \"a\"\ncommand = [\"true\"]");
     assert_eq!(tool.task_support, TaskSupport::Forbidden);
     assert_eq!(tool.timeout, Duration::from_secs(600));
@@ -290,7 +290,7 @@ fn a_tool_has_its_defaults() {
 }
 
 #[test]
-fn a_tool_is_taken_whole() {
+fn every_key_of_a_tool_is_read() {
     let text = r#"
         [[tool]]
         name = "build"
@@ -345,7 +345,7 @@ fn a_tool_is_taken_whole() {
 }
 
 #[test]
-fn a_whole_schema_keeps_its_order() {
+fn input_schema_keeps_its_order() {
     let tool = only_tool(
         r#"
         [[tool]]
@@ -369,7 +369,7 @@ fn a_whole_schema_keeps_its_order() {
 }
 
 #[test]
-fn a_program_is_where_the_file_says() {
+fn relative_program_is_resolved_from_the_file() {
     for (program, runs) in [
         ("make", "make"),
         ("./make", "/etc/ceased/./make"),
@@ -387,7 +387,7 @@ fn a_program_is_where_the_file_says() {
     assert_eq!(filled.cwd, Some(Path::new("/etc/ceased/../w").into()));
 }
 
-/// Code that takes its arguments as arguments is fine, and so is everything that is not code.
+/// Arguments passed beside code are allowed, and so are programs that run no code.
 #[test]
 fn arguments_beside_code_are_allowed() {
     for command in [
@@ -424,7 +424,7 @@ fn builtins_describe_themselves() {
 }
 
 #[test]
-fn what_changes_nothing_is_said_to() {
+fn read_only_tool_is_marked() {
     let tool = |run: &str| good(&format!("[[tool]]\nname = \"t\"\n{run}"));
     for (run, expected) in [
         ("builtin = \"echo\"", true),
@@ -440,7 +440,7 @@ fn what_changes_nothing_is_said_to() {
 }
 
 #[test]
-fn files_are_read_with_bounds() {
+fn file_size_is_bounded() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("config.toml");
     let load = |bytes: &[u8]| {
@@ -455,7 +455,7 @@ fn files_are_read_with_bounds() {
     );
     assert_eq!(
         load(&vec![b'\n'; 1024 * 1024 + 1]),
-        Err("the configuration is larger than 1048576 bytes (F); is it the right file?".into())
+        Err("the configuration is larger than 1048576 bytes (F); check the path".into())
     );
     assert!(load(&vec![b'\n'; 1024 * 1024]).is_ok());
     let missing = Config::load(&dir.path().join("none")).expect_err("missing").to_string();

@@ -1,4 +1,4 @@
-//! `[[tool]]`: what can be called, checked as far as it can be before anyone calls it.
+//! `[[tool]]`: tools, validated as far as possible before the first call.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::sections::{YEAR, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
     Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
-    code, input, raw, who,
+    code, identities, input, raw,
 };
 use crate::process::{Isolation, is_private};
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
@@ -23,7 +23,7 @@ const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
 const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
 const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
-/// Variables the daemon sets for a job.
+/// Prefix of the variables that the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
 const NO_INPUT: &str = r#"{"type":"object","additionalProperties":false}"#;
@@ -32,7 +32,7 @@ const fn key(name: &'static str) -> Key {
     Key { table: "[[tool]]", name }
 }
 
-/// Every tool of the file.
+/// All tools of the file.
 pub(super) fn tools(
     raw: Vec<(usize, raw::Tool)>,
     limits: &Limits,
@@ -111,7 +111,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
     });
     let confirm = confirm.transpose().ok()?;
-    let allow = who::allow(raw.allow.as_ref(), check);
+    let allow = identities::allow(raw.allow.as_ref(), check);
     let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
     let (name, title) = (name?, raw.title);
     Some(Tool {
@@ -142,7 +142,7 @@ fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<S
     None
 }
 
-/// A tool in this process, which has its own input and no process to speak of.
+/// A built-in tool, which has its own input schema and no process.
 fn builtin(
     written: &raw::Text,
     raw: &raw::Tool,
@@ -175,7 +175,7 @@ fn builtin(
     Some((builtin, arguments))
 }
 
-/// A program as a tool.
+/// A command as a tool.
 fn command_tool(
     command: &Spanned<Vec<raw::Text>>,
     raw: &raw::Tool,
@@ -192,13 +192,13 @@ fn command_tool(
     let max_output = check.size(
         key("max_output"),
         raw.max_output.as_ref(),
-        // A small buffer alone is no reason to be refused.
+        // A small write buffer alone must not make a file invalid.
         MAX_OUTPUT_DEFAULT.min(limits.write_buffer_bytes),
         1..=MAX_OUTPUT_MAX,
     );
     if max_output > limits.write_buffer_bytes {
         // A result holds the output twice, as text and as structured content, and a peer is closed
-        // past twice the write buffer.
+        // at twice the write buffer.
         let at = raw.max_output.as_ref().map_or(command.span().start, |it| it.span().start);
         let what = format!("`max_output` in [[tool]] is {}", show_size(max_output as u64));
         let most = show_size(limits.write_buffer_bytes as u64);
@@ -224,7 +224,7 @@ fn command_tool(
         env: env.ok()?,
         stdin: stdin.ok()?,
     };
-    let run_as = who::run_as(raw.run_as.as_ref(), check);
+    let run_as = identities::run_as(raw.run_as.as_ref(), check);
     let inherit = inherit(raw, check);
     let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
@@ -251,7 +251,7 @@ fn arguments(at: usize, raw: &raw::Tool, check: &mut Checker<'_>) -> Option<Argu
     match Arguments::new(&schema) {
         Ok(arguments) => Some(arguments),
         Err(why) => {
-            let what = "`input_schema` in [[tool]] is no schema for a tool's arguments";
+            let what = "`input_schema` in [[tool]] is not a valid schema for a tool's arguments";
             check.problem(at, what, why);
             None
         }
@@ -269,7 +269,7 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
     let hint = match Template::parse(text) {
         Err(why) => why,
         Ok(_) if text.is_empty() => "the first element names the program".into(),
-        Ok(_) if text.contains('\0') => "it cannot hold a NUL byte".into(),
+        Ok(_) if text.contains('\0') => "must not contain a NUL byte".into(),
         Ok(template) => match template.fill(|_| Ok(None)) {
             Ok(Some(name)) if !name.contains('/') => return Some(name.into()),
             Ok(Some(path)) => match check.anchored(&path) {
@@ -286,7 +286,7 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
     None
 }
 
-/// What a command inherits of the daemon's environment.
+/// Variables that a command inherits from the daemon's environment.
 fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
     let everything = raw.inherit_env.as_ref().is_some_and(|all| *all.get_ref());
     let mut also = Vec::new();
@@ -294,9 +294,9 @@ fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
         let (name, at) = (written.get_ref(), written.span().start);
         let stem = name.strip_suffix('*').unwrap_or(name);
         let hint = if name == "*" {
-            Some("for all variables of the daemon there is inherit_env = true")
+            Some("to pass all variables of the daemon set inherit_env = true")
         } else if stem.contains('*') {
-            Some("`*` can stand at the end of a name only")
+            Some("`*` is allowed only at the end of a name")
         } else {
             variable_flaw(stem)
         };
@@ -316,32 +316,32 @@ fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
     Inherit { everything, also }
 }
 
-/// Why a command cannot be given a variable of this name.
+/// Why a variable of this name is not allowed.
 pub(super) fn variable_flaw(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        Some("a variable's name is not empty and holds no `=`")
+        Some("a variable name must not be empty or contain `=`")
     } else if name.starts_with(RESERVED_VARIABLES) {
         Some("the daemon sets the variables that begin with CEASED_")
     } else if is_private(name.as_ref()) {
-        Some("it is between the service manager and the daemon alone")
+        Some("this variable is reserved for the service manager and the daemon")
     } else {
         None
     }
 }
 
-/// A template that cannot be used; the problem has been noted.
+/// An invalid template; the problem has been reported.
 struct Wrong;
 
-/// Reads the templates of one tool.
+/// Parser of the templates of one tool.
 struct Templates<'t, 'c> {
     check: &'t mut Checker<'c>,
-    /// What may be mentioned; None when that is not known.
+    /// The declared inputs; `None` if unknown.
     rules: Option<&'t Arguments>,
     mentioned: Vec<String>,
 }
 
 impl Templates<'_, '_> {
-    /// A template, every argument of which is declared.
+    /// Parses a template and checks that its arguments are declared.
     fn read(&mut self, name: &'static str, raw: &raw::Text) -> Result<Template, Wrong> {
         self.template(name, raw.get_ref(), raw.span().start)
     }
@@ -350,7 +350,7 @@ impl Templates<'_, '_> {
         let what = format!("`{name}` in [[tool]] holds {text:?}");
         let template = match Template::parse(text) {
             Ok(_) if text.contains('\0') && name != "stdin" => {
-                self.check.problem(at, what, "it cannot hold a NUL byte");
+                self.check.problem(at, what, "must not contain a NUL byte");
                 return Err(Wrong);
             }
             Ok(template) => template,
@@ -415,14 +415,14 @@ impl Templates<'_, '_> {
         let rest = self.template("cwd", &rest, at)?;
         if rest.arguments().next().is_some() && text.split('/').any(|part| part == "..") {
             let hint =
-                "`..` cannot stand beside an argument: the directory must stay below a known one";
+                "`..` is not allowed with an argument: the directory must stay below a fixed one";
             self.check.bad_value(key("cwd"), at, &format!("{text:?}"), hint);
             return Err(Wrong);
         }
         Ok(CwdTemplate { base, rest })
     }
 
-    /// Notes inputs that are asked for and then ignored.
+    /// Reports declared inputs that no template uses.
     fn unused(&mut self, inputs: &Spanned<Ordered<raw::Input>>) {
         for (name, _) in &inputs.get_ref().0 {
             if !self.mentioned.contains(name.get_ref()) {

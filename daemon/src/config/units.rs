@@ -1,8 +1,8 @@
-//! Sizes and durations as people write them, both ways.
+//! Parsing and formatting of sizes and durations.
 
 use std::time::Duration;
 
-/// Units of a size, largest first; the first spelling of a size is the one written out.
+/// Units of a size, largest first; the first spelling is used for output.
 const SIZE_UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
@@ -13,10 +13,10 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Bytes of a size such as `64KiB`, `8MB` or `512`; the unit in any case.
+/// Parses a size such as `64KiB`, `8MB` or `512`; units are case-insensitive.
 ///
 /// # Errors
-/// What is wrong with the text and what it could be.
+/// The problem and the expected form.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -36,10 +36,10 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
         .parse::<u64>()
         .ok()
         .and_then(|count| count.checked_mul(factor))
-        .ok_or_else(|| "it is more bytes than a number can hold".into())
+        .ok_or_else(|| "exceeds the range of a 64-bit number".into())
 }
 
-/// A size in the largest binary unit that divides it.
+/// Formats a size in the largest binary unit that divides it.
 pub(super) fn show_size(bytes: u64) -> String {
     let (unit, factor) = SIZE_UNITS
         .iter()
@@ -49,16 +49,16 @@ pub(super) fn show_size(bytes: u64) -> String {
     format!("{}{unit}", bytes / factor)
 }
 
-/// A duration of a humantime text such as `10s` or `1h 30m`.
+/// Parses a humantime duration such as `10s` or `1h 30m`.
 ///
 /// # Errors
-/// What is wrong with the text and what it could be.
+/// The problem and the expected form.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|why| format!("{why}; write it like \"500ms\", \"10s\" or \"1h 30m\""))
 }
 
-/// A duration, exactly, in units of at most days; a day itself is 24 hours.
+/// Formats a duration exactly, in units up to days of 24 hours.
 pub(super) fn show_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();
     let mut parts = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),
@@ -103,15 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_says_why() {
+    fn invalid_size_is_rejected_with_a_hint() {
         for (text, part) in [
             ("", "write a whole number"),
             ("MiB", "write a whole number"),
             ("-1", "write a whole number"),
             ("1.5MiB", "the units are"),
             ("8M", "the units are"),
-            ("99999999999999999999", "more bytes"),
-            ("17179869184GiB", "more bytes"),
+            ("99999999999999999999", "exceeds the range"),
+            ("17179869184GiB", "exceeds the range"),
         ] {
             let why = parse_size(text).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn formatted_values_parse_back() {
         for bytes in [0, 1, 1000, 1024, 65_536, 1_048_576, 8_000_000, 1 << 30, (1 << 30) + 1] {
             assert_eq!(parse_size(&show_size(bytes)), Ok(bytes), "{}", show_size(bytes));
         }

@@ -379,7 +379,7 @@ impl<'v> Values<'v> {
         if value.as_deref().is_some_and(|text| text.contains('\0')) {
             return Err(capped(&format!(
                 "arguments/{name}: contains a NUL byte, which a command argument, variable or \
-                 path can"
+                 path cannot"
             )));
         }
         Ok(value)

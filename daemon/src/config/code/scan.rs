@@ -1,28 +1,28 @@
-//! Reading a command as the programs in it read it.
+//! Parses a command as the programs in it would.
 
 use super::table::{Operands, PROGRAMS, Program};
 
-/// Stands for an input that can be any text.
+/// Marks an input that can be any text.
 pub(super) const ANY: char = '\u{e000}';
-/// Stands for an input that can be many a text, but no option.
+/// Marks an input that can be many texts, but no option.
 pub(super) const TAME: char = '\u{e001}';
-/// Stands for an input whose values the configuration lists, or that is a number.
+/// Marks an input with listed values, or a number.
 pub(super) const KNOWN: &str = "0";
-/// Names under which a program finds its standard input as a file.
+/// Paths of the standard input.
 const STDIN: [&str; 4] = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
-/// Wrappers around wrappers that are followed.
+/// Maximum nesting of wrappers.
 const DEPTH_MAX: usize = 16;
 
 /// A flaw of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Input is in the code that this element is.
+    /// This element is code that contains an input.
     Code(usize),
-    /// An input is among the letters of an option, or may be one, which can bring code.
+    /// An input is in an option cluster, or may be an option, that can inject code.
     Option(usize, &'static str),
     /// This element names the program.
     Program(usize),
-    /// Input is in the code that is read from standard input.
+    /// Input is part of the code read from standard input.
     Stdin(&'static str),
 }
 
@@ -34,7 +34,7 @@ fn lists(words: &str, word: &str) -> bool {
     words.split_ascii_whitespace().any(|known| known == word)
 }
 
-/// The program of a name or path.
+/// Looks up a program by name or path.
 fn lookup(word: &str) -> Option<(&'static Program, &'static str)> {
     let name = word.rsplit('/').next().unwrap_or_default();
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
@@ -46,37 +46,37 @@ fn lookup(word: &str) -> Option<(&'static Program, &'static str)> {
     })
 }
 
-/// A command with its inputs marked.
+/// A command with marked inputs.
 pub(super) struct Scan {
     words: Vec<String>,
     stdin: Option<String>,
     depth: usize,
-    /// Whether an input that can begin with `-` counts where an interpreter looks for options.
+    /// Whether an input that can begin with `-` is reported where an interpreter expects options.
     is_wary: bool,
 }
 
 /// State of the scan of a program's arguments.
 #[derive(Default)]
 struct Seen {
-    /// An option has brought code.
+    /// An option supplied code.
     code: bool,
-    /// A shell's `-c`, which takes the first operand for code.
+    /// `-c` of a shell, which makes the first operand code.
     flag: bool,
-    /// A shell's `-s`.
+    /// `-s` of a shell.
     stdin: bool,
     operands: usize,
-    /// No options any more.
+    /// No options follow.
     ended: bool,
-    /// What `xargs -I` replaces.
+    /// The replacement string of `xargs -I`.
     replaced: Option<String>,
 }
 
-/// What an argument led to.
+/// Result of scanning an argument.
 enum Step {
-    /// Go on with the argument of this number.
+    /// Continue with this argument.
     On(usize),
     Found(Finding),
-    /// The rest is not for this program.
+    /// The remaining arguments do not belong to this program.
     Done,
 }
 
@@ -85,16 +85,16 @@ impl Scan {
         Self { words, stdin, depth: 0, is_wary }
     }
 
-    /// Returns the first fault of the command, if it has one.
+    /// Returns the first flaw of the command, if any.
     pub(super) fn find(&self) -> Option<Finding> {
         self.command(0)
     }
 
-    /// Looks at a command that begins at this element.
+    /// Scans a command that begins at this element.
     fn command(&self, at: usize) -> Option<Finding> {
         let word = self.words.get(at)?;
         if is_code(word) {
-            // Whether the first element may hold an input is not judged here.
+            // The program name itself is checked elsewhere.
             return (at > 0 || self.depth > 0).then_some(Finding::Program(at));
         }
         match lookup(word) {
@@ -103,7 +103,7 @@ impl Scan {
         }
     }
 
-    /// Looks for interpreters among the arguments of a program that is not known.
+    /// Searches the arguments of an unknown program for interpreters.
     fn nested(&self, from: usize) -> Option<Finding> {
         (from..self.words.len()).find_map(|at| {
             let (program, name) = lookup(self.words.get(at)?)?;
@@ -112,8 +112,8 @@ impl Scan {
         })
     }
 
-    /// Looks at the arguments of a program. Where it is not certain that it is one, only what its
-    /// options bring counts.
+    /// Scans the arguments of a program. If it is not certain that the word is a program, only code
+    /// from its options counts.
     fn arguments(
         &self,
         program: &'static Program,
@@ -182,7 +182,7 @@ impl Scan {
         self.cluster(program, name, seen, at, word)
     }
 
-    /// Options of a letter each behind one dash.
+    /// Scans a cluster of one-letter options.
     fn cluster(
         &self,
         program: &'static Program,
@@ -204,7 +204,7 @@ impl Scan {
                 's' if is_shell => seen.stdin = true,
                 // Its value follows the whole cluster.
                 'o' | 'O' if is_shell => next += 1,
-                // `node -pe`, where both options are for the one code.
+                // `node -pe`: both options refer to the same code.
                 'p' if program.code.contains(letter) && rest == "e" => {}
                 _ if program.code.contains(letter) => {
                     return self.brought(name, seen, at, value, program.last.contains(letter));
@@ -234,7 +234,7 @@ impl Scan {
         Step::On(next)
     }
 
-    /// An option that brings code, joined to it or in the next argument.
+    /// Scans the code of an option, joined to it or in the next argument.
     fn brought(
         &self,
         name: &str,
@@ -255,7 +255,7 @@ impl Scan {
             return Step::Found(Finding::Code(place));
         }
         if name == "env" && self.depth < DEPTH_MAX {
-            // What follows is added to the words of the text.
+            // The following arguments are appended to the words of the text.
             let rest = self.words.get(place + 1..).unwrap_or_default();
             let words = code.split_ascii_whitespace().map(str::to_owned);
             let split = words.clone().count();
@@ -287,7 +287,7 @@ impl Scan {
             Operands::Shell if seen.stdin => Step::On(self.words.len()),
             Operands::Shell | Operands::Script if seen.code => Step::Done,
             Operands::Shell | Operands::Script if STDIN.contains(&word.as_str()) => {
-                // It reads its script from there, whatever else there is.
+                // Input is read from there, whatever the operands are.
                 Step::On(self.words.len())
             }
             Operands::Shell | Operands::Script => Step::Done,
@@ -330,7 +330,7 @@ impl Scan {
         }
     }
 
-    /// The command that `xargs` runs, with what it puts in from its standard input.
+    /// Scans the command of `xargs`, including the arguments from its standard input.
     fn xargs(&self, seen: &Seen, at: usize) -> Step {
         let as_it_is = |word: &str| word.to_owned();
         if !self.stdin_is_code() {
@@ -344,7 +344,7 @@ impl Scan {
         words.push(any);
         let more = Self { words, stdin: None, depth: self.depth, is_wary: self.is_wary };
         match more.inner(at, None, as_it_is) {
-            // Text added at the end stands in the configuration's `stdin`.
+            // Text appended at the end comes from `stdin` of the configuration.
             Step::Found(finding) if finding.place() == Some(self.words.len()) => {
                 Step::Found(Finding::Stdin("xargs"))
             }
@@ -352,7 +352,7 @@ impl Scan {
         }
     }
 
-    /// The command that a wrapper runs.
+    /// Scans the command of a wrapper.
     fn inner(&self, at: usize, stdin: Option<String>, change: impl Fn(&str) -> String) -> Step {
         if self.depth >= DEPTH_MAX {
             return self.nested(at).map_or(Step::Done, Step::Found);
@@ -365,13 +365,13 @@ impl Scan {
 }
 
 impl Program {
-    /// Whether an argument that can be an option of it is as good as code. Of a program that is
-    /// no interpreter and runs no other, that is the concern of the one who writes the command.
+    /// Whether an input that can be an option counts as code. For a program that is neither an
+    /// interpreter nor a wrapper, options are up to the author of the configuration.
     fn is_strict(&self) -> bool {
         self.operands != Operands::Any || self.reads_code && !self.code.is_empty()
     }
 
-    /// Whether the next operand is code, so that it does not matter whether it is an option.
+    /// Whether the next operand is code anyway, so that an option there makes no difference.
     const fn takes_code(&self, seen: &Seen) -> bool {
         match self.operands {
             Operands::Shell | Operands::Subcommand => seen.flag,
@@ -384,7 +384,7 @@ impl Program {
 }
 
 impl Finding {
-    /// The same of an element with another number.
+    /// The same finding at another element.
     fn at(self, moved: impl Fn(usize) -> usize) -> Self {
         match self {
             Self::Code(at) => Self::Code(moved(at)),
@@ -402,14 +402,14 @@ impl Finding {
     }
 }
 
-/// `NAME=value` before a command.
+/// Whether a word is an assignment `NAME=value` before a command.
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
 }
 
-/// Whether a joined value is a number, after which the cluster goes on: `-0777ne`, `-l0pe`.
+/// Whether a joined value is a number, after which the cluster continues: `-0777ne`, `-l0pe`.
 fn is_digit_cluster(letter: char, rest: &str) -> bool {
     matches!(letter, '0' | 'l') && !rest.starts_with(['x', 'X'])
 }

@@ -1,51 +1,51 @@
-//! Programs that run code they are given, or another program, and the options by which they do.
+//! Programs that run code or other programs, and the options that take these.
 
-/// What the operands of a program are: what is no option of it.
+/// Meaning of the operands (non-option arguments) of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operands {
-    /// A script, then what that is given; code after an option `-c` that takes no value.
+    /// A script and its arguments; code after an option `-c` without a value.
     Shell,
-    /// A script, then what that is given.
+    /// A script and its arguments.
     Script,
-    /// Code if no option brought some, then files.
+    /// Code unless an option supplied some, then files.
     Code,
-    /// So many of any kind, and then code.
+    /// This many of any kind, then code.
     CodeAfter(usize),
     /// A subcommand, then code if that is `eval`, or a script.
     Subcommand,
-    /// A script, or further code if an option brought some.
+    /// A script, or further code if an option supplied some.
     PowerShell,
-    /// So many of any kind, and then a command.
+    /// This many of any kind, then a command.
     Command(usize),
     /// A command whose last arguments come from standard input.
     Xargs,
-    /// Of any kind; options may stand among them, also after `--`.
+    /// Any kind; options may follow, even after `--`.
     Any,
 }
 
-/// One kind of program. Options are letters without their dash, or whole words with theirs.
+/// A kind of program. Options are letters without the dash, or whole words with it.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// What it is called, versions aside.
+    /// Names of the program, without versions.
     pub(super) names: &'static str,
     /// Options whose value is code.
     pub(super) code: &'static str,
-    /// Options whose value is loaded besides.
+    /// Options whose value is loaded.
     pub(super) loads: &'static str,
-    /// Those of them after which everything is for the code.
+    /// Options after which all arguments belong to the code.
     pub(super) last: &'static str,
     /// Other options with a value, joined or in the next argument.
     pub(super) value: &'static str,
-    /// Options whose value can only be joined to them.
+    /// Options whose value can only be joined.
     pub(super) joined: &'static str,
     /// As `code` and `loads`, whole words.
     pub(super) code_words: &'static str,
     /// As `value`, whole words.
     pub(super) value_words: &'static str,
     pub(super) operands: Operands,
-    /// Whether options are also looked for after the first operand.
+    /// Whether options are recognized after the first operand.
     pub(super) permutes: bool,
-    /// Whether it runs what it reads from its standard input when it is given nothing to run.
+    /// Whether it runs its standard input if given nothing else to run.
     pub(super) reads_code: bool,
 }
 
@@ -223,7 +223,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         permutes: true,
         ..NONE
     },
-    // Others than interpreters, whose options run something all the same.
+    // Programs other than interpreters whose options run code.
     Program {
         names: "make gmake",
         code: "E",
@@ -307,7 +307,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         operands: Operands::Any,
         ..NONE
     },
-    // Programs that run another one.
+    // Programs that run another program.
     Program {
         names: "env",
         code: "S",
@@ -403,7 +403,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// Variables that decide what a program runs or loads.
+/// Variables that control what a program runs or loads.
 pub(super) const VARIABLES: &str = "\
     LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 ZDOTDIR \
     PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PERL5OPT PERL5LIB PERLLIB PERL5DB RUBYOPT \

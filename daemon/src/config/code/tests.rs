@@ -1,4 +1,4 @@
-//! Commands, each with what the check says of it.
+//! Commands with the finding expected for each.
 
 use super::scan::{ANY, Finding, KNOWN, Scan, TAME};
 use super::*;
@@ -18,20 +18,20 @@ fn scan(words: &[&str], stdin: Option<&str>, is_wary: bool) -> Option<Finding> {
     Scan::new(words, stdin.map(|text| marked(&text)), is_wary).find()
 }
 
-/// Finding in a line, as a shell would split it without quotes, where options count.
+/// Finding in a line split at spaces, with option checks enabled.
 fn line(line: &str) -> Option<Finding> {
     scan(&line.split(' ').collect::<Vec<_>>(), None, true)
 }
 
-/// A line in which `~` stands for a space within a word.
-fn is_refused(text: &str) -> bool {
+/// Whether a line is rejected; `~` stands for a space within a word.
+fn is_rejected(text: &str) -> bool {
     let words: Vec<String> = text.split(' ').map(|word| word.replace('~', " ")).collect();
     find(&words.iter().map(String::as_str).collect::<Vec<_>>(), None).is_some()
 }
 
-/// SEC-04: every spelling of an option that brings code.
+/// SEC-04: every spelling of an option that takes code.
 #[test]
-fn input_in_code_is_refused_in_every_spelling() {
+fn input_in_code_is_rejected_in_every_spelling() {
     for text in [
         "sh -c {v}",
         "sh -c echo~{v}",
@@ -141,13 +141,13 @@ fn input_in_code_is_refused_in_every_spelling() {
         "make --ev {v}",
         "eval {v}",
     ] {
-        assert!(is_refused(text), "{text}");
+        assert!(is_rejected(text), "{text}");
     }
 }
 
-/// Other programs in front change nothing.
+/// Wrapper programs before the interpreter do not hide the code.
 #[test]
-fn input_in_code_is_refused_behind_wrappers() {
+fn input_in_code_is_rejected_behind_wrappers() {
     for wrapper in [
         "env",
         "env -i A=b",
@@ -185,10 +185,10 @@ fn input_in_code_is_refused_behind_wrappers() {
     ] {
         let wrapper = wrapper.trim_end();
         for code in ["sh -c echo~{v}", "bash -ec {t}", "python3 -c x={v}", "perl -ne x{v}"] {
-            assert!(is_refused(&format!("{wrapper} {code}")), "{wrapper} {code}");
+            assert!(is_rejected(&format!("{wrapper} {code}")), "{wrapper} {code}");
         }
         for fine in ["sh -c echo~$1 sh {v}", "echo x{v}", "python3 x.py {v}"] {
-            assert!(!is_refused(&format!("{wrapper} {fine}")), "{wrapper} {fine}");
+            assert!(!is_rejected(&format!("{wrapper} {fine}")), "{wrapper} {fine}");
         }
     }
     for text in [
@@ -206,13 +206,13 @@ fn input_in_code_is_refused_behind_wrappers() {
         "timeout 5 {t}",
         "xargs {t}",
     ] {
-        assert!(is_refused(text), "{text}");
+        assert!(is_rejected(text), "{text}");
     }
 }
 
-/// An input that can be an option of an interpreter can be code.
+/// An input that can be an option of an interpreter can inject code.
 #[test]
-fn input_that_can_be_an_option_of_an_interpreter_is_warned_of() {
+fn input_that_can_be_an_option_of_an_interpreter_is_warned_about() {
     for text in [
         "sh {v}",
         "sh {v} {v}",
@@ -277,13 +277,13 @@ fn input_that_can_be_an_option_of_an_interpreter_is_warned_of() {
         "find {v} -name {v}",
         "printf %s {v}",
     ] {
-        assert!(!is_refused(text), "{text}");
+        assert!(!is_rejected(text), "{text}");
         assert_eq!(line(text), None, "{text}");
     }
 }
 
 #[test]
-fn input_in_code_on_standard_input_is_refused() {
+fn input_in_code_on_standard_input_is_rejected() {
     for words in [
         &["sh"] as &[&str],
         &["sh", "-s"],
@@ -337,9 +337,9 @@ fn input_in_code_on_standard_input_is_refused() {
     }
 }
 
-/// An input is judged by what its schema takes.
+/// An input is classified by the values its schema accepts.
 #[test]
-fn inputs_are_judged_by_what_they_can_be() {
+fn inputs_are_classified_by_their_schema() {
     let rules = Arguments::new(
         r##"{"type":"object","required":["any"],"properties":{
             "any":{"type":"string"},
@@ -371,9 +371,9 @@ fn inputs_are_judged_by_what_they_can_be() {
     }
 }
 
-/// No command, however long or deep, takes the check down.
+/// Long and deeply nested commands terminate the search.
 #[test]
-fn a_hostile_command_ends_the_search() {
+fn hostile_command_terminates_the_search() {
     let deep = vec!["env"; 10_000];
     assert_eq!(find(&deep, None), None);
     let code = [&deep[..], &["sh", "-c", "x {v}"]].concat();

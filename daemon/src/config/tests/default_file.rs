@@ -1,10 +1,10 @@
-//! The `config.toml` at the top of the repository says what the code does.
+//! The `config.toml` at the top of the repository agrees with the code.
 
 use super::*;
 
 const FILE: &str = include_str!("../../../../config.toml");
 
-/// The file with every `#key = value` taken in.
+/// The file with every `#key = value` enabled.
 fn with_defaults() -> String {
     let take_in = |line: &str| {
         let rest = line.strip_prefix('#')?;
@@ -30,12 +30,12 @@ fn without_tools(config: Config) -> Config {
 }
 
 #[test]
-fn as_it_is_it_gives_the_defaults_and_tools() {
+fn file_gives_the_defaults_and_tools() {
     let config = good(FILE);
     let names: Vec<&str> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["echo", "sleep", "count", "tree"]);
     assert_eq!(without_tools(config), Config::default_in(&environment()));
-    // For the user who runs the test, too: a fresh clone works.
+    // Also for the user who runs the test: a fresh clone works.
     let config = Config::parse(FILE, Path::new("config.toml")).expect("good");
     assert_eq!(without_tools(config), Config::default());
 }
@@ -46,9 +46,9 @@ fn every_commented_default_is_the_default() {
     assert_eq!(without_tools(config), Config::default_in(&environment()));
 }
 
-/// A value other than the default makes a difference, so the test above compares something.
+/// Every documented default differs from some other value, so the test above compares something.
 #[test]
-fn every_commented_default_counts() {
+fn every_commented_key_has_an_effect() {
     for name in documented() {
         let broken = FILE.replace(&format!("#{name} = "), &format!("{name} = 0.5 # "));
         assert_ne!(broken, FILE, "{name}");
@@ -72,7 +72,7 @@ fn every_key_is_documented() {
         "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
-    // Keys without a default, or in an example; the names are those that the parser tells.
+    // Keys without a default, or in an example; the names come from the parser's error text.
     for header in
         ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "metrics]", "alerts]", "[tool]]"]
     {
@@ -85,7 +85,7 @@ fn every_key_is_documented() {
 }
 
 #[test]
-fn the_example_of_a_tcp_listener_works() {
+fn example_of_a_tcp_listener_works() {
     let start = FILE.find("#     [[listen]]").expect("the example");
     let example: Vec<&str> = FILE
         .get(start..)
@@ -99,9 +99,9 @@ fn the_example_of_a_tcp_listener_works() {
     assert_eq!(config.listen, [Listen::Tcp { address, token_file, anonymous: false }]);
 }
 
-/// The further keys of a tool, with the defaults the text gives them.
+/// The optional keys of a tool, with the defaults given in the text.
 #[test]
-fn the_tool_defaults_in_the_text_are_the_defaults() {
+fn documented_tool_defaults_are_the_defaults() {
     let keys: Vec<&str> = FILE
         .lines()
         .filter_map(|line| line.strip_prefix("#     "))
@@ -116,7 +116,7 @@ fn the_tool_defaults_in_the_text_are_the_defaults() {
 
 /// MCP's `Tool.inputSchema` of 2025-11-25, the strictest of the revisions.
 #[test]
-fn the_schemas_are_what_mcp_allows() {
+fn schemas_conform_to_mcp() {
     let mcp = serde_json::json!({
         "type": "object",
         "properties": {
@@ -133,7 +133,7 @@ fn the_schemas_are_what_mcp_allows() {
     }
 }
 
-/// Runs `count` as the daemon would, with descriptor 3 on standard error.
+/// Runs `count` as the daemon would, with descriptor 3 redirected to standard error.
 #[test]
 fn count_counts_and_reports_progress() {
     let config = good(FILE);

@@ -1,9 +1,9 @@
-//! A configuration in words, as `ceased check` prints it.
+//! Text description of a configuration, as printed by `ceased check`.
 
 use super::*;
 
 #[test]
-fn what_would_run_is_described() {
+fn listeners_and_tools_are_described() {
     let config = good(
         r#"
         [[tool]]
@@ -33,12 +33,12 @@ fn what_would_run_is_described() {
     ] {
         assert!(text.lines().any(|there| there == line), "{line}\nis not in\n{text}");
     }
-    assert!(Config::default().describe().contains("none: there is nothing to call"));
+    assert!(Config::default().describe().contains("none: no tool is configured"));
 }
 
-/// Every value that decides something is there, whether it is a default or written.
+/// Every effective value is described, whether it is a default or written.
 #[test]
-fn what_a_store_holds_is_described() {
+fn store_settings_are_described() {
     let text = good("").describe();
     for line in [
         "store_reserve              8MiB",

@@ -1,14 +1,14 @@
-//! Every error with its exact text, and what holds for all of them.
+//! Every error with its exact text, and properties of all of them.
 
 use std::fmt::Write as _;
 
 use super::*;
 
 const TABLE: &str = include_str!("errors.txt");
-/// Rows of the table, so that none is lost in reading it.
+/// Number of rows of the table, to detect rows lost by the parser of the table.
 const ROWS: usize = 155;
 
-/// The rows of the table: the line each begins in, a file, and everything that is said about it.
+/// The rows of the table: line number, configuration, and expected messages.
 fn rows() -> Vec<(usize, String, String)> {
     let mut rows = Vec::new();
     let (mut began, mut file, mut said) = (1, String::new(), String::new());
@@ -31,7 +31,7 @@ fn rows() -> Vec<(usize, String, String)> {
 }
 
 #[test]
-fn every_error_has_its_text() {
+fn every_error_has_the_documented_text() {
     let rows = rows();
     assert_eq!(rows.len(), ROWS);
     for (line, file, expected) in rows {
@@ -56,11 +56,11 @@ fn every_problem_has_a_place_and_a_hint() {
 }
 
 #[test]
-fn the_longest_socket_path_is_107_bytes() {
+fn socket_path_is_limited_to_107_bytes() {
     let listen = |path: &str| parse(&format!("[[listen]]\ntransport = \"unix\"\npath = {path:?}"));
     assert!(listen(&format!("/{}", "a".repeat(106))).is_ok());
     assert!(listen(&format!("/{}", "a".repeat(107))).is_err());
-    // The path that counts is the one that is used.
+    // The resolved path counts.
     assert!(listen(&"a".repeat(107 - "/etc/ceased/".len())).is_ok());
     assert!(listen(&"a".repeat(108 - "/etc/ceased/".len())).is_err());
     // The default can be too long as well.
@@ -71,7 +71,7 @@ fn the_longest_socket_path_is_107_bytes() {
 }
 
 #[test]
-fn home_must_be_known_to_be_meant() {
+fn home_path_without_home_is_rejected() {
     let environment = Environment { home: None, ..environment() };
     let text = "[log]\naudit = \"~/a\"";
     let why = Config::parse_in(text, Path::new("F"), &environment).expect_err("no home");
@@ -82,7 +82,7 @@ fn home_must_be_known_to_be_meant() {
 }
 
 #[test]
-fn names_have_their_length() {
+fn tool_names_are_limited_in_length() {
     let named = |name: &str| parse(&format!("[[tool]]\nname = {name:?}\nbuiltin = \"echo\""));
     for good in ["a", "A.b-c_9", &"x".repeat(128)] {
         assert!(named(good).is_ok(), "{good}");
@@ -93,21 +93,21 @@ fn names_have_their_length() {
 }
 
 #[test]
-fn a_thousand_problems_are_not_a_thousand_lines() {
+fn number_of_printed_problems_is_bounded() {
     let why = parse(&"[[tool]]\n".repeat(1000)).expect_err("wrong");
     assert_eq!(why.problems().len(), 2000);
     let text = why.to_string();
     assert_eq!(text.lines().count(), 21);
     assert!(text.ends_with("\nand 1980 more problems"), "{text}");
-    // Nor is one value a whole page.
+    // A long value is truncated.
     let long = "x".repeat(10_000);
     let why = parse(&format!("[daemon]\nworkers = \"{long}\"")).expect_err("wrong").to_string();
     assert!(why.len() < 300, "{why}");
 }
 
-/// Whatever becomes of the file on its way, reading it ends with an answer that names a line.
+/// A corrupted file yields an error that names a line.
 #[test]
-fn a_damaged_file_is_answered() {
+fn corrupted_file_yields_an_error() {
     let file = include_str!("../../../../config.toml");
     let answered = |text: &str| {
         if let Err(why) = parse(text) {

@@ -166,7 +166,7 @@ impl Server {
                 "the socket file of the metrics endpoint was removed; created it again"
             ),
             Err(why) => {
-                tracing::debug!(%why, "cannot create the socket file of the metrics endpoint again; retrying")
+                tracing::debug!(%why, "cannot create the socket file of the metrics endpoint again; retrying");
             }
         }
         self.again = Some(Instant::now());

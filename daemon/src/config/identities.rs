@@ -1,4 +1,4 @@
-//! Users, groups and tokens in a configuration: by name or number, looked up once.
+//! Users, groups and tokens of a configuration, by name or number, resolved when it is read.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const fn listen_key(name: &'static str) -> Key {
     Key { table: "[[listen]]", name }
 }
 
-/// A group.
+/// Resolves a group.
 pub(super) fn group(
     key: Key,
     written: &Spanned<raw::Account>,
@@ -46,7 +46,7 @@ fn found(
 
 type Accounts = Spanned<Vec<Spanned<raw::Account>>>;
 
-/// Users that may connect to a Unix listener; `None` when nothing is said.
+/// Users that may connect to a Unix listener; `None` if the key is absent.
 pub(super) fn users(
     users: Option<&Accounts>,
     groups: Option<&Accounts>,
@@ -55,8 +55,8 @@ pub(super) fn users(
     if let (Some(only), None) | (None, Some(only)) = (users, groups)
         && only.get_ref().is_empty()
     {
-        let hint = "name somebody, or leave the key out to let in all who can open the socket";
-        check.problem(only.span().start, "this unix [[listen]] would accept nobody", hint);
+        let hint = "list users or groups, or leave the key out to accept all users that can open the socket";
+        check.problem(only.span().start, "this unix [[listen]] would accept no peer", hint);
     }
     if users.is_none() && groups.is_none() {
         return None;
@@ -71,7 +71,7 @@ pub(super) fn users(
     })
 }
 
-/// As which user a tool runs.
+/// Resolves the user of a tool.
 pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<RunAs> {
     let written = written?;
     match written.get_ref().as_str() {
@@ -92,33 +92,33 @@ pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Op
 /// Identities that may use a tool.
 pub(super) fn allow(written: Option<&Spanned<Vec<raw::Text>>>, check: &mut Checker<'_>) -> Allow {
     let Some(list) = written else { return Allow::Everyone };
-    let mut who = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for text in list.get_ref() {
         match identities(text.get_ref()) {
-            Ok(identities) => who.extend(identities),
+            Ok(more) => found.extend(more),
             Err(hint) => {
                 let key = tool_key("allow");
                 check.bad_value(key, text.span().start, &format!("{:?}", text.get_ref()), hint);
             }
         }
     }
-    Allow::Only(who)
+    Allow::Only(found)
 }
 
-/// Identities that one element of `allow` means.
+/// Identities named by one element of `allow`.
 fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
     let one = |identity| BTreeSet::from([identity]);
     match text.split_once(':') {
         None if text == "anonymous" => Ok(one(Identity::Anonymous)),
         Some(("uid", number)) if number.parse::<u32>().is_err() => {
-            Err("what follows `uid:` is a number; a name follows `user:`".into())
+            Err("`uid:` takes a number; use `user:` for a name".into())
         }
         Some(("uid" | "user", name)) => Ok(one(Identity::User(accounts::user(name)?))),
         Some(("group", name)) => {
             Ok(accounts::members(accounts::group(name)?).into_iter().map(Identity::User).collect())
         }
         Some(("token", name)) if token_file::is_name(name) => Ok(one(Identity::Token(name.into()))),
-        Some(("token", _)) => Err("this cannot be the name of a token".into()),
+        Some(("token", _)) => Err("not a valid token name".into()),
         None | Some(_) => Err("it takes \"user:NAME\", \"uid:NUMBER\", \"group:NAME\", \
                                \"token:NAME\" or \"anonymous\""
             .into()),
@@ -129,9 +129,9 @@ fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
 mod tests {
     use super::*;
 
-    /// TSK-39: every way to name a peer, and none of the ways that would name everybody.
+    /// TSK-39: every form that names a peer, and rejection of forms that would name all users.
     #[test]
-    fn who_is_meant() {
+    fn elements_of_allow_are_resolved() {
         let one = |identity| Ok(BTreeSet::from([identity]));
         assert_eq!(identities("uid:7"), one(Identity::User(7)));
         assert_eq!(identities("user:root"), one(Identity::User(0)));
