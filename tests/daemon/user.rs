@@ -93,7 +93,7 @@ impl User {
 
     /// Runs the binary as this user, in its home.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        Program::start(&self.home, self.command(args)).wait()
+        self.run_in(self.home(), args)
     }
 
     /// Runs the binary as this user, in a directory.
