@@ -275,6 +275,17 @@ enum Listens {
     OnStdio,
 }
 
+impl Listens {
+    /// Level of the log where the configuration has none. Hosts keep the standard error of a server
+    /// that they start as a list of its errors.
+    const fn log_level(self) -> Level {
+        match self {
+            Self::AsConfigured => Level::Info,
+            Self::OnStdio => Level::Warn,
+        }
+    }
+}
+
 fn serve(
     found: Found,
     daemon: Daemon,
@@ -283,9 +294,11 @@ fn serve(
     log: Option<&Path>,
 ) -> Result<(), Failure> {
     logging::can_start().map_err(StartError::Io)?;
+    let default = listens.log_level();
+    let level = found.config.log.level.unwrap_or(default);
     let logging = match log {
-        Some(log) => logging::start_in(found.config.log.level, log),
-        None => logging::start(found.config.log.level),
+        Some(log) => logging::start_in(level, log),
+        None => logging::start(level),
     };
     sys::forbid_tracing();
     resource_limits::raise_files();
@@ -298,7 +311,7 @@ fn serve(
     say_if_empty(&found);
     let Found { config, source, note: _ } = found;
     let load = Arc::new(move || source.load_again());
-    let reload = reload(load, config, listens, logging.level_setter());
+    let reload = reload(load, config, listens, default, logging.level_setter());
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
     server.give_back_by(sys::give_back_memory);
     server.run()?;
@@ -420,13 +433,12 @@ impl Backend for LocalBackend {
         if source == Source::Nowhere {
             return Ok(None);
         }
-        logging::can_start().map_err(StartError::Io)?;
-        let logging = logging::start(config.log.level.min(Level::Warn));
         sys::forbid_tracing();
+        // Without a log: standard error of a client command is for the user of the tool.
         let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<(DaemonHandle, logging::Logging)> = Box::new((running, logging));
+        let server: Box<DaemonHandle> = Box::new(running);
         Ok(Some(Embedded { stream, server }))
     }
 }
