@@ -26,6 +26,7 @@ const COMMANDS: [&str; 16] = [
     "watch",
     "status",
     "check",
+    "trust",
     "store",
     "completions",
 ];

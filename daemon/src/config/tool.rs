@@ -11,8 +11,8 @@ use super::json::Ordered;
 use super::sections::{YEAR, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
-    Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
-    code, input, raw, who,
+    Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run,
+    TaskSupport, Tool, code, input, raw, who,
 };
 use crate::process::{Isolation, is_private};
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
@@ -23,6 +23,8 @@ const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
 const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
 const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
+/// The working directory that is the client's.
+const CLIENT: &str = "client";
 /// Variables the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
@@ -61,6 +63,9 @@ pub(super) fn tools(
         tools.extend(tool(at, raw, limits, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
+                if let Some(roots) = &mut command.client_roots {
+                    roots.listed.clone_from(&daemon.roots);
+                }
             }
             Tool { on_disconnect, ..tool }
         }));
@@ -213,7 +218,9 @@ fn command_tool(
     let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
     let stdin = raw.stdin.as_ref().map(|text| templates.read("stdin", text)).transpose();
     let env = templates.env(raw.env.as_ref());
-    let cwd = raw.cwd.as_ref().map(|text| templates.cwd(text)).transpose();
+    let is_of_client = raw.cwd.as_ref().is_some_and(|text| text.get_ref() == CLIENT);
+    let cwd = raw.cwd.as_ref().filter(|_| !is_of_client);
+    let cwd = cwd.map(|text| templates.cwd(text)).transpose();
     if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
         templates.unused(inputs);
     }
@@ -229,8 +236,18 @@ fn command_tool(
     let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
     let isolation = Isolation::default();
-    let command =
-        CommandTool { template, kill_grace, max_output, run_as, isolation, inherit, env_file };
+    let home = check.environment.home.clone();
+    let client_roots = is_of_client.then(|| ClientRoots { listed: Vec::new(), home });
+    let command = CommandTool {
+        template,
+        kill_grace,
+        max_output,
+        run_as,
+        isolation,
+        inherit,
+        env_file,
+        client_roots,
+    };
     Some((command, arguments?))
 }
 
