@@ -129,19 +129,9 @@ fn greet(arguments: &str) -> Outcome {
 
 fn main() -> io::Result<()> {
     let greet = Tool {
-        name: "greet".into(),
-        title: None,
         description: Some("Greets somebody".into()),
         input_schema: r#"{"type":"object","properties":{"who":{"type":"string"}}}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: Duration::from_secs(1) },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
+        ..Tool::new("greet", StopPolicy::Handler { patience: Duration::from_secs(1) })
     };
     let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
     let settings = Settings { catalog, ..Settings::default() };

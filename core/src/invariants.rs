@@ -277,6 +277,7 @@ fn open_calls(connection: &Connection) -> usize {
 
 fn timers(engine: &Engine) {
     let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
+        + engine.jobs.values().filter(|job| job.progress.heartbeat.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.catch_up_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.stall_timer.is_some()).count()

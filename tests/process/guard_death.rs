@@ -394,7 +394,7 @@ fn the_supervisor_panics() {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
+            output: ceased::process::OutputOptions::default(),
             task: None,
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
-use crate::jobs::job::{Job, JobState, Purpose};
+use crate::jobs::job::{Job, JobState, Own, Purpose};
 use crate::jobs::result::into_answer;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
@@ -31,9 +31,9 @@ use crate::tool::StopStep;
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Address of the messages of a job: the peers that still want them.
-struct Audience {
+pub(super) struct Audience {
     conn: ConnId,
-    task: Option<TaskId>,
+    pub(super) task: Option<TaskId>,
     /// The request that takes back what is unsent when it is cancelled (MOD-04).
     mark: Option<RequestId>,
 }
@@ -279,6 +279,9 @@ impl Engine {
         }
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if let Some(progress) = job.progress.some() {
+            self.timers.disarm(&mut progress.heartbeat, Timer::Heartbeat(id));
+        }
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
             && let Some(connection) = self.connections.get_mut(&job.conn)
@@ -307,6 +310,7 @@ impl Engine {
             && task.job == Some(id)
         {
             task.job = None;
+            task.aside.forget_line();
             if task.is_being_created() {
                 task.aside.maker = Some((id, conn));
             }
@@ -315,7 +319,7 @@ impl Engine {
 
     /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
-    fn audience(&self, job: &Job) -> Option<Audience> {
+    pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
         match &job.purpose {
             Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
@@ -352,6 +356,10 @@ impl Engine {
             return;
         }
         told.last = Some(progress);
+        told.own = Own { value: progress, total, beats: 0 };
+        self.arm_heartbeat(id);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let told = &mut *job.progress;
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
         if connection.outbox.len() >= room {
             // The peer does not read: only the latest value waits for it.
@@ -403,7 +411,7 @@ impl Engine {
         }
     }
 
-    fn write_progress(
+    pub(super) fn write_progress(
         &mut self,
         token: Option<Box<str>>,
         audience: Option<Audience>,
@@ -486,10 +494,10 @@ pub(crate) fn receipt(
 }
 
 /// How far a job is, as it is told to its peer.
-struct ProgressStep<'a> {
-    progress: f64,
-    total: Option<f64>,
-    message: Option<&'a str>,
+pub(super) struct ProgressStep<'a> {
+    pub(super) progress: f64,
+    pub(super) total: Option<f64>,
+    pub(super) message: Option<&'a str>,
 }
 
 impl ProgressStep<'_> {

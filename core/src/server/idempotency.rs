@@ -160,6 +160,7 @@ impl Engine {
         job.terms = request.terms;
         job.progress.tell(request.token.clone());
         job.progress.forget_held();
+        self.arm_heartbeat(id);
         self.put_questions(id, Answer::Refused);
     }
 

@@ -134,7 +134,8 @@ impl Engine {
             unreachable!("only a call is parked");
         };
         // The token was the answered request's.
-        job.progress.take();
+        let mut before = job.progress.take();
+        self.timers.disarm(&mut before.heartbeat, Timer::Heartbeat(id));
         let mut requests = Vec::new();
         inputs::write(&mut Writer::new(&mut requests), &job, &job.terms.peer());
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
@@ -209,6 +210,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
         }
+        self.arm_heartbeat(id);
         self.parked.asking.insert(id);
     }
 

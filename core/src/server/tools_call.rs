@@ -342,6 +342,7 @@ impl Engine {
         let mut job = Job { purpose, task, state, ..job };
         job.progress.tell(progress_token.map(|token| token.get().into()));
         self.jobs.insert(job);
+        self.arm_heartbeat(id);
         id
     }
 
