@@ -11,7 +11,6 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::JobId;
 use crate::jobs::job::{Job, JobState, Own};
-use crate::jobs::lifecycle::ProgressStep;
 
 /// Heartbeats that add up to 1. A step this small stays below the next value that the job reports
 /// itself, so that those values are passed on unchanged (TSK-33).
@@ -21,7 +20,7 @@ impl Engine {
     /// A job printed something.
     pub(crate) fn on_output(&mut self, id: JobId, line: &str) {
         let line: Box<str> = self.clean(line).into_boxed_str();
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.jobs.get_mut(id) else {
             self.counters.late_reports += 1;
             return;
         };
@@ -29,7 +28,7 @@ impl Engine {
         job.progress.line = Some(line.clone());
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task))
             && task.job == Some(id)
-            && !task.status.is_terminal()
+            && !task.status().is_terminal()
         {
             task.aside.line = Some(line);
         }
@@ -38,7 +37,7 @@ impl Engine {
     /// Starts the time to the next heartbeat of a job anew: its requestor was told something, or
     /// is another one.
     pub(crate) fn arm_heartbeat(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(span) = job.tool.heartbeat else { return };
         if let Some(progress) = job.progress.some()
             && progress.token.is_some()
@@ -50,38 +49,37 @@ impl Engine {
 
     /// PRG-01: a requestor with a progress token hears of its job at least once a heartbeat.
     pub(crate) fn on_heartbeat_timer(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(progress) = job.progress.some() else { return };
         progress.heartbeat = None;
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         // A job without a receiver has none until another request takes it over, which arms it.
         let Some(audience) = self.audience(job) else { return };
         self.arm_heartbeat(id);
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         // A value of the job waits until the peer reads again, and comes first. A peer that may not
         // know of a task yet hears nothing of it.
         if job.progress.held.is_some() || audience.task.is_some_and(|task| !self.is_visible(task)) {
             return;
         }
         let message = self.heartbeat_message(job);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let with_message = job.terms.dialect().progress_message;
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let progress = &mut *job.progress;
         let value = next_value(&progress.own, progress.last);
         progress.own.beats = progress.own.beats.saturating_add(1);
         let total = progress.own.total.filter(|total| value <= *total);
         progress.last = Some(value);
-        let token = progress.token.clone();
-        let step = ProgressStep { progress: value, total, message: Some(&message) };
-        self.write_progress(token, Some(audience), &step, with_message);
+        let Some(job) = self.jobs.get(id) else { return };
+        let message = self.progress_message(job, value, total, Some(&message));
+        self.write_progress(message);
     }
 
     fn heartbeat_message(&self, job: &Job) -> String {
         let mut message = elapsed((self.now.at - job.since).as_secs());
         let line = job.progress.line.as_deref();
-        match &job.state {
+        match job.state() {
             JobState::Queued(_) => {
-                let before = self.queue.before(&job.owner, job.id);
+                let before = self.jobs.queue().before(&job.owner, job.id);
                 message.push_str(&format!(": queued, {before} before it"));
             }
             JobState::Held(_) => message.push_str(": queued"),
