@@ -29,7 +29,7 @@ use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, StopStep, Tool};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 

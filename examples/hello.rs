@@ -23,7 +23,7 @@ use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::frame::{Frame, Inbox};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, Tool};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 

@@ -111,8 +111,12 @@ fn queued_call_is_told_its_place_among_its_own() {
     let mut w = World::with(limits, TaskPolicy::default());
     let (other, c) = (w.open_as(Identity::User(7), NEWEST), w.open());
     let first = call(&mut w, c, 1);
-    (2..=4).for_each(|id| drop(call(&mut w, c, id)));
-    (5..=6).for_each(|id| drop(call(&mut w, other, id)));
+    for id in 2..=4 {
+        call(&mut w, c, id);
+    }
+    for id in 5..=6 {
+        call(&mut w, other, id);
+    }
     w.advance(HEARTBEAT);
     let places = ["0s", "0s: queued, 0 before it", "0s: queued, 1 before it"];
     assert_eq!(messages(&mut w, c)[..3], places);

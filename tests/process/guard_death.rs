@@ -362,6 +362,7 @@ fn the_supervisor_is_dropped() {
             other @ (Report::Ended { .. }
             | Report::Outlasting { .. }
             | Report::Progress { .. }
+            | Report::Line { .. }
             | Report::Surveyed { .. }
             | Report::Located { .. }
             | Report::Lingering { .. }) => {

@@ -29,7 +29,7 @@ enum Escape {
     /// OSC, DCS, SOS, PM or APC, up to BEL or ST.
     String,
     /// ESC within such a string.
-    StringEscape,
+    Ending,
 }
 
 impl PlainText {
@@ -55,7 +55,7 @@ impl PlainText {
             (Escape::Intermediate, ' '..='/') => {}
             (Escape::Control, ' '..='?') => {}
             (Escape::String, '\x07') => self.escape = Escape::None,
-            (Escape::String, '\x1b') => self.escape = Escape::StringEscape,
+            (Escape::String, '\x1b') => self.escape = Escape::Ending,
             // A string without an end, and a sequence without one, end with the line: what follows
             // a torn escape is text.
             (
@@ -66,8 +66,8 @@ impl PlainText {
                 self.show(c);
             }
             (Escape::String, _) => {}
-            (Escape::StringEscape, '\\') => self.escape = Escape::None,
-            (Escape::StringEscape, _) => self.escape = Escape::String,
+            (Escape::Ending, '\\') => self.escape = Escape::None,
+            (Escape::Ending, _) => self.escape = Escape::String,
             (Escape::Control | Escape::Begun | Escape::Intermediate, '\x1b') => {
                 self.escape = Escape::Begun;
             }
