@@ -172,6 +172,17 @@ impl Config {
     }
 }
 
+impl Tool {
+    /// The program and arguments that it runs, with their inputs in braces; or the builtin.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        match &self.run {
+            Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
+            Run::Command(command) => argv(command),
+        }
+    }
+}
+
 /// The rows of one tool: its name with what it runs, then the rest.
 fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     let mut rows = Vec::new();
