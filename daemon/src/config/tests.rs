@@ -88,6 +88,7 @@ fn every_key_is_taken() {
         on_disconnect = "5s"
         isolation = "pid"
         roots = ["/srv", "~/src"]
+        heartbeat = "2s"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -153,6 +154,7 @@ fn every_key_is_taken() {
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
             roots: vec!["/srv".into(), "/home/u/src".into()],
+            heartbeat: Some(secs(2)),
         }
     );
     assert_eq!(

@@ -84,6 +84,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         isolation: _,
         eof_grace: _,
         roots: _,
+        heartbeat: _,
     } = &now.daemon;
     let config::Log { audit, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
