@@ -11,7 +11,7 @@ use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 
 /// Every command people use.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: &[&str] = &[
     "ps",
     "top",
     "serve",
