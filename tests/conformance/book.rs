@@ -292,7 +292,7 @@ fn the_readme_is_short_and_names_the_two_commands() {
 }
 
 #[test]
-fn sentences_of_documents_have_a_subject() {
+fn sentences_of_documents_state_their_subject() {
     let mut found = Vec::new();
     for document in documents() {
         // Generated text with names of tests and faults.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ceased_tests::workspace;
 
 /// Beginning of the text about tools, which no table header precedes.
-const TOOLS: &str = "# The tools that can be called.";
+const TOOLS: &str = "# Tools. Each has a `name`";
 
 const HEAD: &str = "\
 # Configuration keys

@@ -267,7 +267,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
             }
             Verdict::Missed => {
                 good = false;
-                ("**nobody**", String::new())
+                ("**none**", String::new())
             }
         };
         let Fault { name, breaks, .. } = fault;
@@ -280,11 +280,12 @@ fn all(wanted: &[String]) -> io::Result<bool> {
     Ok(good)
 }
 
-const HEAD: &str = "# Deliberate faults and who notices\n\n\
-    Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`: each fault alone in a \
-    copy of the\nworkspace, the suites in turn, beginning with the one the list names, until one \
-    fails. `sim` is the\nsimulator with 600 seeds, `core` the tests inside the core.\n\n\
-    | fault | what it breaks | noticed by | how it shows |\n| --- | --- | --- | --- |\n";
+const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
+    Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`. Each fault is applied \
+    alone to a copy\nof the workspace, and the suites run in turn, beginning with the one that the \
+    list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
+    core.\n\n\
+    | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
