@@ -83,7 +83,7 @@ pub fn catalog() -> Catalog {
         Tool { timeout: Some(TIMEOUT), ..optional("slow") },
         Tool {
             timeout: Some(TIMEOUT),
-            stop policy: StopPolicy::Command { kill_grace: KILL_GRACE },
+            ladder: StopPolicy::Command { kill_grace: KILL_GRACE },
             output_schema: Some(r#"{"type":"object"}"#.into()),
             ..optional("build")
         },

@@ -205,7 +205,7 @@ impl Home {
         command
     }
 
-    /// The binary as another user with at most twelve processes and threads, who gets access to this
+    /// The binary as another user with at most twelve processes and threads and with access to this
     /// directory; `None` if this process may not change its user. Each number is a different user
     /// without other processes.
     #[must_use]
