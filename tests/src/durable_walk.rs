@@ -362,7 +362,10 @@ impl Walk {
         for job in self.world.started.clone().into_iter().skip(self.seen) {
             let Some(running) = self.world.running.get(&job) else { continue };
             if let Some(task) = running.task.filter(|_| running.tool != "look") {
-                assert!(self.store.records.contains_key(&task), "{job} runs for a task that is not on disk");
+                assert!(
+                    self.store.records.contains_key(&task),
+                    "{job} runs for a task that is not on disk"
+                );
             }
         }
         self.seen = self.world.started.len();

@@ -197,7 +197,10 @@ impl World {
             )
             .collect();
         for conn in &flushed {
-            assert!(self.engine.outbox(*conn).is_some(), "flush of the closed connection {conn}: {input:?}");
+            assert!(
+                self.engine.outbox(*conn).is_some(),
+                "flush of the closed connection {conn}: {input:?}"
+            );
         }
         for (conn, waiting) in before {
             let filled = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
@@ -252,7 +255,8 @@ impl World {
             }
             Action::Stop { job, step, why } => {
                 let running = self.running.get_mut(&job);
-                let running = running.unwrap_or_else(|| panic!("stop of {job}, which does not run"));
+                let running =
+                    running.unwrap_or_else(|| panic!("stop of {job}, which does not run"));
                 let again = running.step == Some(StopStep::Kill) && step == StopStep::Kill;
                 assert!(again || running.step < Some(step), "{job}: {step:?} after {running:?}");
                 running.step = Some(step);

@@ -177,8 +177,9 @@ impl Peer {
             if let Some(answer) = self.answers.remove(&id) {
                 return answer;
             }
-            let message =
-                self.message().unwrap_or_else(|| panic!("the connection ended before an answer to {id}"));
+            let message = self
+                .message()
+                .unwrap_or_else(|| panic!("the connection ended before an answer to {id}"));
             self.keep(message);
         }
     }
@@ -193,7 +194,8 @@ impl Peer {
             if let Some(at) = self.notes.iter().position(|note| note["method"] == method) {
                 return self.notes.remove(at);
             }
-            let message = self.message().unwrap_or_else(|| panic!("the connection ended before {method}"));
+            let message =
+                self.message().unwrap_or_else(|| panic!("the connection ended before {method}"));
             self.keep(message);
         }
     }

@@ -71,7 +71,8 @@ impl Program {
     ///
     /// When the program was already waited for.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the program is not yet waited for");
+        kill_process(Pid::from_child(&self.child), signal)
+            .expect("the program is not yet waited for");
     }
 
     /// Whether the program has ended.

@@ -85,7 +85,10 @@ impl Host {
             match action {
                 Action::Start { job, .. } => self.jobs.push(job),
                 Action::Flush { conn } => {
-                    assert!(self.engine.outbox(conn).is_some(), "flush of the closed connection {conn}");
+                    assert!(
+                        self.engine.outbox(conn).is_some(),
+                        "flush of the closed connection {conn}"
+                    );
                 }
                 Action::Stop { .. }
                 | Action::Tell { .. }
