@@ -153,6 +153,17 @@ enum Listens {
     OnStdio,
 }
 
+impl Listens {
+    /// Level of the log where the configuration has none. Hosts keep the standard error of a server
+    /// that they start as a list of its errors.
+    const fn log_level(self) -> Level {
+        match self {
+            Self::AsConfigured => Level::Info,
+            Self::OnStdio => Level::Warn,
+        }
+    }
+}
+
 fn serve(
     found: Found,
     daemon: Daemon,
@@ -162,9 +173,11 @@ fn serve(
 ) -> Result<(), Failure> {
     let Found { config, path } = found;
     logging::can_start().map_err(StartError::Io)?;
+    let default = listens.log_level();
+    let level = config.log.level.unwrap_or(default);
     let logging = match log {
-        Some(log) => logging::start_in(config.log.level, log),
-        None => logging::start(config.log.level),
+        Some(log) => logging::start_in(level, log),
+        None => logging::start(level),
     };
     sys::forbid_tracing();
     resource_limits::raise_files();
@@ -173,7 +186,7 @@ fn serve(
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
-    let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
+    let reload = path.map(|path| reload(path, config, listens, default, logging.level_setter()));
     server.watch_signals(reload).map_err(StartError::Io)?;
     server.give_back_by(sys::give_back_memory);
     server.run()?;
@@ -289,13 +302,12 @@ impl Backend for LocalBackend {
         if path.is_none() {
             return Ok(None);
         }
-        logging::can_start().map_err(StartError::Io)?;
-        let logging = logging::start(config.log.level.min(Level::Warn));
         sys::forbid_tracing();
+        // Without a log: standard error of a client command is for the user of the tool.
         let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<(DaemonHandle, logging::Logging)> = Box::new((running, logging));
+        let server: Box<DaemonHandle> = Box::new(running);
         Ok(Some(Embedded { stream, server }))
     }
 }

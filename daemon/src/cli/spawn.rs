@@ -131,6 +131,9 @@ struct Spawned<'a> {
 
 impl Spawned<'_> {
     fn start(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        if self.starts == 0 {
+            logging::keep(&self.log).map_err(|why| fail("keep the log", &self.log, &why))?;
+        }
         self.child = Some(start(self.site, self.path, &self.log)?);
         if self.starts == 0 {
             let (path, log) = (self.path.display(), self.log.display());

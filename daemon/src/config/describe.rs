@@ -140,10 +140,11 @@ impl Config {
         row("poll_interval", show_duration(tasks.poll_interval));
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
-        row("log level", self.log.level.name().into());
+        let level = self.log.level.map_or("info, with stdio warn", Level::name);
+        row("log level", level.into());
         row(
             "audit",
-            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+            self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());

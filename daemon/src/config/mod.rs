@@ -212,11 +212,11 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// Level of the log.
-    pub level: Level,
-    /// Where audit records go; None: to the log.
+    /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
+    pub level: Option<Level>,
+    /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
 }
 
