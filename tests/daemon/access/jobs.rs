@@ -38,7 +38,7 @@ fn start(tier: &str) -> Option<Daemon> {
     let home = Home::new();
     let tried = home.command(&["stdio"]).env("CEASED_CONTAINMENT", tier).output();
     if !tried.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED, no {tier} here");
+        eprintln!("SKIPPED: no {tier} here");
         return None;
     }
     let tool = |name: &str, script: &str| {
