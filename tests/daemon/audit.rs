@@ -59,21 +59,24 @@ fn uid() -> String {
 #[test]
 fn each_event_of_a_session_is_recorded() {
     let daemon = audited("");
-    let (file, who) = (path(&daemon), uid());
+    let (file, identity) = (path(&daemon), uid());
     let mut peer = daemon.peer();
     let task = peer.create_task("count", r#"{"n":2}"#);
     let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
     let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
     drop(peer);
-    let connect = record(&file, &json!({"event": "connect", "identity": who}));
+    let connect = record(&file, &json!({"event": "connect", "identity": identity}));
     let connection = connect["connection"].clone();
     assert!(connect["peer"].as_str().is_some_and(|peer| peer.starts_with("unix peer")));
     let create = record(&file, &json!({"event": "create", "task": task}));
-    assert!(is(&create, &json!({"identity": who, "connection": connection, "tool": "count"})));
+    assert!(is(&create, &json!({"identity": identity, "connection": connection, "tool": "count"})));
     let complete = record(&file, &json!({"event": "complete", "task": task}));
-    assert!(is(&complete, &json!({"identity": who, "tool": "count", "status": "completed"})));
+    assert!(is(&complete, &json!({"identity": identity, "tool": "count", "status": "completed"})));
     let retrieve = record(&file, &json!({"event": "retrieve", "task": task}));
-    assert!(is(&retrieve, &json!({"identity": who, "method": "tasks/result", "tool": "count"})));
+    assert!(is(
+        &retrieve,
+        &json!({"identity": identity, "method": "tasks/result", "tool": "count"})
+    ));
     let left = record(&file, &json!({"event": "disconnect", "connection": connection}));
     assert!(left["received_bytes"].as_u64().is_some_and(|bytes| bytes > 100), "{left}");
     for record in records(&file) {

@@ -227,7 +227,7 @@ fn a_cancel_comes_before_the_calls_of_others() {
 
 /// Endless cancels of one peer do not starve the others.
 #[test]
-fn cancels_without_end_starve_nobody() {
+fn endless_cancels_starve_no_other_peer() {
     let (mut held, mut crowd) = Held::new();
     let cancels = (cancel(9999) + "\n").repeat(500);
     for (number, peer) in (0..).zip(&mut crowd) {

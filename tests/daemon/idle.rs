@@ -40,7 +40,8 @@ fn most_held(connections: usize, calls: bool) -> u64 {
         let remote = server.remote();
         let peers = thread::spawn(move || {
             let connect = |_| {
-                let mut peer = Peer::of_socket(remote.connect().expect("the daemon takes peers").into());
+                let mut peer =
+                    Peer::of_socket(remote.connect().expect("the daemon takes peers").into());
                 peer.initialize();
                 if calls {
                     // Longer than a handler may run on the loop's thread, so that the loop stays on

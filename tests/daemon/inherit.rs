@@ -253,7 +253,11 @@ fn next_start_ends_stopped_guards(home: Home, line: &str) {
     let home = daemon.kill();
     let begun = Instant::now();
     let daemon = start(home);
-    assert!(begun.elapsed() < PATIENCE / 2, "the start waited for the guards: {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < PATIENCE / 2,
+        "the start waited for the guards: {:?}",
+        begun.elapsed()
+    );
     assert_none_left(&marker);
     assert_eq!(call_echo(&daemon), "x");
 }

@@ -235,7 +235,9 @@ fn connected_peers_are_served_without_a_free_descriptor() {
     assert!(daemon.home.log().matches("no room for another peer").count() < 1000);
 
     drop(peers);
-    wait_until("the connections are closed", || first.result("ceased/status", "{}")["connections"] == 1);
+    wait_until("the connections are closed", || {
+        first.result("ceased/status", "{}")["connections"] == 1
+    });
     let mut late = daemon.peer();
     let count = late.call("count", "{}");
     assert_eq!(late.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n3\n");

@@ -122,7 +122,8 @@ fn threads_end_when_no_tool_is_fast_any_more() {
     let mut peer = daemon.peer();
     let before = daemon.vitals();
     let names = || {
-        let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("the daemon is alive");
+        let threads =
+            fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("the daemon is alive");
         threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")))
     };
     // Many at once, because on a busy machine the first ones after a pause are slow.

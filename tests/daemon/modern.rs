@@ -48,7 +48,8 @@ fn call() -> Value {
 /// Params of a retry that accepts every input request.
 fn retry(asked: &Value) -> Value {
     let mut params = call();
-    let requests = asked["result"]["inputRequests"].as_object().expect("the answer has input requests");
+    let requests =
+        asked["result"]["inputRequests"].as_object().expect("the answer has input requests");
     for key in requests.keys() {
         params["inputResponses"][key] = json!({"action": "accept", "content": {}});
     }

@@ -97,12 +97,15 @@ fn inherited_sockets_are_used() {
     let both = daemon.home.config_text();
     daemon.home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
     daemon.signal(Signal::HUP);
-    wait_until("the log says that the socket stays", || daemon.home.log().contains("still listening"));
+    wait_until("the log says that the socket stays", || {
+        daemon.home.log().contains("still listening")
+    });
     TcpStream::connect(daemon.tcp_address()).expect("the socket belongs to the service manager");
 
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0));
-    let found = fs::symlink_metadata(given.home.socket()).expect("the socket file belongs to the service manager");
+    let found = fs::symlink_metadata(given.home.socket())
+        .expect("the socket file belongs to the service manager");
     assert!(found.file_type().is_socket());
     // The next daemon gets the same sockets.
     given.home.configure_as(&both);
@@ -255,7 +258,9 @@ fn a_reload_changes_the_listeners() {
             .replace("transport = \"unix\"\n", "transport = \"unix\"\nmode = \"0660\"\n"),
     );
     daemon.signal(Signal::HUP);
-    wait_until("the daemon listens on TCP", || home.log().contains(&format!("listening on tcp:{port}")));
+    wait_until("the daemon listens on TCP", || {
+        home.log().contains(&format!("listening on tcp:{port}"))
+    });
     let mut net = Peer::of_socket(TcpStream::connect(port).unwrap().into());
     net.initialize();
     let mode = fs::symlink_metadata(home.socket()).unwrap().permissions().mode();

@@ -273,7 +273,7 @@ const TASK: &str = r#"{"name":"quick","arguments":{},"task":{}}"#;
 
 /// Fault in the next batch that the loop's leader carries out.
 #[derive(Debug, Clone)]
-enum Fault {
+enum BatchFault {
     /// The disk blocks until the test releases it.
     Stall,
     Fail(StoreError),
@@ -283,7 +283,7 @@ enum Fault {
 /// A daemon with a fast disk, until its leader hits a fault.
 struct Quick {
     daemon: DaemonHandle,
-    next: Arc<Mutex<Option<Fault>>>,
+    next: Arc<Mutex<Option<BatchFault>>>,
     met: Receiver<()>,
     release: Sender<()>,
 }
@@ -294,7 +294,7 @@ impl Quick {
     }
 
     fn with(quick: HandlerTool) -> Self {
-        let next = Arc::<Mutex<Option<Fault>>>::default();
+        let next = Arc::<Mutex<Option<BatchFault>>>::default();
         let (meet, met) = channel();
         let (release, released) = channel();
         let watched = Arc::clone(&next);
@@ -306,12 +306,12 @@ impl Quick {
             }
             match next {
                 None => Ok(()),
-                Some(Fault::Stall) => {
+                Some(BatchFault::Stall) => {
                     released.recv().unwrap();
                     Ok(())
                 }
-                Some(Fault::Fail(error)) => Err(error),
-                Some(Fault::Panic) => panic!("the store panics on purpose"),
+                Some(BatchFault::Fail(error)) => Err(error),
+                Some(BatchFault::Panic) => panic!("the store panics on purpose"),
             }
         });
         let policy =
@@ -326,7 +326,7 @@ impl Quick {
     }
 
     /// Creates tasks until the leader has hit the fault; returns the unanswered requests.
-    fn meet(&self, peer: &mut Peer, fault: Fault) -> Vec<u64> {
+    fn meet(&self, peer: &mut Peer, fault: BatchFault) -> Vec<u64> {
         *self.next.lock().unwrap() = Some(fault);
         let mut asked = Vec::new();
         wait_until("the leader carries out a batch", || {
@@ -353,7 +353,7 @@ fn stall(quick: HandlerTool) {
     let rig = Quick::with(quick);
     let (mut one, mut other) = (rig.peer(), rig.peer());
     for _ in 0..3 {
-        let mut asked = rig.meet(&mut one, Fault::Stall);
+        let mut asked = rig.meet(&mut one, BatchFault::Stall);
         for _ in 0..20 {
             let _ = one.result("ping", "{}");
             asked.push(one.request("tools/call", TASK));
@@ -376,7 +376,7 @@ fn stall(quick: HandlerTool) {
 fn shutdown_waits_for_a_write_of_the_leader() {
     let rig = Quick::start();
     let mut peer = rig.peer();
-    rig.meet(&mut peer, Fault::Stall);
+    rig.meet(&mut peer, BatchFault::Stall);
     let ending = std::thread::spawn(|| rig.daemon.shut_down());
     wait_until("calls are refused", || {
         let id = peer.next_id();
@@ -396,7 +396,7 @@ fn a_store_that_fails_under_the_leader_recovers() {
     {
         let rig = Quick::start();
         let mut peer = rig.peer();
-        let asked = rig.meet(&mut peer, Fault::Fail(error));
+        let asked = rig.meet(&mut peer, BatchFault::Fail(error));
         let answers: Vec<Value> = asked.into_iter().map(|id| peer.answer(id)).collect();
         // The failed write may have been the end of a task, which is written again.
         let is_good = |answer: &Value| {
@@ -414,7 +414,7 @@ fn a_store_that_fails_under_the_leader_recovers() {
 /// If the content of the disk is unknown, the daemon exits, whichever thread found it.
 #[test]
 fn a_store_that_is_lost_under_the_leader_ends_the_daemon() {
-    for fault in [Fault::Fail(StoreError::Lost("on purpose".into())), Fault::Panic] {
+    for fault in [BatchFault::Fail(StoreError::Lost("on purpose".into())), BatchFault::Panic] {
         let rig = Quick::start();
         let mut peer = rig.peer();
         *rig.next.lock().unwrap() = Some(fault.clone());

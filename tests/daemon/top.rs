@@ -159,7 +159,7 @@ fn name_of(uid: u32) -> String {
     named.unwrap_or_else(|| format!("uid:{uid}"))
 }
 
-fn who() -> String {
+fn user_name() -> String {
     name_of(rustix::process::getuid().as_raw())
 }
 
@@ -178,7 +178,7 @@ fn ps_lists_jobs_with_owner_and_cancel_state() {
     let ran = daemon.home.run(&["ps"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let running = line(&ran.out, "stubborn");
-    assert!(running.contains(&who()) && running.contains("[###-------] 25%"), "{running}");
+    assert!(running.contains(&user_name()) && running.contains("[###-------] 25%"), "{running}");
     assert!(ran.out.contains("└ ") && ran.out.contains(" sleep"), "its processes: {}", ran.out);
     assert!(line(&ran.out, &task[..8]).contains("working, ttl 59m"), "{}", ran.out);
     assert!(ran.out.lines().all(|line| line.chars().count() <= 100), "{}", ran.out);
@@ -217,7 +217,7 @@ fn top_cancels_the_selected_job() {
     let text = screen.wait("the job is shown", |text| text.contains("stubborn"));
     assert!(text.lines().count() <= usize::from(LINES));
     assert!(line(&text, "stubborn").starts_with('>'), "the job is not selected:\n{text}");
-    assert!(line(&text, "stubborn").contains(&who()), "{text}");
+    assert!(line(&text, "stubborn").contains(&user_name()), "{text}");
     screen.wait("the processes are shown", |text| text.contains("└ ") && text.contains("sleep"));
     assert!(line(&text, "survivors").contains("survivors 0"), "{text}");
     screen.press("c");
@@ -267,17 +267,23 @@ fn top_shows_jobs_owners_ages_and_cancels() {
     let task = peer.create_task("sleep", r#"{"ms":600001}"#);
     // One cancel is complete, one is in progress.
     peer.cancel(calls[0]);
-    wait_until("the first cancel is complete", || daemon.home.run(&["ps"]).out.contains(", 0 left in "));
+    wait_until("the first cancel is complete", || {
+        daemon.home.run(&["ps"]).out.contains(", 0 left in ")
+    });
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], true);
     screen.wait("the receipt is shown", |text| text.contains("CANCEL DONE"));
     peer.cancel(calls[1]);
-    let text = screen.wait("the second job is being cancelled", |text| text.contains("cancelling 0."));
+    let text =
+        screen.wait("the second job is being cancelled", |text| text.contains("cancelling 0."));
     eprintln!("{text}");
     // Job, owner and age are in columns with these heads.
     let heads = line(&text, "STARTED");
     assert!(["JOB", "RUNS", "FOR", "STATE"].iter().all(|head| heads.contains(head)), "{heads}");
     let job = line(&text, "cancelling 0.");
-    assert!(job.contains("stubborn") && job.contains(&who()) && job.contains("s ago"), "{job}");
+    assert!(
+        job.contains("stubborn") && job.contains(&user_name()) && job.contains("s ago"),
+        "{job}"
+    );
     assert!(job.contains("SIGTERM: test"), "how far, and why: {job}");
     if other_call.is_some() {
         let theirs =
@@ -292,7 +298,8 @@ fn top_shows_jobs_owners_ages_and_cancels() {
     assert!(line(&text, "survivors").contains("cancels done: 1") && text.contains("survivors 0"));
     assert!(!text.contains("uid:1 "), "names, not numbers: {text}");
     assert!(text.lines().all(|line| line.chars().count() <= usize::from(COLUMNS)), "{text}");
-    let text = screen.wait("both cancels are complete", |text| text.matches(", 0 left in ").count() == 2);
+    let text =
+        screen.wait("both cancels are complete", |text| text.matches(", 0 left in ").count() == 2);
     assert!(line(&text, "survivors").contains("cancels done: 2"), "{text}");
     for mark in &marks {
         assert_none_left(mark);

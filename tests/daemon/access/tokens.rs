@@ -183,8 +183,8 @@ fn unauthenticated_peers_are_bounded_and_replaced() {
 #[test]
 fn anonymous_peers_are_served_beside_tokens() {
     let daemon = Daemon::start_in(home("anonymous = \"allow\""));
-    let mut nobody = daemon.tcp_peer();
-    assert_eq!(nobody.result("ceased/status", "{}")["identity"], "anonymous");
+    let mut anonymous = daemon.tcp_peer();
+    assert_eq!(anonymous.result("ceased/status", "{}")["identity"], "anonymous");
     let mut ann = peer_with(&daemon, ANN);
     assert_eq!(ann.result("ceased/status", "{}")["identity"], "token:ann");
     let mut liar = daemon.connect_tcp();

@@ -97,7 +97,7 @@ command = ["id", "-u"]
 run_as = "games"
 
 [[tool]]
-name = "who"
+name = "whoami"
 command = ["sh", "-c", "id -u; id -g; id -G; echo $HOME $USER $LOGNAME; pwd; echo x >/dev/stderr"]
 run_as = "peer"
 task_support = "optional"
@@ -177,13 +177,16 @@ fn a_tool_has_the_rights_of_its_configured_user() {
         assert!(refused["message"].as_str().unwrap().contains("run_as"), "{refused}");
         assert_eq!(text(&mut bin, "daemon").unwrap(), "0\n");
         assert_eq!(text(&mut bin, "games").unwrap(), "5\n");
-        let who = text(&mut bin, "who").unwrap();
-        assert!(who.starts_with("2\n2\n2\n/bin bin bin\n/") && who.ends_with("/bin\n"), "{who}");
+        let output = text(&mut bin, "whoami").unwrap();
+        assert!(
+            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\n"),
+            "{output}"
+        );
         assert!(!text(&mut bin, "back").unwrap().contains('0'));
         let refused = text(&mut bin, "private").unwrap_err();
         assert!(refused["message"].as_str().unwrap().contains("private"), "{refused}");
         // Without an account the tool does not run.
-        let refused = text(&mut peer_as(&daemon.home, 3_999_999), "who").unwrap_err();
+        let refused = text(&mut peer_as(&daemon.home, 3_999_999), "whoami").unwrap_err();
         assert!(refused["message"].as_str().unwrap().contains("no account"), "{refused}");
         // The tool is stopped like any other.
         let id = bin.call("stubborn", "{}");
