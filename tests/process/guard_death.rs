@@ -360,6 +360,7 @@ fn the_supervisor_is_dropped() {
             other @ (Report::Ended { .. }
             | Report::Outlasting { .. }
             | Report::Progress { .. }
+            | Report::Line { .. }
             | Report::Surveyed { .. }
             | Report::Located { .. }
             | Report::Lingering { .. }) => {
@@ -392,7 +393,7 @@ fn the_supervisor_panics() {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
+            output: ceased::process::OutputOptions::default(),
             task: None,
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();

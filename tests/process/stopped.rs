@@ -240,7 +240,7 @@ fn shutdown_of_a_blocked_supervisor_is_bounded() {
         stdin: None,
         user: None,
         isolation: Isolation::None,
-        output_bytes_max: 0,
+        output: ceased::process::OutputOptions::default(),
         task: None,
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();

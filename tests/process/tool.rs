@@ -157,6 +157,7 @@ fn progress_lines() {
                 Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
+                | Report::Line { .. }
                 | Report::Surveyed { .. } => {
                     panic!("no lingering process, and no status was requested")
                 }

@@ -138,6 +138,11 @@ impl Spawned<'_> {
         if self.starts == 0 {
             let (path, log) = (self.path.display(), self.log.display());
             io.say(&format!("no daemon at unix:{path}; started one, its log is {log}"));
+            if self.site.config.is_none() {
+                io.say(
+                    "it has no configuration file, so it has no tools; `ceased init` writes one",
+                );
+            }
         }
         self.starts += 1;
         Ok(())

@@ -72,6 +72,10 @@ impl Server {
                 let event = Event::Progress { job, progress, total, message };
                 self.engine.handle(now, event, &mut self.actions);
             }
+            process::Report::Line { job, line } => {
+                let event = Event::Output { job, line: &line };
+                self.engine.handle(now, event, &mut self.actions);
+            }
             process::Report::Lingering { job } => {
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }

@@ -121,7 +121,7 @@ mod tests {
             stdin: None,
             user: None,
             isolation: crate::process::Isolation::None,
-            output_bytes_max: 0,
+            output: crate::process::OutputOptions::default(),
             task: None,
         }
     }

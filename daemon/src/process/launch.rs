@@ -13,6 +13,7 @@ use ceased_core::ids::{JobId, TaskId};
 use super::Isolation;
 use super::environment::{Inherit, JOB, PATH_DEFAULT, environment};
 use super::limits;
+use super::output::OutputOptions;
 use crate::accounts::Account;
 use crate::scarcity;
 use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
@@ -40,8 +41,8 @@ pub struct Launch {
     pub user: Option<u32>,
     /// What separates it from other processes.
     pub isolation: Isolation,
-    /// How much of each of standard output and standard error is kept, in bytes.
-    pub output_bytes_max: usize,
+    /// Treatment of its output.
+    pub output: OutputOptions,
     /// The task the job is the work of, if it is one's.
     pub task: Option<TaskId>,
 }
@@ -430,7 +431,7 @@ mod tests {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
+            output: OutputOptions::default(),
             task: None,
         }
     }

@@ -32,6 +32,7 @@ mod guarded;
 mod guarding;
 mod job;
 mod keeper;
+mod last_line;
 mod launch;
 mod limits;
 mod lineage;
@@ -40,6 +41,7 @@ mod namespace;
 mod orphans;
 mod output;
 mod pipes;
+pub mod plain_text;
 pub(crate) mod processes;
 mod progress;
 mod roll;
@@ -67,9 +69,10 @@ pub(crate) use cgroup::end_left_behind;
 pub use containment::Containment;
 pub use environment::Inherit;
 pub(crate) use environment::is_private;
+pub use last_line::ReadProgress;
 pub(crate) use launch::unrunnable;
 pub use launch::{Launch, WorkingDir};
-pub use output::Captured;
+pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use processes::Process;
 pub(crate) use roster::Roster;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
@@ -135,6 +138,13 @@ pub enum Report {
         total: Option<f64>,
         /// What it is doing.
         message: Option<String>,
+    },
+    /// The command printed something. At most once a second for each job.
+    Line {
+        /// The job.
+        job: JobId,
+        /// The last line, without escape sequences, shortened.
+        line: String,
     },
     /// The command itself has exited, but processes it started live on; nobody ordered it to end.
     /// Sent at most once for a job. They may be about to exit, too: give them a moment, then

@@ -81,7 +81,7 @@ impl Rig {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 64 * 1024,
+            output: ceased::process::OutputOptions::kept(64 * 1024),
             task: None,
         }
     }
@@ -125,6 +125,7 @@ impl Rig {
                     return ending;
                 }
                 Report::Progress { .. }
+                | Report::Line { .. }
                 | Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }

@@ -97,8 +97,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let level = Arc::new(Mutex::new(Level::Off));
     let set = Arc::clone(&level);
     let set_level: SetLevel = Arc::new(move |level| *set.lock().unwrap() = level);
+    let load = Arc::new(move || Config::load(&path).map_err(|why| why.to_string()));
     let brought =
-        reload(path, started, true, Level::Info, set_level)().unwrap_or_else(|why| panic!("{why}"));
+        reload(load, started, true, Level::Info, set_level)().unwrap_or_else(|why| panic!("{why}"));
     let Reloaded { settings, set_level, needs_restart, .. } = &brought;
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
