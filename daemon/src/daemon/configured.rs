@@ -16,11 +16,11 @@ use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::observability::metrics::Thresholds;
-use crate::process::Isolation;
 use crate::scarcity;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use crate::tools::catalog;
+use ceased_process::Isolation;
 
 /// What a configuration file holds now; for a reload of a daemon started with `started`, which
 /// listens where the configuration says only if `listens`.

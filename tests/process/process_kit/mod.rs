@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ceased::process::JobId;
 use ceased::process::guard::Program;
 use ceased::process::{
     Cgroup, Containment, Ending, Exit, Isolation, Launch, Order, Orphans, Report, Supervisor,
 };
-use ceased_core::ids::JobId;
 
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,7 +81,6 @@ impl Rig {
             user: None,
             isolation: Isolation::None,
             output_bytes_max: 64 * 1024,
-            task: None,
         }
     }
 
