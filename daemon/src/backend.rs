@@ -63,12 +63,9 @@ fn containment() -> Result<Option<Containment>, Failure> {
     }
 }
 
-/// The directory of this user's for what need not outlive the machine's next boot.
+/// The directory of this user for files that need not outlive the next boot: that of its socket.
 fn runtime_dir() -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    let dir = named.map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let run = || rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
-    dir.or_else(run).map(|dir| dir.join("ceased"))
+    Config::default_socket().parent().map(Path::to_path_buf)
 }
 
 /// The daemon of a configuration, contained as the environment wants it.

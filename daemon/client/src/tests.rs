@@ -6,6 +6,7 @@ use std::thread;
 
 use super::*;
 use crate::fake::{Received, Script, Talk};
+use crate::io::poll;
 
 /// Long enough for a loaded machine; waited out only by a test that fails.
 const GENEROUS: Duration = Duration::from_secs(20);

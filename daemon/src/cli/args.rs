@@ -104,7 +104,8 @@ pub(super) struct EngineArgs {
 #[command(next_help_heading = "Finding the daemon")]
 pub(super) struct DaemonArgs {
     /// Unix socket of the daemon [default: $CEASED_SOCKET, the first Unix listener of the config,
-    /// $XDG_RUNTIME_DIR/ceased/ceased.sock, /run/ceased/ceased.sock]
+    /// $XDG_RUNTIME_DIR/ceased/ceased.sock, the same in /run/user/UID,
+    /// ~/.local/state/ceased/run/ceased.sock, /run/ceased/ceased.sock]
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     pub(super) socket: Option<PathBuf>,
     /// TCP address of the daemon

@@ -39,9 +39,8 @@ pub(super) fn connect(
     let grace = args.eof_grace.unwrap_or(configured);
     let daemon = match discover::first_reachable(&endpoints) {
         Ok((socket, endpoint)) => {
-            // Where one would be started; a daemon of the system is elsewhere.
-            if args.spawn && endpoints.first() == Some(endpoint) {
-                spawn::check(&socket, endpoint)?;
+            if args.spawn {
+                spawn::check(&socket, endpoint, io)?;
             }
             socket
         }

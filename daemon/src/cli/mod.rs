@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::config::{Environment, SocketPaths};
 use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
@@ -223,10 +224,8 @@ pub struct Env {
     pub socket: Option<OsString>,
     /// `$CEASED_TOKEN`.
     pub token: Option<String>,
-    /// `$XDG_RUNTIME_DIR`.
-    pub runtime_dir: Option<OsString>,
-    /// The directory that holds `ceased/ceased.sock` when nothing else is said: `/run`.
-    pub run_dir: PathBuf,
+    /// Where daemons listen that are not told another place.
+    pub sockets: SocketPaths,
 }
 
 impl Env {
@@ -237,8 +236,7 @@ impl Env {
         Self {
             socket: var("CEASED_SOCKET"),
             token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
-            runtime_dir: var("XDG_RUNTIME_DIR"),
-            run_dir: "/run".into(),
+            sockets: Environment::of_process().sockets,
         }
     }
 }

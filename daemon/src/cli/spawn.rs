@@ -49,7 +49,7 @@ pub(super) fn connect(
     let path = place(endpoints, site)?;
     let patience = WITHIN + site.shutdown_grace;
     let mut wait = Wait::new(io.input, patience, grace);
-    let _turn = match turn(path, endpoints, &mut wait)? {
+    let _turn = match turn(path, endpoints, &mut wait, io)? {
         Turn::Reached(socket) => return Ok(socket),
         Turn::Ours(lock) => lock,
     };
@@ -57,7 +57,7 @@ pub(super) fn connect(
     loop {
         // Looked at first: one that ends because another listens already is no failure.
         let ended = spawned.end()?;
-        if let Reached::Yes(socket) = attempt(endpoints)? {
+        if let Reached::Yes(socket) = attempt(endpoints, io)? {
             return Ok(socket);
         }
         match ended {
@@ -251,13 +251,11 @@ enum Reached {
     Broken(Unreachable),
 }
 
-/// Tries every place; the daemon at the first one must not be another user's.
-fn attempt(endpoints: &[Endpoint]) -> Result<Reached, Failure> {
+/// Tries every place; a daemon at a place of this user must not be another user's.
+fn attempt(endpoints: &[Endpoint], io: &Io<'_>) -> Result<Reached, Failure> {
     match discover::first_reachable(endpoints) {
         Ok((socket, endpoint)) => {
-            if endpoints.first() == Some(endpoint) {
-                check(&socket, endpoint)?;
-            }
+            check(&socket, endpoint, io)?;
             Ok(Reached::Yes(socket))
         }
         Err(unreachable) if unreachable.is_absent => Ok(Reached::Absent),
@@ -272,7 +270,12 @@ enum Turn {
     Ours(File),
 }
 
-fn turn(path: &Path, endpoints: &[Endpoint], wait: &mut Wait<'_>) -> Result<Turn, Failure> {
+fn turn(
+    path: &Path,
+    endpoints: &[Endpoint],
+    wait: &mut Wait<'_>,
+    io: &Io<'_>,
+) -> Result<Turn, Failure> {
     let lock_path = beside(path, ".spawn");
     if let Some(dir) = path.parent() {
         make_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
@@ -280,7 +283,7 @@ fn turn(path: &Path, endpoints: &[Endpoint], wait: &mut Wait<'_>) -> Result<Turn
     let lock = open(&lock_path).map_err(|why| fail("lock", &lock_path, &why))?;
     loop {
         let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        match attempt(endpoints)? {
+        match attempt(endpoints, io)? {
             Reached::Yes(socket) => return Ok(Turn::Reached(socket)),
             Reached::Broken(unreachable) => return Err(unreachable.into()),
             Reached::Absent if is_ours => return Ok(Turn::Ours(lock)),
@@ -306,9 +309,13 @@ fn make_directory(dir: &Path) -> io::Result<()> {
     trust::check_directory(dir)
 }
 
-/// Checks a daemon that was reached where one would be started: it must not be another user's.
-pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint) -> Result<(), Failure> {
+/// Checks a daemon that was reached at a place of this user: it must not be another user's. The
+/// daemon of the system has a user of its own.
+pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint, io: &Io<'_>) -> Result<(), Failure> {
     let Endpoint::Unix(path) = endpoint else { return Ok(()) };
+    if io.env.sockets.system.as_ref() == Some(path) {
+        return Ok(());
+    }
     let dir = path.parent().unwrap_or(path);
     trust::check_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
     trust::check_daemon(socket).map_err(|why| fail("use the daemon", path, &why))

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
 use super::error::ConfigError;
+use super::socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// Where the system looks last.
 const SYSTEM_CONFIG: &str = "/etc/ceased/config.toml";
@@ -21,10 +24,10 @@ pub struct Environment {
     pub config_home: Option<PathBuf>,
     /// `$XDG_STATE_HOME`
     pub state_home: Option<PathBuf>,
-    /// `$XDG_RUNTIME_DIR`
-    pub runtime_dir: Option<PathBuf>,
     /// `$STATE_DIRECTORY`, which systemd sets; the first of the list.
     pub state_directory: Option<PathBuf>,
+    /// Where daemons listen that are not told another place.
+    pub sockets: SocketPaths,
 }
 
 impl Environment {
@@ -33,24 +36,30 @@ impl Environment {
     pub fn of_process() -> Self {
         let path = |name: &str| absolute(std::env::var_os(name));
         let first = |list: OsString| std::env::split_paths(&list).next().map(OsString::from);
+        let (home, state_home) = (path("HOME"), path("XDG_STATE_HOME"));
+        let runtime_dir = path("XDG_RUNTIME_DIR");
+        let variables = SocketVariables {
+            runtime_dir: runtime_dir.as_deref(),
+            state_home: state_home.as_deref(),
+            home: home.as_deref(),
+        };
+        let sockets = SocketPaths::of(geteuid().as_raw(), variables, &PathFacts::of);
         Self {
             ceased_config: std::env::var_os("CEASED_CONFIG")
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from),
-            home: path("HOME"),
+            home,
             config_home: path("XDG_CONFIG_HOME"),
-            state_home: path("XDG_STATE_HOME"),
-            runtime_dir: path("XDG_RUNTIME_DIR"),
+            state_home,
             state_directory: absolute(std::env::var_os("STATE_DIRECTORY").and_then(first)),
+            sockets,
         }
     }
 
-    /// The socket of a daemon nobody told otherwise: `$XDG_RUNTIME_DIR/ceased/ceased.sock`, else
-    /// `/run/ceased/ceased.sock`, which only root can make.
+    /// The socket of a daemon that is not told another one; see [`SocketPaths::of`].
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        let dir = self.runtime_dir.clone().unwrap_or_else(|| PathBuf::from("/run"));
-        dir.join("ceased/ceased.sock")
+        self.sockets.default_socket()
     }
 
     /// The state directory: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/ceased`, else
@@ -115,8 +124,8 @@ mod tests {
             home: Some(dir.join("home")),
             config_home: None,
             state_home: None,
-            runtime_dir: None,
             state_directory: None,
+            sockets: SocketPaths::default(),
         }
     }
 
@@ -166,7 +175,7 @@ mod tests {
         assert_eq!(env.state_dir(), Path::new("/d/home/.local/state/ceased"));
         assert_eq!(env.socket(), Path::new("/run/ceased/ceased.sock"));
         env.state_home = Some("/s".into());
-        env.runtime_dir = Some("/run/user/7".into());
+        env.sockets.own = vec!["/run/user/7/ceased/ceased.sock".into()];
         assert_eq!(env.state_dir(), Path::new("/s/ceased"));
         assert_eq!(env.socket(), Path::new("/run/user/7/ceased/ceased.sock"));
         env.state_directory = Some("/var/lib/x".into());

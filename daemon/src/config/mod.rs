@@ -14,6 +14,7 @@ mod listen;
 mod monitoring;
 mod raw;
 mod sections;
+mod socket_paths;
 mod tool;
 mod units;
 mod who;
@@ -40,6 +41,7 @@ pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -372,7 +374,7 @@ impl Config {
         Environment::of_process().locate(explicit)
     }
 
-    /// The socket of a daemon nobody told otherwise; see [`Environment::socket`].
+    /// The socket of a daemon that is not told another one; see [`Environment::socket`].
     #[must_use]
     pub fn default_socket() -> PathBuf {
         Environment::of_process().socket()

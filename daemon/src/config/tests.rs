@@ -16,8 +16,8 @@ fn environment() -> Environment {
         home: Some("/home/u".into()),
         config_home: None,
         state_home: None,
-        runtime_dir: None,
         state_directory: None,
+        sockets: SocketPaths::default(),
     }
 }
 
