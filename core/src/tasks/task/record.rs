@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use core::time::Duration;
 
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
@@ -13,7 +14,7 @@ use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::json::writer::Writer;
 use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome};
-use crate::tasks::persistence::Durability;
+use crate::tasks::persistence::{DiskInput, Durability};
 use crate::tasks::status::Status;
 use crate::time::{Instant, Wall};
 
@@ -31,7 +32,7 @@ pub(crate) struct Task {
     pub(super) id: TaskId,
     /// Where its owner is.
     pub(super) owner: Place,
-    pub(crate) status: Status,
+    pub(super) status: Status,
     /// As what it is counted.
     pub(super) counted: Status,
     /// Waits for its turn, and says so (TSK-09).
@@ -86,7 +87,7 @@ pub(crate) struct Aside {
     pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
     pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
-    pub(crate) disk: Durability,
+    disk: Durability,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
     /// The job that ended while the creation was on its way, and where it came from: that it was
@@ -154,17 +155,9 @@ impl LazyBox<Aside> {
 
     /// The messages that were kept.
     pub(crate) fn take_said(&mut self) -> Vec<Box<[u8]>> {
-        let said = self.some().map(|aside| core::mem::take(&mut aside.said));
+        let said = self.some().map(|aside| mem::take(&mut aside.said));
         self.shrink();
         said.unwrap_or_default()
-    }
-
-    /// All that is to be on disk is there.
-    pub(crate) fn settle(&mut self) {
-        if let Some(aside) = self.some() {
-            aside.disk = Durability::Settled;
-        }
-        self.shrink();
     }
 }
 
@@ -175,6 +168,26 @@ impl Task {
     /// The ttl as promised (TSK-34).
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl)
+    }
+
+    /// Where it stands.
+    pub(crate) const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// How much of it is on disk.
+    pub(crate) fn disk(&self) -> &Durability {
+        &self.aside.disk
+    }
+
+    /// Moves on how much of it is on disk.
+    pub(super) fn persist(&mut self, input: DiskInput) {
+        let disk = self.aside.some().map(|aside| mem::take(&mut aside.disk));
+        let disk = disk.unwrap_or_default().after(input);
+        if !matches!(disk, Durability::Settled) {
+            self.aside.disk = disk;
+        }
+        self.aside.shrink();
     }
 
     /// By what a store finds it.
@@ -209,7 +222,7 @@ impl Task {
     /// Keeps what came of it in another form, and gives back the one before.
     pub(crate) fn keep(&mut self, outcome: RecordedOutcome) -> RecordedOutcome {
         match &mut self.end {
-            Some(end) => core::mem::replace(&mut end.outcome, outcome),
+            Some(end) => mem::replace(&mut end.outcome, outcome),
             None => RecordedOutcome::Open,
         }
     }
