@@ -215,7 +215,7 @@ impl Daemon {
         self
     }
 
-    /// Writes an audit log to this file, one JSON object a line; without it, to the log.
+    /// Writes an audit log to this file, one JSON object a line; without it, nothing is recorded.
     #[must_use]
     pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
         self.audit = Some(path.into());

@@ -56,6 +56,7 @@ pub use ceased_transports::{Address, SocketMode};
 mod event_loop;
 mod service_manager;
 mod token_file;
+mod trust_store;
 
 pub mod tools;
 

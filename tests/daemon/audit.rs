@@ -256,18 +256,48 @@ fn an_audit_log_that_cannot_be() {
     assert!(ran.err.contains(&home.path().display().to_string()), "{ran:?}");
 }
 
-/// Without a file the records go to the log.
+/// Without `log.audit` nothing is recorded, and the log at its usual level is silent about peers
+/// that come and go.
 #[test]
-fn without_a_file() {
-    let daemon = Daemon::start(&Config::default());
-    let task = daemon.peer().create_task("count", "{}");
-    wait_until("it is in the log", || {
-        daemon
-            .home
-            .log()
-            .lines()
-            .any(|line| line.contains(&task) && line.contains("complete") && line.contains("audit"))
-    });
+fn without_a_file_there_are_no_records() {
+    let mut daemon = Daemon::start(&Config::default());
+    let mut peer = daemon.peer();
+    let task = peer.create_task("count", "{}");
+    let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
+    drop(peer);
+    daemon.wait_idle();
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    let log = daemon.home.log();
+    assert!(log.contains("shutting down"), "{log}");
+    assert_eq!(records_in(&log), 0, "{log}");
+}
+
+/// Lines of a log that tell of peers or tasks, or hold JSON inside of JSON.
+fn records_in(log: &str) -> usize {
+    let tells = |line: &&str| {
+        ["connected", "audit", "complete", "retrieve", "{\\\""]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    log.lines().filter(tells).count()
+}
+
+/// At level "debug" the log tells of peers that come and go, in fields of their own.
+#[test]
+fn peers_are_logged_at_debug() {
+    let home = Home::new();
+    home.configure(&Config { tools: "[log]\nlevel = \"debug\"\n", ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    drop(daemon.peer());
+    for message in ["connected", "disconnected"] {
+        wait_until(message, || {
+            let log = daemon.home.log();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let told = json!({"level": "DEBUG", "message": message, "identity": uid()});
+            lines.into_iter().any(|line| is(&line, &told) && line["conn"].is_string())
+        });
+    }
 }
 
 /// TSK-41: a burst of unknown ids, or of polls faster than `pollInterval`, raises a warning, a

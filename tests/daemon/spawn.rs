@@ -105,6 +105,10 @@ fn twenty_at_once_start_one() {
     let (answers, said, _) = hello(nest.connect(&["--spawn"]));
     assert_eq!(answers.len(), 1);
     assert!(said.contains("started one"), "{said}");
+    // What the one before it said is kept, and is not in the new log.
+    let before = fs::read_to_string(nest.0.path().join("d.sock.log.1")).unwrap();
+    let log = fs::read_to_string(nest.0.path().join("d.sock.log")).unwrap();
+    assert!(before.contains("shutting down") && !log.contains("shutting down"), "{before}{log}");
 }
 
 /// A daemon that listens on TCP alone is nowhere that a spawned one is waited for: that is said,

@@ -99,6 +99,9 @@ fn pipes() {
     assert!(peer.answer(last)["result"].is_object());
     assert!(peer.rest().is_empty());
     assert_eq!(served.wait().code(), Some(0));
+    // Hosts show the standard error of a server as its errors.
+    let said = home.log();
+    assert!(!said.contains("INFO") && !said.contains("DEBUG"), "{said}");
 }
 
 /// One socket for both directions, as some hosts have it.
@@ -334,6 +337,8 @@ fn metrics_are_served_by_a_daemon_alone() {
     assert!(!door.exists(), "one of them serves metrics");
     let ran = home.run(&["call", "echo", "text=alone"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "alone\n"), "{ran:?}");
+    // No record of the daemon in this process.
+    assert_eq!(ran.err.lines().filter(|line| !line.starts_with("ceased: ")).count(), 0, "{ran:?}");
 
     let daemon = Daemon::start_in(home);
     UnixStream::connect(&door).expect("the daemon serves them");

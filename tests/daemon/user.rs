@@ -96,6 +96,14 @@ impl User {
         self.run_in(self.home(), args)
     }
 
+    /// Runs the binary as this user, in a directory, with these lines as its input.
+    pub(crate) fn say_in(&self, dir: &Path, args: &[&str], lines: &str) -> Ran {
+        let input = self.file("input", lines);
+        let mut command = self.command_in(dir, args);
+        command.stdin(fs::File::open(input).unwrap());
+        self.start(command).wait()
+    }
+
     /// Runs the binary as this user, in a directory.
     pub(crate) fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
         Program::start(&self.home, self.command_in(dir, args)).wait()

@@ -131,10 +131,18 @@ struct Spawned<'a> {
 
 impl Spawned<'_> {
     fn start(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        if self.starts == 0 {
+            logging::keep(&self.log).map_err(|why| fail("keep the log", &self.log, &why))?;
+        }
         self.child = Some(start(self.site, self.path, &self.log)?);
         if self.starts == 0 {
             let (path, log) = (self.path.display(), self.log.display());
             io.say(&format!("no daemon at unix:{path}; started one, its log is {log}"));
+            if self.site.config.is_none() {
+                io.say(
+                    "it has no configuration file, so it has no tools; `ceased init` writes one",
+                );
+            }
         }
         self.starts += 1;
         Ok(())

@@ -140,10 +140,11 @@ impl Config {
         row("poll_interval", show_duration(tasks.poll_interval));
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
-        row("log level", self.log.level.name().into());
+        let level = self.log.level.map_or("info, with stdio warn", Level::name);
+        row("log level", level.into());
         row(
             "audit",
-            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+            self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());
@@ -166,6 +167,17 @@ impl Config {
             let _ = writeln!(text, "{name:width$}  {value}");
         }
         text
+    }
+}
+
+impl Tool {
+    /// The program and arguments that it runs, with their inputs in braces; or the builtin.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        match &self.run {
+            Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
+            Run::Command(command) => argv(command),
+        }
     }
 }
 

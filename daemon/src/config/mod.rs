@@ -212,11 +212,11 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// Level of the log.
-    pub level: Level,
-    /// Where audit records go; None: to the log.
+    /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
+    pub level: Option<Level>,
+    /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
 }
 
@@ -402,20 +402,37 @@ impl Config {
     /// it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
     /// [`Self::read_env_files`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_bytes(Self::read(path)?, path)
+    }
+
+    /// Reads the bytes of a file, and nothing of what is in it.
+    ///
+    /// # Errors
+    /// When it cannot be read, others than root and the user of this process can have written it,
+    /// or it is larger than [`FILE_BYTES_MAX`].
+    pub fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
-        let bytes = match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
-            Ok(bytes) => bytes,
+        match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
+            Ok(bytes) => Ok(bytes),
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-                return fail(what, "is it the right file?");
+                fail(what, "is it the right file?")
             }
             Err(Unfit::Io(why)) => {
-                return fail(format!("cannot read the configuration: {why}"), "name another file");
+                fail(format!("cannot read the configuration: {why}"), "name another file")
             }
             Err(Unfit::Refused { what, remedy }) => {
-                return fail(format!("the configuration is not taken: {what}"), &remedy);
+                fail(format!("the configuration is not taken: {what}"), &remedy)
             }
-        };
+        }
+    }
+
+    /// The configuration in the bytes of the file `path`, with the files that it names.
+    ///
+    /// # Errors
+    /// When they are not UTF-8, or as [`Self::parse`] and [`Self::read_env_files`].
+    pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, ConfigError> {
+        let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
         match String::from_utf8(bytes) {
             Ok(text) => {
                 let mut config = Self::parse(&text, path)?;

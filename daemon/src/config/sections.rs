@@ -87,12 +87,6 @@ impl Default for Tasks {
     }
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: Level::Info, audit: None }
-    }
-}
-
 pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let key = |name| Key { table: "[daemon]", name };
     let default = Daemon::default_in(check.environment);
@@ -397,20 +391,9 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
 
 pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let key = |name| Key { table: "[log]", name };
-    let default = Log::default();
     let audit = raw.audit.as_ref().and_then(|written| check.path(key("audit"), written));
-    let level = check.choice(
-        key("level"),
-        raw.level.as_ref(),
-        default.level,
-        &[
-            ("off", Level::Off),
-            ("error", Level::Error),
-            ("warn", Level::Warn),
-            ("info", Level::Info),
-            ("debug", Level::Debug),
-            ("trace", Level::Trace),
-        ],
-    );
+    let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+    let choices = levels.map(|level| (level.name(), Some(level)));
+    let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
     Log { level, audit }
 }

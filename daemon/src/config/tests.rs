@@ -198,7 +198,7 @@ fn every_key_is_taken() {
         }
     );
     let audit = Some("/home/u/audit.jsonl".into());
-    assert_eq!(config.log, Log { level: Level::Trace, audit });
+    assert_eq!(config.log, Log { level: Some(Level::Trace), audit });
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
     assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(

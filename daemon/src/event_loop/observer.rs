@@ -163,6 +163,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.on_record = true;
         }
+        tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job });
     }
@@ -208,6 +209,7 @@ impl Server {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
+        tracing::debug!(%conn, %identity, received_bytes, sent_bytes, "disconnected");
         let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
         self.audit(now, &gone);
     }

@@ -241,7 +241,10 @@ impl Server {
 
     /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
-        let Some((_, Some(reload))) = &self.signals else { return };
+        let Some((_, Some(reload))) = &self.signals else {
+            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            return;
+        };
         if self.upkeep.reading != Reading::No {
             self.upkeep.reading = Reading::Stale;
             return;
