@@ -29,7 +29,7 @@ use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, StopStep, Tool};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -77,21 +77,8 @@ struct Agent {
 }
 
 fn main() -> io::Result<()> {
-    let service = |name: &str| Tool {
-        name: name.into(),
-        title: None,
-        description: None,
-        input_schema: r#"{"type":"object"}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: Duration::from_secs(2) },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
-    };
+    let service =
+        |name: &str| Tool::new(name, StopPolicy::Handler { patience: Duration::from_secs(2) });
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))
         .map_err(io::Error::other)?;
     let agent = Offer { services, notifications: ["session/cancel".into()].into() };

@@ -23,7 +23,7 @@ use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::frame::{Frame, Inbox};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, Tool};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -129,19 +129,9 @@ fn greet(arguments: &str) -> Outcome {
 
 fn main() -> io::Result<()> {
     let greet = Tool {
-        name: "greet".into(),
-        title: None,
         description: Some("Greets somebody".into()),
         input_schema: r#"{"type":"object","properties":{"who":{"type":"string"}}}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: Duration::from_secs(1) },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
+        ..Tool::new("greet", StopPolicy::Handler { patience: Duration::from_secs(1) })
     };
     let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
     let settings = Settings { catalog, ..Settings::default() };

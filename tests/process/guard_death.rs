@@ -362,6 +362,7 @@ fn the_supervisor_is_dropped() {
             other @ (Report::Ended { .. }
             | Report::Outlasting { .. }
             | Report::Progress { .. }
+            | Report::Line { .. }
             | Report::Surveyed { .. }
             | Report::Located { .. }
             | Report::Lingering { .. }) => {
@@ -394,7 +395,7 @@ fn the_supervisor_panics() {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
+            output: ceased::process::OutputOptions::default(),
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();
         eventually("it notices", || {

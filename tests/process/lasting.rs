@@ -60,6 +60,7 @@ fn rooted() {
         }
         other @ (Report::Outlasting { .. }
         | Report::Ended { .. }
+        | Report::Line { .. }
         | Report::Surveyed { .. }
         | Report::Located { .. }) => panic!("{other:?}"),
     }

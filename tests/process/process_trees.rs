@@ -189,7 +189,7 @@ fn holds_the_pipes_after_its_leader_exited(rig: &mut Rig, marker: &str) {
 fn writes_without_end(rig: &mut Rig, marker: &str) {
     const GIB: u64 = 1 << 30;
     let mut launch = rig.command(&["sh", "-c", "head -c 1073741824 /dev/zero", "sh", marker]);
-    launch.output_bytes_max = 1024 * 1024;
+    launch.output = ceased::process::OutputOptions::kept(1024 * 1024);
     let job = rig.launch(launch);
     let exit = rig.wait_exit(job);
     let kept = exit.stdout.head().len() + exit.stdout.tail().len();

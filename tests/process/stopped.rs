@@ -240,7 +240,7 @@ fn a_supervisor_that_is_held_up_is_not_waited_for() {
         stdin: None,
         user: None,
         isolation: Isolation::None,
-        output_bytes_max: 0,
+        output: ceased::process::OutputOptions::default(),
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();
     reports.recv_timeout(PATIENCE).unwrap();

@@ -154,6 +154,7 @@ fn progress_lines() {
                 Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
+                | Report::Line { .. }
                 | Report::Surveyed { .. } => {
                     panic!("nothing lingers, and nobody asked")
                 }

@@ -42,19 +42,9 @@ pub fn wants_text() -> Box<dyn ArgumentCheck> {
 #[must_use]
 pub fn tool(name: &str) -> Tool {
     Tool {
-        name: name.into(),
         title: Some(format!("The {name}").into()),
         description: Some(format!("Does \"{name}\".").into()),
-        input_schema: r#"{"type":"object"}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: PATIENCE },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
+        ..Tool::new(name, StopPolicy::Handler { patience: PATIENCE })
     }
 }
 
@@ -64,13 +54,16 @@ pub fn optional(name: &str) -> Tool {
     Tool { task_support: TaskSupport::Optional, ..tool(name) }
 }
 
+/// The heartbeat of `slow`.
+pub const HEARTBEAT: Duration = Duration::from_millis(400);
+
 /// The tools of every world.
 ///
 /// | name | tasks | ladder | timeout |
 /// | --- | --- | --- | --- |
 /// | `echo` | forbidden | handler | none |
 /// | `sleep` | optional | handler | none |
-/// | `slow` | optional | handler | [`TIMEOUT`] |
+/// | `slow`, with a [`HEARTBEAT`] | optional | handler | [`TIMEOUT`] |
 /// | `build` | optional | command | [`TIMEOUT`] |
 /// | `report` | required | handler | none |
 /// | `strict` | optional, checks its arguments | handler | none |
@@ -79,7 +72,7 @@ pub fn catalog() -> Catalog {
     Catalog::new([
         tool("echo"),
         optional("sleep"),
-        Tool { timeout: Some(TIMEOUT), ..optional("slow") },
+        Tool { timeout: Some(TIMEOUT), heartbeat: Some(HEARTBEAT), ..optional("slow") },
         Tool {
             timeout: Some(TIMEOUT),
             ladder: StopPolicy::Command { kill_grace: KILL_GRACE },

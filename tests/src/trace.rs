@@ -40,6 +40,8 @@ pub enum Input {
     /// See [`Event`].
     Progress(JobId, f64, Option<f64>, Option<String>),
     /// See [`Event`].
+    Output(JobId, String),
+    /// See [`Event`].
     Log(JobId, LogLevel, Box<RawValue>),
     /// See [`Event`].
     Asked(JobId, AskId, OutgoingRequest),
@@ -103,6 +105,7 @@ impl Input {
                 total: *total,
                 message: message.as_deref(),
             },
+            Self::Output(job, line) => Event::Output { job: *job, line },
             Self::Log(job, level, data) => Event::Log { job: *job, level: *level, data },
             Self::Asked(job, ask, request) => {
                 Event::Asked { job: *job, ask: *ask, conn: None, request: request.clone() }

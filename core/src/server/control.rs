@@ -291,6 +291,7 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
+                Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
             }
         }
     }

@@ -12,6 +12,7 @@ mod input;
 mod json;
 mod listen;
 mod monitoring;
+mod progress;
 mod raw;
 mod sections;
 mod socket_paths;
@@ -22,6 +23,7 @@ mod who;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
@@ -33,7 +35,7 @@ use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin::Builtin;
-use ceased_process::Isolation;
+use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
 pub use crate::access::Users;
 pub use ceased_process::Inherit;
@@ -41,6 +43,7 @@ pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
@@ -90,6 +93,8 @@ pub struct Daemon {
     pub on_disconnect: OnDisconnect,
     /// What separates commands from other processes, if their tool does not say.
     pub isolation: Isolation,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -281,6 +286,8 @@ pub struct Tool {
     pub arguments: Arguments,
     /// What its requestor is asked before it runs.
     pub confirm: Option<Template>,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// What becomes of a plain call whose peer is gone.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
@@ -313,9 +320,17 @@ pub struct CommandTool {
     pub inherit: Inherit,
     /// A file of further variables.
     pub env_file: Option<EnvFile>,
+    /// How its output shows its progress.
+    pub progress: Option<ProgressPattern>,
 }
 
 impl CommandTool {
+    /// What becomes of its output.
+    pub(crate) fn output_options(&self) -> OutputOptions {
+        let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
+        OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
+    }
+
     /// The variables of its file.
     ///
     /// # Errors

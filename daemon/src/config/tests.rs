@@ -87,6 +87,7 @@ fn every_key_is_taken() {
         eof_grace = "0s"
         on_disconnect = "5s"
         isolation = "pid"
+        heartbeat = "2s"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -151,6 +152,7 @@ fn every_key_is_taken() {
             eof_grace: Duration::ZERO,
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
+            heartbeat: Some(secs(2)),
         }
     );
     assert_eq!(

@@ -73,6 +73,10 @@ impl Server {
                 let event = Event::Progress { job, progress, total, message };
                 self.engine.handle(now, event, &mut self.actions);
             }
+            ceased_process::Report::Line { job, line } => {
+                let event = Event::Output { job: from_process(job), line: &line };
+                self.engine.handle(now, event, &mut self.actions);
+            }
             ceased_process::Report::Lingering { job } => {
                 let job = from_process(job);
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);

@@ -201,7 +201,7 @@ impl Server {
             stdin: filled.stdin,
             user,
             isolation: command.isolation,
-            output_bytes_max: command.max_output,
+            output: command.output_options(),
         };
         self.supervisor
             .order(Order::Launch(Box::new(launch)))

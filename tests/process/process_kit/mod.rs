@@ -80,7 +80,7 @@ impl Rig {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 64 * 1024,
+            output: ceased::process::OutputOptions::kept(64 * 1024),
         }
     }
 
@@ -123,6 +123,7 @@ impl Rig {
                     return ending;
                 }
                 Report::Progress { .. }
+                | Report::Line { .. }
                 | Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }

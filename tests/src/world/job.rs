@@ -40,6 +40,11 @@ impl World {
         self.feed(Input::Progress(job, progress, None, None));
     }
 
+    /// A job printed a line.
+    pub fn output(&mut self, job: JobId, line: &str) {
+        self.feed(Input::Output(job, line.to_owned()));
+    }
+
     /// A job has something to say.
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn log(&mut self, job: JobId, level: LogLevel, data: Value) {

@@ -129,7 +129,7 @@ mod tests {
             stdin: None,
             user: None,
             isolation: crate::isolation::Isolation::None,
-            output_bytes_max: 0,
+            output: crate::output::OutputOptions::default(),
         }
     }
 

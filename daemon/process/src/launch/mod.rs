@@ -18,6 +18,7 @@ use crate::account::Account;
 use crate::isolation::Isolation;
 use crate::launch::environment::{Inherit, JOB, PATH_DEFAULT, environment};
 use crate::limit_hint::limit_hint;
+use crate::output::OutputOptions;
 use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
 
 /// Longest program name, argument or path that an error message repeats, in characters.
@@ -43,8 +44,8 @@ pub struct Launch {
     pub user: Option<u32>,
     /// What separates it from other processes.
     pub isolation: Isolation,
-    /// How much of each of standard output and standard error is kept, in bytes.
-    pub output_bytes_max: usize,
+    /// Treatment of its output.
+    pub output: OutputOptions,
 }
 
 /// A working directory.
@@ -432,7 +433,7 @@ mod tests {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
+            output: OutputOptions::default(),
         }
     }
 

@@ -18,13 +18,13 @@ use crate::guard::Started;
 use crate::guard::protocol::{FromGuard, Status};
 use crate::isolation::Isolation;
 use crate::launch::{Launch, Prepared, explain, explain_resources};
+use crate::output::Captured;
+use crate::output::progress::Progress;
 use crate::proc::lineage::Lineage;
 use crate::proc::processes::Process;
 use crate::supervisor::direct::Direct;
 use crate::supervisor::guarded::{Guarded, Lost};
-use crate::supervisor::output::Captured;
 use crate::supervisor::pipes::{Flow, Pipe, Pipes, Watched};
-use crate::supervisor::progress::Progress;
 use crate::supervisor::report::Ending;
 use crate::supervisor::report::Exit;
 use crate::supervisor::report::Report;
@@ -144,7 +144,7 @@ impl Job {
             &world.registry,
             |pipe| Part::Pipe(pipe).token(slot),
             input,
-            launch.output_bytes_max,
+            &launch.output,
             &world.null,
         )
         .map_err(|error| explain_resources("make the command's pipes", &error))?;
@@ -188,7 +188,15 @@ impl Job {
     fn turn(&mut self, pipe: Pipe, world: &mut Shared) -> Flow {
         let (job, report) = (self.id, &mut world.report);
         let mut told = |progress| report(told(job, progress));
-        self.pipes.turn(pipe, &world.registry, &mut world.scratch, &mut told)
+        let flow = self.pipes.turn(pipe, &world.registry, &mut world.scratch, &mut told);
+        self.report_line(world);
+        flow
+    }
+
+    fn report_line(&mut self, world: &mut Shared) {
+        if let Some(line) = self.pipes.take_line() {
+            (world.report)(Report::Line { job: self.id, line });
+        }
     }
 
     /// Whether time alone can change something, so that the job must be looked at again.
@@ -201,13 +209,14 @@ impl Job {
             Runner::Guarded(guarded) => guarded.needs_tick(),
             Runner::Lost(_) => true,
         };
-        body || self.pipes.holds_progress()
+        body || self.pipes.holds_reports()
     }
 
     /// Looks at what time may have changed.
     pub(crate) fn tick(&mut self, world: &mut Shared) {
         let (job, report) = (self.id, &mut world.report);
         self.pipes.tick(&mut |progress| report(told(job, progress)));
+        self.report_line(world);
         let is_unwatched = match &mut self.body {
             Runner::Direct(direct) => direct.is_unwatched(),
             Runner::Guarded(guarded) => {

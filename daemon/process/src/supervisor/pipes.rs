@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,9 @@ use mio::{Interest, Registry, Token};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::supervisor::output::{Capture, Captured};
-use crate::supervisor::progress::{Lines, Progress};
+use crate::output::last_line::LastLine;
+use crate::output::progress::{Lines, Progress};
+use crate::output::{Captured, OutputOptions, SharedOutput, Stream};
 
 /// How much of one pipe is read before the others get their turn, in bytes.
 const TURN_BYTES: usize = 256 * 1024;
@@ -65,9 +65,9 @@ impl Watched {
 #[derive(Debug)]
 pub(crate) struct Pipes {
     stdout: Watched,
-    stdout_kept: Capture,
     stderr: Watched,
-    stderr_kept: Capture,
+    kept: SharedOutput,
+    last_line: LastLine,
     progress: Watched,
     lines: Lines,
     throttle: Throttle,
@@ -102,7 +102,7 @@ impl Pipes {
         registry: &Registry,
         token: impl Fn(Pipe) -> Token,
         input: Option<Vec<u8>>,
-        output_bytes_max: usize,
+        output: &OutputOptions,
         null: &File,
     ) -> io::Result<(Self, [OwnedFd; 4])> {
         let watch_read = |pipe| -> io::Result<(Watched, OwnedFd)> {
@@ -111,7 +111,10 @@ impl Pipes {
             Ok((Watched::new(ours, registry, token(pipe), Interest::READABLE)?, theirs))
         };
         let (stdout, stdout_theirs) = watch_read(Pipe::Stdout)?;
-        let (stderr, stderr_theirs) = watch_read(Pipe::Stderr)?;
+        let (stderr, stderr_theirs) = match output.merged {
+            true => (Watched::default(), stdout_theirs.try_clone()?),
+            false => watch_read(Pipe::Stderr)?,
+        };
         let (progress, progress_theirs) = watch_read(Pipe::Progress)?;
         // It only saves memory.
         let _ = fcntl_setpipe_size(&progress_theirs, PROGRESS_PIPE_BYTES);
@@ -125,9 +128,9 @@ impl Pipes {
         };
         let mut pipes = Self {
             stdout,
-            stdout_kept: Capture::new(output_bytes_max),
             stderr,
-            stderr_kept: Capture::new(output_bytes_max),
+            kept: output.kept.clone(),
+            last_line: LastLine::new(output.lines, output.progress.clone()),
             progress,
             lines: Lines::default(),
             throttle: Throttle::default(),
@@ -153,12 +156,8 @@ impl Pipes {
                 self.write(registry);
                 Flow::Waiting
             }
-            Pipe::Stdout => {
-                pull(&mut self.stdout, registry, scratch, TURN_BYTES, |b| self.stdout_kept.push(b))
-            }
-            Pipe::Stderr => {
-                pull(&mut self.stderr, registry, scratch, TURN_BYTES, |b| self.stderr_kept.push(b))
-            }
+            Pipe::Stdout => self.pull_output(Stream::Stdout, registry, scratch, TURN_BYTES, told),
+            Pipe::Stderr => self.pull_output(Stream::Stderr, registry, scratch, TURN_BYTES, told),
             Pipe::Progress => {
                 let (lines, throttle, now) = (&mut self.lines, &mut self.throttle, Instant::now());
                 let mut found = |progress| throttle.pass(now, progress, told);
@@ -169,15 +168,41 @@ impl Pipes {
         }
     }
 
+    /// Takes what a stream of output has now.
+    fn pull_output(
+        &mut self,
+        stream: Stream,
+        registry: &Registry,
+        scratch: &mut [u8],
+        bytes_max: usize,
+        told: &mut dyn FnMut(Progress),
+    ) -> Flow {
+        let (pipe, number) = match stream {
+            Stream::Stdout => (&mut self.stdout, 0),
+            Stream::Stderr => (&mut self.stderr, 1),
+        };
+        let (kept, last_line) = (&self.kept, &mut self.last_line);
+        let (throttle, now) = (&mut self.throttle, Instant::now());
+        pull(pipe, registry, scratch, bytes_max, |bytes| {
+            kept.push(stream, bytes);
+            last_line.push(number, bytes, &mut |progress| throttle.pass(now, progress, told));
+        })
+    }
+
+    /// The last line of output, when it is time to report it.
+    pub(super) fn take_line(&mut self) -> Option<String> {
+        if self.last_line.waits() { self.last_line.take(Instant::now()) } else { None }
+    }
+
     /// Hands on a progress report that was held back, when its time has come; true while one is.
     pub(crate) fn tick(&mut self, told: &mut dyn FnMut(Progress)) -> bool {
         self.throttle.tick(Instant::now(), told);
         self.throttle.latest.is_some()
     }
 
-    /// Whether a progress report is held back.
-    pub(crate) const fn holds_progress(&self) -> bool {
-        self.throttle.latest.is_some()
+    /// Whether a progress report or a line is held back.
+    pub(crate) const fn holds_reports(&self) -> bool {
+        self.throttle.latest.is_some() || self.last_line.waits()
     }
 
     /// The job is over: takes what is left in the pipes without waiting for their end, which a
@@ -189,8 +214,8 @@ impl Pipes {
         told: &mut dyn FnMut(Progress),
     ) -> (Captured, Captured) {
         let max = LAST_BYTES_MAX;
-        pull(&mut self.stdout, registry, scratch, max, |bytes| self.stdout_kept.push(bytes));
-        pull(&mut self.stderr, registry, scratch, max, |bytes| self.stderr_kept.push(bytes));
+        self.pull_output(Stream::Stdout, registry, scratch, max, told);
+        self.pull_output(Stream::Stderr, registry, scratch, max, told);
         let (lines, throttle, now) = (&mut self.lines, &mut self.throttle, Instant::now());
         let mut found = |progress| throttle.pass(now, progress, told);
         pull(&mut self.progress, registry, scratch, max, |bytes| lines.push(bytes, &mut found));
@@ -199,17 +224,14 @@ impl Pipes {
             told(progress);
         }
         self.close(registry);
-        let kept = [&mut self.stdout_kept, &mut self.stderr_kept];
-        let [stdout, stderr] = kept.map(|kept| mem::replace(kept, Capture::new(0)).finish());
-        (stdout, stderr)
+        (self.kept.captured(Stream::Stdout), self.kept.captured(Stream::Stderr))
     }
 
-    /// Closes the pipes and forgets what came through them.
+    /// Closes the pipes and forgets what is not reported yet.
     pub(crate) fn discard(&mut self, registry: &Registry) {
         self.close(registry);
-        self.stdout_kept = Capture::new(0);
-        self.stderr_kept = Capture::new(0);
         self.throttle.latest = None;
+        self.last_line = LastLine::new(false, None);
     }
 
     fn close(&mut self, registry: &Registry) {

@@ -8,8 +8,8 @@ use rustix::process::Pid;
 
 use crate::ids::JobId;
 use crate::launch::Launch;
+use crate::output::Captured;
 use crate::proc::processes::Process;
-use crate::supervisor::output::Captured;
 
 /// What a supervisor is told to do.
 #[derive(Debug)]
@@ -66,6 +66,13 @@ pub enum Report {
         total: Option<f64>,
         /// What it is doing.
         message: Option<String>,
+    },
+    /// The command printed something. At most once a second for each job.
+    Line {
+        /// The job.
+        job: JobId,
+        /// The last line, without escape sequences, shortened.
+        line: String,
     },
     /// The command itself has exited, but processes it started live on; nobody ordered it to end.
     /// Sent at most once for a job. They may be about to exit, too: give them a moment, then

@@ -1,6 +1,96 @@
 //! What a tool printed: its head and its tail, within a bound, and how much was cut between.
 
+pub(crate) mod last_line;
+pub mod plain_text;
+pub(crate) mod progress;
+
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::output::last_line::ReadProgress;
+
+/// Treatment of a command's output.
+#[derive(Debug, Clone, Default)]
+pub struct OutputOptions {
+    /// Where the output goes, to be read while the command runs and afterwards. Of each stream as
+    /// many bytes are kept as it says.
+    pub kept: SharedOutput,
+    /// Standard error goes into the pipe of standard output, which keeps the order of both.
+    pub merged: bool,
+    /// The last line is reported as [`Report::Line`](crate::Report::Line).
+    pub lines: bool,
+    /// Reads progress from lines of output.
+    pub progress: Option<Arc<dyn ReadProgress>>,
+}
+
+impl OutputOptions {
+    /// Keeps this many bytes of each stream, and nothing else.
+    #[must_use]
+    pub fn kept(bytes_max: usize) -> Self {
+        Self { kept: SharedOutput::new(bytes_max), ..Self::default() }
+    }
+}
+
+/// One of the streams of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output, and standard error if they are merged.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// The output of one command, which its supervisor writes and others read.
+#[derive(Debug, Clone)]
+pub struct SharedOutput(Arc<Mutex<[Capture; 2]>>);
+
+impl Default for SharedOutput {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl SharedOutput {
+    /// Keeps at most this many bytes of each stream.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new([Capture::new(bytes_max), Capture::new(bytes_max)])))
+    }
+
+    fn streams(&self) -> MutexGuard<'_, [Capture; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
+        let [stdout, stderr] = &mut *self.streams();
+        match stream {
+            Stream::Stdout => stdout.push(bytes),
+            Stream::Stderr => stderr.push(bytes),
+        }
+    }
+
+    /// What there is of a stream so far.
+    #[must_use]
+    pub fn captured(&self, stream: Stream) -> Captured {
+        let [stdout, stderr] = &*self.streams();
+        match stream {
+            Stream::Stdout => stdout.captured(),
+            Stream::Stderr => stderr.captured(),
+        }
+    }
+
+    /// How many bytes of both streams are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.streams().iter().map(|stream| stream.head.len() + stream.tail.len()).sum()
+    }
+
+    /// Whether nothing was printed, or nothing of it is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
 
 /// Collects a stream of any length in bounded memory.
 #[derive(Debug)]
@@ -49,10 +139,11 @@ impl Capture {
         }
     }
 
-    /// The stream is over.
-    pub(crate) fn finish(mut self) -> Captured {
-        self.tail.rotate_left(self.oldest);
-        Captured { head: self.head, tail: self.tail, cut: self.cut }
+    /// What there is so far.
+    fn captured(&self) -> Captured {
+        let mut tail = self.tail.clone();
+        tail.rotate_left(self.oldest);
+        Captured { head: self.head.clone(), tail, cut: self.cut }
     }
 }
 
@@ -81,6 +172,26 @@ impl Captured {
     #[must_use]
     pub const fn cut(&self) -> u64 {
         self.cut
+    }
+
+    /// How many bytes there were in all.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.head.len() as u64 + self.cut + self.tail.len() as u64
+    }
+
+    /// At most `max` of the bytes from a place in the stream on, and the place of the first of
+    /// them, which is later where bytes are cut.
+    #[must_use]
+    pub fn from(&self, place: u64, max: usize) -> (u64, &[u8]) {
+        let head = self.head.len() as u64;
+        let tail = head + self.cut;
+        let (start, part): (u64, &[u8]) =
+            if place < head { (0, &self.head) } else { (tail, &self.tail) };
+        let place = place.max(start).min(self.total());
+        let skipped = usize::try_from(place - start).unwrap_or(usize::MAX).min(part.len());
+        let rest = part.split_at(skipped).1;
+        (place, rest.split_at(rest.len().min(max)).0)
     }
 
     /// The output as text: bytes that are not UTF-8 replaced, and where something was cut a line
@@ -135,7 +246,7 @@ mod tests {
         for chunk in chunks {
             capture.push(chunk);
         }
-        capture.finish()
+        capture.captured()
     }
 
     #[test]
@@ -171,6 +282,23 @@ mod tests {
         assert_eq!(captured.text(), "aé\n[… 7 bytes cut …]\nb");
         let captured = capture(4, &["a€€b".as_bytes()]);
         assert_eq!(captured.text(), "a\n[… 6 bytes cut …]\nb");
+    }
+
+    /// A reader that goes on from where it was sees every kept byte once, and where some are cut.
+    #[test]
+    fn a_reader_follows_head_and_tail() {
+        let captured = capture(6, &[b"abcdefghij"]);
+        assert_eq!(
+            (captured.head(), captured.tail(), captured.total()),
+            (&b"abc"[..], &b"hij"[..], 10)
+        );
+        assert_eq!(captured.from(0, 2), (0, &b"ab"[..]));
+        assert_eq!(captured.from(2, 9), (2, &b"c"[..]));
+        assert_eq!(captured.from(3, 9), (7, &b"hij"[..]), "the middle is cut");
+        assert_eq!(captured.from(8, 1), (8, &b"i"[..]));
+        assert_eq!(captured.from(10, 9), (10, &b""[..]));
+        assert_eq!(captured.from(99, 9), (10, &b""[..]));
+        assert_eq!(capture(0, &[]).from(0, 9), (0, &b""[..]));
     }
 
     #[test]
