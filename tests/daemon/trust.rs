@@ -15,7 +15,7 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"
 const PWN: &str = "[[tool]]\nname = \"pwn\"\ncommand = [\"touch\", \"pwned\"]\n";
 const OWN: &str = "[[tool]]\nname = \"own\"\nbuiltin = \"echo\"\n";
 
-/// What a host is offered that starts `ceased stdio` in a directory.
+/// Tools offered to a host that starts `ceased stdio` in a directory.
 fn stdio(user: &User, dir: &Path) -> Ran {
     user.say_in(dir, &["stdio"], HELLO)
 }

@@ -1,10 +1,10 @@
-//! The page of rules, made of the ledger and of the tests that name its rules.
+//! The page of rules, generated from the ledger and from the tests that name its rules.
 
 use std::fmt::Write as _;
 
 use ceased_tests::{ledger, workspace};
 
-/// Tests named for a rule; a rule of many tests is proved by the first ones as well.
+/// Tests shown per rule.
 const SHOWN: usize = 3;
 
 const HEAD: &str = "\

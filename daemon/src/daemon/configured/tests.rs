@@ -70,7 +70,7 @@ const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
 /// The keys of the reference, but for those of listeners and tools.
 fn documented() -> BTreeSet<String> {
     let file = include_str!("../../../../config.toml");
-    let (file, _) = file.split_once("\n# The tools that can be called.").expect("they come last");
+    let (file, _) = file.split_once("\n# Tools. Each has a `name`").expect("they come last");
     let (mut table, mut keys) = (String::new(), BTreeSet::new());
     for line in file.lines() {
         if let Some(name) = line.strip_prefix('[') {
