@@ -382,7 +382,7 @@ fn the_supervisor_panics() {
             ceased::process::Supervisor::start(containment, Orphans::Leave, report).unwrap();
         let marker = marker();
         let launch = ceased::process::Launch {
-            job: ceased_core::ids::JobId::new(1),
+            job: ceased::process::JobId::new(1),
             argv: ["sh", "-c", "trap '' TERM; echo 1 >&3; sleep $1; sleep $1", "sh", &marker]
                 .iter()
                 .map(Into::into)
@@ -394,11 +394,10 @@ fn the_supervisor_panics() {
             user: None,
             isolation: Isolation::None,
             output: ceased::process::OutputOptions::default(),
-            task: None,
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();
         eventually("it notices", || {
-            supervisor.order(Order::Kill(ceased_core::ids::JobId::new(9))).is_err()
+            supervisor.order(Order::Kill(ceased::process::JobId::new(9))).is_err()
         });
         eventually("the tool is gone", || carriers(&marker).is_empty());
         assert!(!supervisor.shutdown(PATIENCE));

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
-use ceased_core::ids::{StatusId, TaskId};
 
 use crate::process_kit::{
     PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
@@ -53,16 +52,14 @@ fn input_of_any_size() {
 
 #[test]
 fn environment_and_directory() {
-    let task = "67e55044-10b1-426f-9247-bb680e5fe0c8";
     for mut rig in rigs() {
         let mut launch = rig.command(&["sh", "-c", "env; pwd"]);
         launch.env = vec![("ADDED".into(), "yes".into())];
         launch.cwd = Some("/usr".into());
-        launch.task = TaskId::parse(task);
         let job = rig.launch(launch);
         let text = rig.wait_exit(job).stdout.text();
         let lines: Vec<&str> = text.lines().collect();
-        for want in ["ADDED=yes", "CEASED_PROGRESS=3", &format!("CEASED_TASK={task}"), "/usr"] {
+        for want in ["ADDED=yes", "CEASED_PROGRESS=3", "/usr"] {
             assert!(lines.contains(&want), "{want} in {text}");
         }
         assert!(lines.contains(&format!("CEASED_JOB={job}").as_str()), "{text}");
@@ -286,7 +283,7 @@ fn five_hundred_jobs() {
     };
     let kept = usize::from(base.is_some());
     // The answer comes after the turn in which the job ended.
-    rig.order(Order::Survey(StatusId::new(1), Vec::new()));
+    rig.order(Order::Survey { ticket: 1, jobs: Vec::new() });
     assert!(matches!(rig.report(), Report::Surveyed { .. }));
     assert_eq!(groups(), kept, "one group is kept for the next job");
     let held = || (count("/proc/self/fd"), count("/proc/self/task"), children().len());

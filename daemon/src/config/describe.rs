@@ -8,8 +8,8 @@ use super::{
     Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
     Tool, Users,
 };
-use crate::process::Isolation;
 use crate::store::Damaged;
+use ceased_process::Isolation;
 
 impl Listen {
     /// One line: the transport and its address.

@@ -32,13 +32,13 @@ use ceased_core::tool::{OnDisconnect, TaskSupport};
 use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
-use crate::process::{Isolation, OutputOptions, ReadProgress};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin::Builtin;
+use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
 pub use crate::access::Users;
-pub use crate::process::Inherit;
+pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;

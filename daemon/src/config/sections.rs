@@ -7,9 +7,9 @@ use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
-use crate::process::Isolation;
 use crate::store::Damaged;
 use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);

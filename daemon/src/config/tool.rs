@@ -15,9 +15,10 @@ use super::{
     Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run,
     TaskSupport, Tool, code, input, raw, who,
 };
-use crate::process::{Isolation, is_private};
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::catalog::{NAME_HINT, is_name};
+use ceased_process::Isolation;
+use ceased_process::daemon_support::is_private;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
