@@ -14,11 +14,11 @@ use std::path::{Component, Path, PathBuf};
 
 use ceased_core::ids::ConnId;
 use ceased_core::outgoing::call::Answer;
+use ceased_process::WorkingDir;
 use ceased_transports::Peer as Origin;
 use serde::Deserialize;
 
 use crate::config::{ClientRoots, RunAs};
-use crate::process::WorkingDir;
 
 /// The working directory of the process at the other end of a connection. The process must be the
 /// user's that the connection is of: its number may be another's by now.

@@ -24,17 +24,13 @@ use serde_json::value::to_raw_value;
 
 use super::{Server, client_directory, run_as};
 use crate::config::CommandTool;
-<<<<<<< HEAD
-use crate::process::{Ending, Exit, Launch, Order, WorkingDir};
-=======
 use crate::process_ids::to_process;
->>>>>>> main
 use crate::tools::arguments::Arguments;
 use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
 use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::tools::worker_pool::Work;
-use ceased_process::{Ending, Exit, Launch, Order};
+use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
 
 /// Jobs under way.
 pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
@@ -301,11 +297,7 @@ impl Server {
         let launch = Launch {
             job: to_process(job),
             argv: filled.argv,
-<<<<<<< HEAD
             cwd: cwd.or(filled.cwd),
-            env: command.variables().map_err(internal)?.into_iter().chain(env).collect(),
-=======
-            cwd: filled.cwd,
             env: command
                 .variables()
                 .map_err(internal)?
@@ -313,7 +305,6 @@ impl Server {
                 .chain(env)
                 .chain(task)
                 .collect(),
->>>>>>> main
             inherit: command.inherit.clone(),
             stdin: filled.stdin,
             user,
