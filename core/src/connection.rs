@@ -1,27 +1,24 @@
 //! Connections: one peer each, what it asked for and what it is still to be told.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpPeer;
-use crate::collections::det_map::{Seed, Table};
+use crate::collections::det_map::Seed;
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
 use crate::collections::timer_queue::Armed;
 use crate::event::AfterInput;
 use crate::identity::Identity;
-use crate::ids::{CallId, ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::ids::{JobId, RequestId};
 use crate::log_level::LogLevel;
-use crate::outgoing::call::{Call, CallFor};
-use crate::outgoing::remote_task::RemoteTask;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, UnreadableId};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::rpc::frame::Outbox;
-use crate::rpc::message::WireId;
 use crate::rpc::recall::Handle;
+use crate::server::requests::{BatchId, Requests, Topic};
 use crate::time::Instant;
 
 /// How far a session is.
@@ -66,8 +63,8 @@ pub(crate) struct Connection {
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
     pub(crate) outbox: LazyBox<Outbox>,
-    /// Requests that wait for an answer, by the peer's id.
-    pub(crate) requests: Table<RequestId, Pending>,
+    /// Requests that wait for an answer.
+    pub(crate) requests: Requests,
     /// Jobs whose latest progress is held back because the peer does not read.
     pub(crate) held_progress: LazyBox<BTreeSet<JobId>>,
     /// Capabilities that the peer declared at initialize.
@@ -78,8 +75,7 @@ pub(crate) struct Connection {
     pub(crate) aside: LazyBox<ColdState>,
 }
 
-/// Rare data: batches, requests of ours, a peer that does not read, an end
-/// that is waited for.
+/// Rare data: batches, a peer that does not read, an end that is waited for.
 #[derive(Debug, Default)]
 pub(crate) struct ColdState {
     /// Batches whose answers are being collected.
@@ -91,10 +87,6 @@ pub(crate) struct ColdState {
     pub(crate) catch_up_timer: Option<Armed>,
     pub(crate) stall_timer: Option<Armed>,
     pub(crate) linger_timer: Option<Armed>,
-    /// Requests of ours that wait for an answer.
-    pub(crate) calls: BTreeMap<CallId, Call>,
-    /// Tasks at the peer that are followed, by the call that created them.
-    pub(crate) remote_tasks: BTreeMap<CallId, RemoteTask>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
     /// What only the peer could have named, had it been told.
@@ -109,8 +101,6 @@ impl IsEmpty for ColdState {
         catch_up_timer: None,
         stall_timer: None,
         linger_timer: None,
-        calls: BTreeMap::new(),
-        remote_tasks: BTreeMap::new(),
         probes: 0,
         lost_handles: Vec::new(),
     };
@@ -120,25 +110,16 @@ impl IsEmpty for ColdState {
         self.batches.is_empty()
             && self.behind.is_empty()
             && timers.iter().all(|timer| timer.is_none())
-            && self.calls.is_empty()
-            && self.remote_tasks.is_empty()
             && self.probes == 0
             && self.lost_handles.is_empty()
     }
 }
 
 impl ColdState {
-    /// How many tasks at the peer are followed, or will be: what was asked for as one and has no
-    /// answer yet may be one already.
-    pub(crate) fn tasks_asked_for(&self) -> usize {
-        let asked = |call: &&Call| call.with_task && call.whom != CallFor::Nobody;
-        self.remote_tasks.len() + self.calls.values().filter(asked).count()
-    }
-
     /// Starts collecting the answers of a batch of `open` messages.
     pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
-        let last = self.batches.last_key_value();
-        let batch = BatchId(last.map_or(0, |(BatchId(last), _)| last + 1));
+        let last = self.batches.last_key_value().map(|(last, _)| *last);
+        let batch = BatchId::after(last);
         self.batches.insert(batch, BatchAnswer { open, bytes: Vec::new() });
         batch
     }
@@ -159,7 +140,7 @@ impl Connection {
             ending: Ending::Open,
             log_level: LogLevel::Info,
             outbox: LazyBox::default(),
-            requests: Table::new(seed),
+            requests: Requests::new(seed),
             held_progress: LazyBox::default(),
             peer: PeerCapabilities {
                 elicitation: false,
@@ -171,137 +152,7 @@ impl Connection {
             aside: LazyBox::default(),
         }
     }
-
-    /// The subscriptions of this connection.
-    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
-        self.requests.iter().filter_map(|(id, pending)| match &pending.work {
-            Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
-        })
-    }
-
-    /// A request of ours that waits for an answer.
-    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
-        self.aside.some()?.calls.get_mut(&id)
-    }
-
-    /// Takes out a request of ours that waits for an answer.
-    pub(crate) fn take_call(&mut self, id: CallId) -> Option<Call> {
-        self.aside.some()?.calls.remove(&id)
-    }
-
-    /// A task at the peer that is followed.
-    pub(crate) fn remote_mut(&mut self, id: CallId) -> Option<&mut RemoteTask> {
-        self.aside.some()?.remote_tasks.get_mut(&id)
-    }
 }
-
-/// A request that waits for an answer.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) reply: Reply,
-    pub(crate) work: Work,
-}
-
-/// Condition that an answer waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// A job of its own.
-    Job(JobId),
-    /// What may be said of a task: its end (TSK-15), or what is not on disk yet (DUR-01).
-    Task(TaskId, TaskView),
-    /// Its cancel: it is a subscription (MOD-08).
-    Listen(Box<Listening>),
-    /// Status of the host.
-    Survey(StatusId),
-}
-
-/// Form of the answer to a request about a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TaskView {
-    /// That it was created (TSK-07, EXT-02).
-    Handle,
-    /// Its outcome, once it has ended (TSK-14).
-    Outcome,
-    /// How it is (TSK-12).
-    State,
-    /// How it is, with all there is to know, for such a client (EXT-02).
-    Detailed(PeerCapabilities),
-    /// That this request cancelled it (TSK-24, EXT-04).
-    Cancelled,
-    /// That it had ended before this request could cancel it (TSK-23, EXT-04).
-    TooLate,
-}
-
-impl TaskView {
-    /// The method of the request, for a log.
-    pub(crate) const fn method(self) -> &'static str {
-        match self {
-            Self::Handle => "tools/call",
-            Self::Outcome => "tasks/result",
-            Self::State | Self::Detailed(_) => "tasks/get",
-            Self::Cancelled | Self::TooLate => "tasks/cancel",
-        }
-    }
-}
-
-/// Subjects of a subscription (MOD-08).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Listening {
-    /// Whether it wants to know of other tools.
-    pub(crate) tools: bool,
-    /// The tasks it wants to know of.
-    pub(crate) tasks: BTreeSet<TaskId>,
-    /// Input that its client can give; shown with a task.
-    pub(crate) peer: PeerCapabilities,
-}
-
-/// Something a subscription may be told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Topic {
-    /// There may be other tools now.
-    Tools,
-    /// A task has changed.
-    Task(TaskId),
-}
-
-impl Listening {
-    pub(crate) fn wants(&self, topic: Topic) -> bool {
-        match topic {
-            Topic::Tools => self.tools,
-            Topic::Task(id) => self.tasks.contains(&id),
-        }
-    }
-}
-
-/// The right to answer one request, once. Consumed by answering, refusing or forgetting it.
-#[derive(Debug)]
-#[must_use = "a request is answered exactly once (RPC-03)"]
-pub(crate) struct Reply {
-    pub(crate) conn: ConnId,
-    pub(crate) id: RequestId,
-    /// The id as it was written, where that is not the only way to write it (RPC-01).
-    pub(crate) token: Option<Box<str>>,
-    pub(crate) batch: Option<BatchId>,
-    /// The revision the request speaks: the session's, or its own.
-    pub(crate) dialect: &'static Dialect,
-}
-
-impl Reply {
-    pub(crate) fn new(
-        conn: ConnId,
-        wire: WireId<'_>,
-        batch: Option<BatchId>,
-        dialect: &'static Dialect,
-    ) -> Self {
-        let token = wire.odd_token().map(Into::into);
-        Self { conn, id: wire.id, token, batch, dialect }
-    }
-}
-
-/// A batch of one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BatchId(u64);
 
 /// The answers of a batch so far.
 #[derive(Debug)]

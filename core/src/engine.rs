@@ -13,16 +13,16 @@ use alloc::vec::Vec;
 use crate::action::{Action, AuditEvent};
 use crate::collections::det_map::{Seed, Table};
 use crate::collections::lazy_box::LazyBox;
-use crate::collections::slot_map::Records;
 use crate::collections::tally::Tally;
 use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
-use crate::connection::{BatchId, Connection, Ending, Reply};
+use crate::connection::{Connection, Ending};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
-use crate::ids::{AskId, CallId, ConnId, IdSource, JobId, RequestId, StatusId};
+use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId};
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
-use crate::jobs::queue::Queue;
+use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect};
@@ -32,8 +32,9 @@ use crate::rpc::error::code;
 use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
 use crate::server::keyed_calls::KeyedCalls;
+use crate::server::requests::{BatchId, Reply};
+use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
-use crate::tasks::persistence::PendingWrites;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
 
@@ -50,28 +51,17 @@ pub struct Engine {
     pub(crate) connections: Table<ConnId, Box<Connection>>,
     /// Connections of each identity.
     pub(crate) peers: Tally,
-    pub(crate) jobs: Records<Job>,
-    /// Jobs that wait for their turn, and running ones by identity.
-    pub(crate) queue: Queue,
+    pub(crate) jobs: Jobs,
     /// Calls by the key their requestor gave them.
     pub(crate) keyed: KeyedCalls,
     /// How often who has asked about tasks lately.
     pub(crate) task_ops: Rates,
-    /// Jobs the host runs.
-    pub(crate) running: usize,
-    /// How many of them outlast the last step of their ladder.
-    pub(crate) outlasting: usize,
-    /// Jobs that wait until their task is on disk.
-    pub(crate) held_jobs: Tally,
-    pub(crate) next_job: u64,
     /// Jobs that wait for a retry.
-    pub(crate) parked: crate::server::suspended_calls::SuspendedCalls,
+    pub(crate) suspended: SuspendedCalls,
     pub(crate) tasks: Tasks,
-    pub(crate) journal: PendingWrites,
     pub(crate) timers: TimerQueue,
-    /// Calls the host made.
-    pub(crate) host_calls: BTreeMap<AskId, (ConnId, CallId)>,
-    pub(crate) next_call: u64,
+    /// Requests of ours.
+    pub(crate) outgoing: Outgoing,
     /// Requests that wait for what only the host knows.
     pub(crate) surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
     pub(crate) next_survey: u64,
@@ -131,7 +121,7 @@ impl Engine {
         let cursor_key = mint.uuid();
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
-        let journal = PendingWrites::new(settings.tasks.durable);
+        let durable = settings.tasks.durable;
         let server_info = crate::server::typed_result::server_info(&settings.server);
         Self {
             settings,
@@ -142,20 +132,13 @@ impl Engine {
             seed,
             connections: Table::new(seed),
             peers: Tally::default(),
-            jobs: Records::new(seed),
-            queue: Queue::default(),
+            jobs: Jobs::new(seed),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
-            running: 0,
-            outlasting: 0,
-            held_jobs: Tally::default(),
-            next_job: 1,
-            parked: crate::server::suspended_calls::SuspendedCalls::default(),
-            tasks: Tasks::new(cursor_key, seed),
-            journal,
+            suspended: SuspendedCalls::default(),
+            tasks: Tasks::new(cursor_key, seed, durable),
             timers: TimerQueue::default(),
-            host_calls: BTreeMap::new(),
-            next_call: 1,
+            outgoing: Outgoing::new(),
             surveys: BTreeMap::new(),
             next_survey: 1,
             watch: AbuseDetector::default(),
@@ -191,6 +174,7 @@ impl Engine {
             Event::Progress { job, progress, total, message } => {
                 self.on_progress(job, progress, total, message);
             }
+            Event::Output { job, line } => self.on_output(job, line),
             Event::Log { job, level, data } => self.on_log(job, level, data),
             Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
             Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
@@ -226,9 +210,10 @@ impl Engine {
     /// as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        (self.has_room() && self.queue.is_ready(self.settings.limits.running_per_identity_max))
-            || self.parked.anybody_asks()
-            || !self.journal.fresh.is_empty()
+        (self.has_room()
+            && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
+            || self.suspended.has_asking()
+            || self.tasks.writes().has_fresh()
     }
 
     /// The bytes to send on a connection; `None` once it is closed.
@@ -252,14 +237,20 @@ impl Engine {
     /// Identity that owns a job that is not gone yet.
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
-        self.jobs.get(&job).map(|job| &job.owner)
+        self.jobs.get(job).map(|job| &job.owner)
+    }
+
+    /// The connection that a job came from, which may be gone.
+    #[must_use]
+    pub fn connection(&self, job: JobId) -> Option<ConnId> {
+        self.jobs.get(job).map(|job| job.conn)
     }
 
     /// Whether a job was told to stop and is not gone yet.
     #[must_use]
     pub fn is_stopping(&self, job: JobId) -> bool {
-        let stops = |job: &Job| matches!(job.state, JobState::Stopping { .. });
-        self.jobs.get(&job).is_some_and(stops)
+        let stops = |job: &Job| matches!(job.state(), JobState::Stopping { .. });
+        self.jobs.get(job).is_some_and(stops)
     }
 
     /// The counters.

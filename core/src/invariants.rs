@@ -2,16 +2,17 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::connection::{Connection, Ending, Pending, TaskView, Work};
+use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{JobState, Purpose};
-use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
+use crate::outgoing::call::{CallFor, Caller, PendingOutgoing, Wanted};
 use crate::protocol::request_meta::RequestContext;
 use crate::server::disconnect;
 use crate::server::idempotency;
 use crate::server::input_required;
+use crate::server::requests::{TaskView, Work};
 use crate::tasks::status::Status;
 use crate::tasks::store;
 
@@ -43,8 +44,8 @@ pub(crate) fn check(engine: &Engine) {
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
         for (conn, request) in entry.aside.waiters.iter() {
-            let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
-            let Some(Work::Task(task, form)) = pending.map(|pending| &pending.work) else {
+            let work = engine.connections.get(conn).and_then(|c| c.requests.work(request));
+            let Some(Work::Task(task, form)) = work else {
                 panic!("a waiter waits (TSK-15)");
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
@@ -54,8 +55,8 @@ pub(crate) fn check(engine: &Engine) {
             assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
-            let pending = engine.connections.get(conn).and_then(|c| c.requests.get(request));
-            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+            let work = engine.connections.get(conn).and_then(|c| c.requests.work(request));
+            let Some(Work::Listen(listening)) = work else {
                 panic!("{id} is listened to by nobody (MOD-08)");
             };
             assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
@@ -63,9 +64,9 @@ pub(crate) fn check(engine: &Engine) {
             assert_eq!(viewer, Some(engine.tasks.owner(entry)), "who listens may see (TSK-39)");
         }
         if let Some(job) = entry.job {
-            assert!(engine.jobs.contains_key(&job), "{id} names a job that is gone");
+            assert!(engine.jobs.contains(job), "{id} names a job that is gone");
         }
-        assert!(entry.status.is_terminal() || entry.job.is_some(), "{id} works without a job");
+        assert!(entry.status().is_terminal() || entry.job.is_some(), "{id} works without a job");
     }
 }
 
@@ -73,23 +74,19 @@ fn requests(engine: &Engine) {
     for (conn, connection) in &engine.connections {
         let max = engine.loosest.inflight;
         // A cancel is never refused, and leaves one task less.
-        let cancels = |p: &&Pending| matches!(p.work, Work::Task(_, TaskView::Cancelled));
-        let cancelling = connection.requests.values().filter(cancels).count();
+        let cancels = |work: &Work| matches!(work, Work::Task(_, TaskView::Cancelled));
+        let cancelling = connection.requests.iter().filter(|(.., work)| cancels(work)).count();
         let bounded = engine.open_requests(*conn) - cancelling;
         assert!(bounded <= max, "{conn:?} has too many requests");
-        for (id, pending) in &connection.requests {
-            assert_eq!(pending.reply.id, *id);
-            assert_eq!(pending.reply.conn, *conn);
-            match &pending.work {
+        for (id, reply, work) in connection.requests.iter() {
+            assert_eq!(reply.id, *id);
+            assert_eq!(reply.conn, *conn);
+            match work {
                 Work::Job(job) => {
-                    let job = engine.jobs.get(job).expect("a waiting request has a job (RPC-03)");
-                    assert_eq!(job.purpose, Purpose::Answer(id.clone()));
+                    let job = engine.jobs.get(*job).expect("a waiting request has a job (RPC-03)");
+                    assert_eq!(*job.purpose(), Purpose::Answer(id.clone()));
                     assert_eq!(job.conn, *conn);
-                    assert_eq!(
-                        job.terms.dialect(),
-                        pending.reply.dialect,
-                        "a job speaks as its request"
-                    );
+                    assert_eq!(job.terms.dialect(), reply.dialect, "a job speaks as its request");
                 }
                 Work::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
@@ -108,8 +105,7 @@ fn requests(engine: &Engine) {
             }
         }
         for (id, topics) in &connection.aside.behind {
-            let pending = connection.requests.get(id);
-            let Some(Work::Listen(listening)) = pending.map(|p| &p.work) else {
+            let Some(Work::Listen(listening)) = connection.requests.work(id) else {
                 panic!("{id} is behind and no subscription (MOD-08)");
             };
             assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
@@ -121,7 +117,7 @@ fn requests(engine: &Engine) {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");
         }
         for job in connection.held_progress.iter() {
-            assert!(engine.jobs.contains_key(job), "progress is held for a job that is gone");
+            assert!(engine.jobs.contains(*job), "progress is held for a job that is gone");
         }
         assert!(
             !matches!(connection.ending, Ending::Finished(_)) || !connection.requests.is_empty(),
@@ -132,68 +128,75 @@ fn requests(engine: &Engine) {
 
 fn jobs(engine: &Engine) {
     let mut running = 0;
-    for (id, job) in &engine.jobs {
-        match job.state {
+    for (id, job) in engine.jobs.iter() {
+        match job.state() {
             JobState::Held(_) => {
-                assert_eq!(job.purpose, Purpose::Task, "{id} is held for nothing");
-                assert!(!engine.queue.contains(&job.owner, *id), "{id} may not start");
+                assert_eq!(*job.purpose(), Purpose::Task, "{id} is held for nothing");
+                assert!(!engine.jobs.queue().contains(&job.owner, *id), "{id} may not start");
             }
             JobState::Queued(_) => {
-                assert!(engine.queue.contains(&job.owner, *id), "{id} waits in no queue");
-                assert_ne!(job.purpose, Purpose::Nobody, "{id} waits for nobody");
+                assert!(engine.jobs.queue().contains(&job.owner, *id), "{id} waits in no queue");
+                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} waits for nobody");
             }
             JobState::Running | JobState::Lingering => {
                 running += 1;
-                assert_ne!(job.purpose, Purpose::Nobody, "{id} runs for nobody (J3)");
+                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} runs for nobody (J3)");
             }
             JobState::Stopping { .. } => running += 1,
         }
-        match &job.purpose {
+        match job.purpose() {
             Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => {}
             Purpose::Answer(request) => {
-                let pending =
-                    engine.connections.get(&job.conn).and_then(|c| c.requests.get(request));
-                let waits = pending.map(|p| &p.work) == Some(&Work::Job(*id));
+                let work = engine.connections.get(&job.conn).and_then(|c| c.requests.work(request));
+                let waits = work == Some(&Work::Job(*id));
                 assert!(waits, "{id} answers a request");
             }
             Purpose::Task => {
                 let task = job.task.and_then(|task| engine.tasks.get(task));
                 let task = task.expect("a job's task exists");
                 assert_eq!(task.job, Some(*id));
-                assert!(!task.status.is_terminal(), "{id} works for a task that has ended");
+                assert!(!task.status().is_terminal(), "{id} works for a task that has ended");
             }
         }
     }
-    assert_eq!(running, engine.running, "running jobs are counted");
+    assert_eq!(running, engine.jobs.running(), "running jobs are counted");
     let mut outlasting = 0;
-    for job in engine.jobs.values().filter(|job| job.outlasts) {
-        assert_eq!(job.purpose, Purpose::Nobody, "nobody waits for what outlasts SIGKILL");
+    for job in engine.jobs.iter().map(|(_, job)| job).filter(|job| job.outlasts()) {
+        assert_eq!(*job.purpose(), Purpose::Nobody, "nobody waits for what outlasts SIGKILL");
         outlasting += 1;
     }
-    assert_eq!(outlasting, engine.outlasting, "jobs that outlast SIGKILL are counted");
+    assert_eq!(outlasting, engine.jobs.outlasting(), "jobs that outlast SIGKILL are counted");
     assert!(running <= engine.loosest.running, "too many jobs run");
     let mut of: BTreeMap<&Identity, usize> = BTreeMap::new();
-    for (_, job) in &engine.jobs {
-        if !matches!(job.state, JobState::Held(_) | JobState::Queued(_)) {
+    for (_, job) in engine.jobs.iter() {
+        if !matches!(job.state(), JobState::Held(_) | JobState::Queued(_)) {
             *of.entry(&job.owner).or_default() += 1;
         }
     }
     for (owner, count) in &of {
-        assert_eq!(*count, engine.queue.running_of(owner), "running jobs of {owner} are counted");
+        assert_eq!(
+            *count,
+            engine.jobs.queue().running_of(owner),
+            "running jobs of {owner} are counted"
+        );
         let share = engine.loosest.running_per_identity;
         assert!(*count <= share, "{owner} runs more than its share");
     }
-    assert_eq!(running, engine.queue.running(), "running jobs are counted by identity");
-    let queued = engine.jobs.values().filter(|job| matches!(job.state, JobState::Queued(_)));
-    assert_eq!(queued.count(), engine.queue.len(), "a queued job is gone");
-    engine.queue.check();
+    assert_eq!(running, engine.jobs.queue().running(), "running jobs are counted by identity");
+    let queued = engine
+        .jobs
+        .iter()
+        .map(|(_, job)| job)
+        .filter(|job| matches!(job.state(), JobState::Queued(_)));
+    assert_eq!(queued.count(), engine.jobs.queue().len(), "a queued job is gone");
+    engine.jobs.queue().check();
 }
 
 /// Every question of a job is where the connection it went to, or its task, knows of it.
 fn calls(engine: &Engine) {
     let mut sent = 0;
-    for (id, job) in &engine.jobs {
-        let stopping = !matches!(job.state, JobState::Running | JobState::Lingering);
+    for (id, job) in engine.jobs.iter() {
+        let stopping = !matches!(job.state(), JobState::Running | JobState::Lingering);
         for (ask, asked) in &*job.asks {
             match asked {
                 PendingOutgoing::Waiting(_) => {
@@ -204,8 +207,8 @@ fn calls(engine: &Engine) {
                 PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
                     let caller = Caller::Job { job: *id, ask: *ask };
                     assert_eq!(caller_of(engine, *conn, *call), Some(caller));
-                    let entry = engine.connections.get(conn).and_then(|c| c.aside.calls.get(call));
-                    let wanted = entry.is_none_or(|entry| entry.wanted == Wanted::Yes);
+                    let entry = engine.outgoing.call(*conn, *call);
+                    let wanted = entry.is_none_or(|entry| entry.wanted() == Wanted::Yes);
                     assert!(!stopping || !wanted, "{id} is told to stop and still asks");
                     sent += 1;
                 }
@@ -214,41 +217,45 @@ fn calls(engine: &Engine) {
         // A generator may give the id of a task that expired while its job was stopping (TSK-08).
         if let Some(task) = job.task.and_then(|task| engine.tasks.get(task))
             && task.job == Some(*id)
-            && !task.status.is_terminal()
+            && !task.status().is_terminal()
         {
-            let asks = task.status == Status::InputRequired;
+            let asks = task.status() == Status::InputRequired;
             let shows = job.needs_input() && !task.is_being_created();
             assert_eq!(asks, shows, "input_required while it asks (TSK-28)");
         }
     }
-    for (ask, (conn, call)) in &engine.host_calls {
+    for (ask, (conn, call)) in engine.outgoing.host_calls() {
         assert_eq!(caller_of(engine, *conn, *call), Some(Caller::Host(*ask)));
         sent += 1;
     }
-    for call in engine.connections.values().flat_map(|c| c.aside.calls.values()) {
-        let bounded = call.wanted == Wanted::Yes || call.timer.is_some();
+    for (_, call) in engine.outgoing.peers().flat_map(|(_, peer)| peer.calls()) {
+        let bounded = call.wanted() == Wanted::Yes || call.timer.is_some();
         assert!(bounded, "the answer to a cancelled call is waited for without end (ACP-03)");
     }
-    let open: usize = engine.connections.sum(|connection| open_calls(connection));
+    let open: usize = engine.outgoing.peers().map(|(conn, _)| open_calls(engine, *conn)).sum();
     assert_eq!(open, sent, "a call without a caller");
 }
 
 /// Caller that waits for a call, or for the task that came of it.
 fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
-    let connection = engine.connections.get(&conn)?;
-    match (connection.aside.calls.get(&id), connection.aside.remote_tasks.get(&id)) {
-        (Some(Call { whom: CallFor::Caller(caller), .. }), None) => Some(*caller),
+    match (engine.outgoing.call(conn, id), engine.outgoing.remote(conn, id)) {
+        (Some(call), None) => match call.whom() {
+            CallFor::Caller(caller) => Some(caller),
+            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+        },
         (None, Some(remote)) => Some(remote.caller),
-        (Some(_), _) | (None, None) => None,
+        (Some(_), Some(_)) | (None, None) => None,
     }
 }
 
 /// How many callers wait on one connection; what the engine asks for itself has its remote task.
-fn open_calls(connection: &Connection) -> usize {
-    let mut open = connection.aside.remote_tasks.len();
-    for (id, call) in &connection.aside.calls {
-        let about = |created: &CallId| connection.aside.remote_tasks.get(created);
-        match &call.whom {
+fn open_calls(engine: &Engine, conn: ConnId) -> usize {
+    let connection = engine.connections.get(&conn).expect("calls wait on a connection");
+    let peer = engine.outgoing.on(conn).expect("it was listed");
+    let mut open = peer.remote_tasks().count();
+    for (id, call) in peer.calls() {
+        let about = |created: &CallId| engine.outgoing.remote(conn, *created);
+        match &call.whom() {
             CallFor::Caller(_) => open += 1,
             CallFor::Nobody => {
                 assert!(call.with_task, "{id:?} is kept for the task it may create (CAN-05)");
@@ -259,10 +266,10 @@ fn open_calls(connection: &Connection) -> usize {
             CallFor::Cancel => {}
         }
     }
-    for (id, remote) in &connection.aside.remote_tasks {
-        assert_eq!(remote.call.whom, CallFor::Caller(remote.caller));
+    for (id, remote) in peer.remote_tasks() {
+        assert_eq!(remote.call.whom(), CallFor::Caller(remote.caller));
         for asked in [remote.poll, remote.fetch].into_iter().flatten() {
-            assert!(connection.aside.calls.contains_key(&asked), "{id:?} waits for nothing");
+            assert!(engine.outgoing.call(conn, asked).is_some(), "{id:?} waits for nothing");
         }
         let followed = remote.poll_timer.is_some() || remote.poll.is_some();
         let once = !(remote.poll_timer.is_some() && remote.poll.is_some());
@@ -276,26 +283,27 @@ fn open_calls(connection: &Connection) -> usize {
 }
 
 fn timers(engine: &Engine) {
-    let armed = engine.jobs.values().filter(|job| job.timer.is_some()).count()
+    let armed = engine.jobs.iter().map(|(_, job)| job).filter(|job| job.timer.is_some()).count()
+        + engine.jobs.iter().filter(|(_, job)| job.progress.heartbeat.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.catch_up_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.stall_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.linger_timer.is_some()).count()
         + engine
-            .connections
-            .values()
-            .flat_map(|c| c.aside.calls.values())
-            .filter(|call| call.timer.is_some())
+            .outgoing
+            .peers()
+            .flat_map(|(_, peer)| peer.calls())
+            .filter(|(_, call)| call.timer.is_some())
             .count()
         + input_required::armed(engine)
         + disconnect::armed(engine)
         + idempotency::armed(engine)
         + usize::from(store::is_armed(engine))
         + engine
-            .connections
-            .values()
-            .flat_map(|c| c.aside.remote_tasks.values())
-            .map(|r| usize::from(r.call.timer.is_some()) + usize::from(r.poll_timer.is_some()))
+            .outgoing
+            .peers()
+            .flat_map(|(_, peer)| peer.remote_tasks())
+            .map(|(_, r)| usize::from(r.call.timer.is_some()) + usize::from(r.poll_timer.is_some()))
             .sum::<usize>()
         + engine.drain.as_ref().map_or(0, |drain| {
             usize::from(drain.kill_timer.is_some()) + usize::from(drain.end_timer.is_some())

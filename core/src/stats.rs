@@ -16,14 +16,14 @@ impl Engine {
             tasks: self.tasks.len(),
             timers: self.timers.len(),
             held: self.held(),
-            unpersisted: self.journal.unpersisted.len(),
+            unpersisted: self.tasks.writes().owed(),
         }
     }
 
     /// How full it is. Costs nothing.
     #[must_use]
     pub fn occupancy(&self) -> Load {
-        let (running, queued) = (self.running, self.queue.len());
+        let (running, queued) = (self.jobs.running(), self.jobs.queue().len());
         Load { connections: self.peers.len(), running, queued }
     }
 
@@ -35,8 +35,8 @@ impl Engine {
         Gauges {
             connections: self.connections.len(),
             requests: self.requests(),
-            running: self.running - cancelling,
-            queued: self.queue.len(),
+            running: self.jobs.running() - cancelling,
+            queued: self.jobs.queue().len(),
             cancelling,
             tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }
@@ -49,7 +49,7 @@ impl Engine {
 
     /// Jobs that were told to stop and have not ceased.
     pub(crate) fn cancelling(&self) -> usize {
-        self.jobs.sum(|job| usize::from(matches!(job.state, JobState::Stopping { .. })))
+        self.jobs.sum(|job| usize::from(matches!(job.state(), JobState::Stopping { .. })))
     }
 }
 

@@ -5,61 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User};
 
 /// The uid that stands for every user without a mapping in a user namespace. A peer with it may be
 /// any user and is always rejected.
 pub(crate) const OVERFLOW_UID: u32 = 65_534;
 
-/// A user and the properties that a process of that user needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) name: String,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    /// All groups, including the primary one.
-    pub(crate) groups: Vec<u32>,
-    pub(crate) home: PathBuf,
-    pub(crate) shell: PathBuf,
-    /// Its runtime directory (/run/user/UID), if it exists.
-    pub(crate) runtime_dir: Option<PathBuf>,
-}
-
-impl Account {
-    /// Looks up the account of a user.
-    ///
-    /// # Errors
-    /// A sentence that says why there is none.
-    pub(crate) fn of(uid: u32) -> Result<Self, String> {
-        let cannot = |why| format!("cannot look up the account of uid {uid}: {why}");
-        let user = User::from_uid(Uid::from_raw(uid)).map_err(cannot)?.ok_or_else(|| {
-            format!("uid {uid} has no account on this machine, so its groups are not known")
-        })?;
-        let name = std::ffi::CString::new(user.name.as_str())
-            .map_err(|_| format!("the name of uid {uid} holds a NUL byte"))?;
-        let groups = getgrouplist(&name, user.gid).map_err(cannot)?;
-        Ok(Self {
-            name: user.name,
-            uid,
-            gid: user.gid.as_raw(),
-            groups: groups.into_iter().map(Gid::as_raw).collect(),
-            home: user.dir,
-            shell: user.shell,
-            runtime_dir: runtime_dir(uid),
-        })
-    }
-}
-
-fn runtime_dir(uid: u32) -> Option<PathBuf> {
-    let dir = PathBuf::from(format!("/run/user/{uid}"));
-    let found = fs::symlink_metadata(&dir).ok()?;
-    (found.is_dir() && found.uid() == uid).then_some(dir)
-}
-
-/// Parses a user id or looks up a user name.
+/// The number of a user, given by name or number.
 ///
 /// # Errors
 /// A hint that says why there is no such user.
@@ -132,16 +85,12 @@ mod tests {
     #[test]
     fn accounts_are_looked_up_by_name_and_number() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
-        let root = Account::of(0).unwrap();
-        assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
-        assert!(root.groups.contains(&0) && root.home.is_absolute());
         assert_eq!(user("root"), Ok(0));
         assert_eq!(user("1234"), Ok(1234));
         assert_eq!(group("root"), Ok(0));
         assert!(members(0).contains(&0));
         assert!(user("no such user").unwrap_err().contains("no such user"));
         assert!(group("no such group").unwrap_err().contains("no such group"));
-        assert!(Account::of(3_999_999_999).unwrap_err().contains("no account"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod auth;
+pub(crate) mod client_directory;
 pub(crate) mod connections;
 pub(crate) mod guesses;
 pub(crate) mod handshake;
@@ -48,7 +49,6 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-pub(crate) use self::auth::AUTHENTICATE;
 use self::connections::Sending;
 use self::handshake::{Backlog, Stage};
 pub(crate) use self::listeners::ListenSpec;
@@ -59,13 +59,13 @@ use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::audit::Audit;
 use crate::observability::metrics::{Endpoint, Thresholds};
-use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::store::open::OpenedStore;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
+use ceased_process::{Containment, Orphans, Supervisor};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -174,6 +174,7 @@ pub struct Server {
     /// Connections to be sent what waits for them, and why.
     unsent: Vec<(ConnId, Sending)>,
     runs: jobs::Runs,
+    client_directories: client_directory::ClientDirectories,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -284,6 +285,7 @@ impl Server {
             ahead_bytes: 0,
             unsent: Vec::new(),
             runs: jobs::Runs::default(),
+            client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,

@@ -1,26 +1,10 @@
 //! Budgets for descriptors, and hints on raising system limits.
 
-use std::io;
-
 use ceased_core::limits::Limits;
-use rustix::io::Errno;
 
 use crate::resource_limits;
 
-/// How to raise the limit that an error reports; `None` for other errors.
-pub(crate) fn limit_hint(error: &io::Error) -> Option<&'static str> {
-    match Errno::from_io_error(error)? {
-        Errno::MFILE | Errno::NFILE => {
-            Some("raise the limit of open files (LimitNOFILE=, ulimit -n)")
-        }
-        Errno::AGAIN => {
-            Some("raise the limit of processes and threads (TasksMax=, LimitNPROC=, ulimit -u)")
-        }
-        _ => None,
-    }
-}
-
-/// Maximum number of descriptors per running command, including its start.
+/// Descriptors that a running command holds at most, its start included.
 const FILES_A_JOB: usize = 8;
 /// Descriptors of the daemon itself: listeners, the store, logs, epoll.
 const FILES_OWN: usize = 64;

@@ -10,12 +10,9 @@ mod watchdog;
 #[cfg(test)]
 mod watched;
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
-
 pub(crate) use notify::Notifier;
 pub(crate) use sockets::InheritedSockets;
-pub(crate) use watchdog::{Due, Probe, Watchdog};
+pub(crate) use watchdog::{Due, Watchdog};
 
 /// Environment of the service manager. Taken once, before any other descriptor is opened.
 #[derive(Debug, Default)]
@@ -41,33 +38,6 @@ impl Service {
                 text("WATCHDOG_PID").as_deref(),
                 std::process::id(),
             ),
-        }
-    }
-}
-
-/// Whether a variable is meant for this process only. A child that inherited it could send false
-/// notifications, or take its own descriptors for sockets.
-pub(crate) fn is_private(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name == b"NOTIFY_SOCKET" || name.starts_with(b"WATCHDOG_") || name.starts_with(b"LISTEN_")
-}
-
-/// Names of the set variables that children must not inherit.
-pub(crate) fn private_variables() -> impl Iterator<Item = OsString> {
-    std::env::vars_os().map(|(name, _)| name).filter(|name| is_private(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_of_the_manager_are_private() {
-        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
-            assert!(is_private(OsStr::new(name)), "{name}");
-        }
-        for name in ["PATH", "NOTIFY", "LISTEN", "XLISTEN_FDS", "STATE_DIRECTORY"] {
-            assert!(!is_private(OsStr::new(name)), "{name}");
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stderr;
 
-use crate::client::{NonblockingWriter, poll};
 use crate::tools::cancel_token::CancelToken;
+use ceased_client::io::{NonblockingWriter, poll};
 
 /// Time that a line outside the log, or any line during the shutdown, waits for room. Shorter than
 /// the time that the shutdown waits for the log's thread to take its order.

@@ -3,7 +3,6 @@
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Pending, Work};
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId, RequestId};
@@ -14,6 +13,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
+use crate::server::requests::{Settled, Work};
 use crate::tasks::durable::TaskOutcome;
 
 /// Effect of cancelling a call.
@@ -46,7 +46,7 @@ impl Engine {
             return self.note(AuditEvent::CancelIgnored { conn });
         };
         self.counters.cancelled += 1;
-        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(&id))
+        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(id))
         {
             let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
             let (by, of) = (identity.clone(), Some(request.clone()));
@@ -72,14 +72,14 @@ impl Engine {
         // ACP-10
         connection.acp.filter(|party| party.heeds_cancels(connection.dialect))?;
         // ACP-08: unknown, or answered.
-        let id = match &connection.requests.get(request)?.work {
+        let id = match connection.requests.work(request)? {
             Work::Job(id) => *id,
             Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
         };
-        let job = self.jobs.get(&id)?;
+        let job = self.jobs.get(id)?;
         // ACP-04
         let protected = connection.dialect.protected.contains(&&*job.tool.name);
-        let cancelled = match job.state {
+        let cancelled = match job.state() {
             JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
                 false
             }
@@ -91,15 +91,14 @@ impl Engine {
     /// Cancels a job whose request is answered nevertheless: at once when it has not begun, else
     /// with what it hands in while it is being stopped (ACP-06, ACP-07).
     pub(crate) fn cancel_with_response(&mut self, id: JobId, why: StopReason) {
-        let Some(job) = self.jobs.get(&id) else {
+        let Some(job) = self.jobs.get(id) else {
             self.counters.late_reports += 1;
             return;
         };
-        match job.state {
+        match job.state() {
             // The host has not heard of it.
             JobState::Held(_) => self.counters.late_reports += 1,
             JobState::Queued(_) => {
-                self.queue.remove(&job.owner, id);
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
                     self.hand_in(id, &job, Outcome::Stopped, Some(why));
@@ -114,16 +113,16 @@ impl Engine {
     /// The first step to stop a job was not enough: its request is answered now, while the job goes
     /// on being stopped.
     pub(crate) fn end_grace(&mut self, id: JobId, why: StopReason) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let (conn, Purpose::Answer(request)) = (job.conn, &job.purpose) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
+        let (conn, Purpose::Answer(request)) = (job.conn, job.purpose()) else { return };
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let error = match connection.dialect.after_cancel {
             AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
             AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
         };
-        let pending = connection.requests.remove(request);
-        job.purpose = Purpose::Nobody;
-        if let (Some(Pending { reply, .. }), Some(error)) = (pending, error) {
+        let reply = connection.requests.settle(request, Settled::Job(id));
+        self.jobs.release(id);
+        if let (Some(reply), Some(error)) = (reply, error) {
             self.fail(reply, &error);
         }
         self.close_if_finished(conn);
@@ -162,10 +161,10 @@ impl Engine {
         let Some(connection) = self.connections.get(&conn) else {
             return CancelEffect::Refuse(Refusal::NoConnection);
         };
-        if connection.aside.remote_tasks.contains_key(&id) {
+        if self.outgoing.remote(conn, id).is_some() {
             return CancelEffect::Forget;
         }
-        let call = connection.aside.calls.get(&id).filter(|call| call.wanted == Wanted::Yes);
+        let call = self.outgoing.call(conn, id).filter(|call| call.wanted() == Wanted::Yes);
         let Some(call) = call else { return CancelEffect::Refuse(Refusal::NotInProgress) };
         let dialect = connection.dialect;
         if dialect.protected.contains(&&*call.method) {
@@ -191,10 +190,8 @@ impl Engine {
         reason: Option<&str>,
     ) {
         let at = self.now.at + self.settings.limits.cancelled_wait;
-        let call = self.connections.get_mut(&conn).and_then(|c| c.call_mut(id));
-        let Some(call) = call else { return };
-        call.wanted = wanted;
-        self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
+        let Some(timer) = self.outgoing.await_cancelled(conn, id, wanted) else { return };
+        self.timers.arm(timer, Timer::Call(conn, id), at);
         self.write_cancel(conn, id, reason);
     }
 }

@@ -6,10 +6,10 @@ use serde_json::value::RawValue;
 
 use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, INITIALIZE, Offer, Speaker};
 use crate::action::Action;
-use crate::connection::{Connection, Phase, Reply};
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::{CallId, ConnId, JobId};
+use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{Job, Purpose};
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Role;
@@ -17,6 +17,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
+use crate::server::requests::Reply;
 
 /// What methods begin with that are the protocol's own. As notifications they may be ignored, as
 /// requests they are unknown.
@@ -65,10 +66,10 @@ impl Engine {
         let Some(service) = service.map(Arc::clone) else {
             return self.unknown_method(reply, method);
         };
-        let job = JobId::new(self.next_job);
+        let job = self.jobs.next_id();
         self.serve(reply, service, params);
         if protocol::begins(method, params.map(Params::get))
-            && let Some(job) = self.jobs.get_mut(&job)
+            && let Some(job) = self.jobs.get_mut(job)
         {
             job.declares = true;
         }
@@ -96,8 +97,8 @@ impl Engine {
             Speaker::Host(conn) => Some(conn),
             Speaker::Job(id) => self
                 .jobs
-                .get(&id)
-                .filter(|job| matches!(job.purpose, Purpose::Answer(_)))
+                .get(id)
+                .filter(|job| matches!(job.purpose(), Purpose::Answer(_)))
                 .map(|job| job.conn),
         };
         let conn = conn.filter(|conn| self.dialect(*conn).methods == Methods::Services);
@@ -131,8 +132,7 @@ impl Engine {
 
     /// A peer has answered; capabilities are exchanged if that was to `initialize` (ACP-02).
     pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
-        let call = self.connections.get(&conn).and_then(|c| c.aside.calls.get(&call));
-        let initialize = call.filter(|call| &*call.method == INITIALIZE);
+        let initialize = self.outgoing.call(conn, call).filter(|call| &*call.method == INITIALIZE);
         if let Some(declares) = initialize.map(|call| call.declares)
             && let Some(party) = self.party_as(conn, AcpRole::Client)
         {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::connection::{Connection, Phase, Reply};
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
@@ -25,6 +25,7 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Given;
 use crate::rpc::params::Params;
+use crate::server::requests::Reply;
 use crate::tool::TaskSupport;
 
 impl Engine {
@@ -55,7 +56,7 @@ impl Engine {
         };
         let whom = CallFor::Caller(Caller::Host(role.ask));
         let call = self.place_call(conn, whom, &request, None);
-        self.host_calls.insert(role.ask, (conn, call));
+        self.outgoing.note_host_call(role.ask, conn, call);
     }
 
     /// The server answers `initialize`.

@@ -1,8 +1,12 @@
-//! Jobs: the work behind a request or a task, and how far stopping it has come.
+//! One job: the work behind a request or a task, how far it is, and the receiver of its outcome.
+//!
+//! Both state machines of a job are in this file: [`JobState::after`] and [`Purpose::after`] are
+//! total, and nothing else changes a state or a purpose.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::mem;
 
 use crate::action::Cancel;
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
@@ -15,7 +19,7 @@ use crate::outgoing::call::{OutgoingRequest, PendingOutgoing};
 use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
 use crate::time::Instant;
-use crate::tool::{StopStep, Tool};
+use crate::tool::{StopPolicy, StopStep, Tool};
 
 /// One piece of work.
 #[derive(Debug)]
@@ -31,8 +35,8 @@ pub(crate) struct Job {
     /// The task it works for, also after that was cancelled.
     pub(crate) task: Option<TaskId>,
     /// Receiver of its outcome.
-    pub(crate) purpose: Purpose,
-    pub(crate) state: JobState,
+    purpose: Purpose,
+    state: JobState,
     /// When it was asked for.
     pub(crate) since: Instant,
     pub(crate) progress: LazyBox<Progress>,
@@ -40,18 +44,18 @@ pub(crate) struct Job {
     pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
     /// When it is stopped if nobody asks for it again.
     pub(crate) orphan_timer: Option<Armed>,
-    pub(crate) cancel: Wish,
+    cancel: Wish,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
     /// Whether it outlasts the last step of its ladder: nobody waits for it.
-    pub(crate) outlasts: bool,
+    outlasts: bool,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
 }
 
 /// First cancel of a job.
 #[derive(Debug, Default)]
-pub(crate) enum Wish {
+enum Wish {
     #[default]
     Nobody,
     /// Its owner, who said no more, on the connection it came from: by cancelling this request, or
@@ -73,14 +77,14 @@ impl Record for Job {
 }
 
 impl Job {
-    /// A job that runs, for nobody yet.
+    /// A job that is about to be taken in.
     pub(crate) fn new(
         id: JobId,
         tool: Arc<Tool>,
         owner: Identity,
-        conn: ConnId,
-        terms: RequestContext,
+        (conn, terms): (ConnId, RequestContext),
         since: Instant,
+        (purpose, state): (Purpose, JobState),
     ) -> Self {
         Self {
             id,
@@ -89,8 +93,8 @@ impl Job {
             conn,
             terms,
             task: None,
-            purpose: Purpose::Nobody,
-            state: JobState::Running,
+            purpose,
+            state,
             since,
             progress: LazyBox::default(),
             asks: LazyBox::default(),
@@ -100,6 +104,45 @@ impl Job {
             outlasts: false,
             timer: None,
         }
+    }
+
+    /// How far it is.
+    pub(crate) const fn state(&self) -> &JobState {
+        &self.state
+    }
+
+    /// Whether the host was told to run it.
+    pub(crate) const fn has_begun(&self) -> bool {
+        !matches!(self.state, JobState::Held(_) | JobState::Queued(_))
+    }
+
+    /// Receiver of its outcome.
+    pub(crate) const fn purpose(&self) -> &Purpose {
+        &self.purpose
+    }
+
+    /// Whether it outlasts the last step of its ladder.
+    pub(crate) const fn outlasts(&self) -> bool {
+        self.outlasts
+    }
+
+    /// Moves it on, and returns what follows.
+    pub(super) fn advance(&mut self, input: JobInput, now: Instant) -> JobEffect {
+        let state = mem::replace(&mut self.state, JobState::Lingering);
+        let (state, effect) = state.after(input, self.tool.ladder, now);
+        self.state = state;
+        effect
+    }
+
+    /// Gives its outcome another receiver, and returns the one before.
+    pub(super) fn redirect(&mut self, change: PurposeChange) -> Purpose {
+        let purpose = self.purpose.after(change);
+        mem::replace(&mut self.purpose, purpose)
+    }
+
+    /// Notes that it outlasts the last step of its ladder.
+    pub(super) const fn note_outlasting(&mut self) {
+        self.outlasts = true;
     }
 
     /// Notes who wishes it to stop, unless somebody did before.
@@ -161,6 +204,49 @@ pub(crate) enum Purpose {
     Nobody,
 }
 
+/// A change of the receiver of a job's outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PurposeChange {
+    /// A request waits for it from now on: the retry of the call, or a repetition with its key.
+    AnswerNow(RequestId),
+    /// Its request was answered with a question (MOD-07).
+    Suspend(RequestState),
+    /// Its connection is gone, and its tool runs on for a time.
+    Orphan,
+    /// Its connection is gone, and it becomes a task.
+    BecomeTask,
+    /// Its request was cancelled or answered, or its task is gone.
+    Release,
+}
+
+impl Purpose {
+    /// The receiver after `change`.
+    ///
+    /// ```text
+    ///   Answer ──Suspend──► Retry ──AnswerNow──► Answer
+    ///      ├─────Orphan───► Orphan ──AnswerNow──► Answer
+    ///      ├─────BecomeTask──► Task
+    ///      └──┬──────────────────┘ from every state
+    ///      Release ──► Nobody, which stays: CAN-08, TSK-33
+    /// ```
+    fn after(&self, change: PurposeChange) -> Self {
+        match (self, change) {
+            (Self::Nobody, _) | (_, PurposeChange::Release) => Self::Nobody,
+            (Self::Answer(_), PurposeChange::Suspend(state)) => Self::Retry(state),
+            (Self::Answer(_), PurposeChange::Orphan) => Self::Orphan,
+            (Self::Answer(_), PurposeChange::BecomeTask) => Self::Task,
+            (Self::Retry(_) | Self::Orphan, PurposeChange::AnswerNow(request)) => {
+                Self::Answer(request)
+            }
+            (Self::Answer(_) | Self::Task, PurposeChange::AnswerNow(_))
+            | (
+                Self::Retry(_) | Self::Orphan | Self::Task,
+                PurposeChange::Suspend(_) | PurposeChange::Orphan | PurposeChange::BecomeTask,
+            ) => self.clone(),
+        }
+    }
+}
+
 /// How far a job is.
 ///
 /// ```text
@@ -191,6 +277,109 @@ pub(crate) enum JobState {
     },
 }
 
+/// Something that happens to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobInput {
+    /// Its task is on disk.
+    Stored,
+    /// Its turn has come, and there is room.
+    Turn,
+    /// Its first process has exited and others have not.
+    MainExited,
+    /// It is to stop.
+    Stop(StopReason),
+    /// Its timer is due: its timeout, the end of its lingering, or the next step of its ladder.
+    TimerDue,
+    /// A shutdown has no time left for the steps of its ladder.
+    KillNow,
+}
+
+/// What follows from an input. Whoever moves a job on carries it out.
+#[derive(Debug)]
+pub(crate) enum JobEffect {
+    /// Nothing: the state has no use for the input.
+    Ignored,
+    /// It waits for its turn.
+    Enqueue,
+    /// The host runs it with these arguments.
+    Run(Json),
+    /// Its other processes get a moment to exit.
+    Linger,
+    /// It has not begun: it is removed.
+    Drop,
+    /// The host takes this step; the first one also cancels its questions.
+    Step {
+        /// The step.
+        step: StopStep,
+        /// On whose behalf.
+        why: StopReason,
+        /// Whether it is the first.
+        is_first: bool,
+    },
+}
+
+impl JobState {
+    /// The state after `input`, and what follows. Total: an input that a state has no use for
+    /// changes nothing.
+    fn after(self, input: JobInput, ladder: StopPolicy, now: Instant) -> (Self, JobEffect) {
+        let stop = |why| {
+            let step = ladder.first();
+            let effect = JobEffect::Step { step, why, is_first: true };
+            (Self::Stopping { step, why, since: now }, effect)
+        };
+        match (self, input) {
+            (Self::Held(arguments), JobInput::Stored) => {
+                (Self::Queued(arguments), JobEffect::Enqueue)
+            }
+            (Self::Queued(arguments), JobInput::Turn) => (Self::Running, JobEffect::Run(arguments)),
+            (state @ (Self::Held(_) | Self::Queued(_)), JobInput::Stop(_)) => {
+                (state, JobEffect::Drop)
+            }
+            (Self::Running, JobInput::MainExited) => (Self::Lingering, JobEffect::Linger),
+            (Self::Running | Self::Lingering, JobInput::Stop(why)) => stop(why),
+            (Self::Running, JobInput::TimerDue) => stop(StopReason::TimedOut),
+            (Self::Lingering, JobInput::TimerDue) => stop(StopReason::LeftBehind),
+            // A requestor's reason is worth more in a view than the daemon's own.
+            (Self::Stopping { step, why, since }, JobInput::Stop(later)) => {
+                let why = if why.is_no_cancel() { later } else { why };
+                (Self::Stopping { step, why, since }, JobEffect::Ignored)
+            }
+            (Self::Stopping { step, why, since }, JobInput::TimerDue) => match ladder.after(step) {
+                Some((_, step)) => {
+                    let effect = JobEffect::Step { step, why, is_first: false };
+                    (Self::Stopping { step, why, since }, effect)
+                }
+                None => (Self::Stopping { step, why, since }, JobEffect::Ignored),
+            },
+            (Self::Stopping { step, why, since }, JobInput::KillNow) => match ladder {
+                StopPolicy::Command { .. } => {
+                    let step = StopStep::Kill;
+                    let effect = JobEffect::Step { step, why, is_first: false };
+                    (Self::Stopping { step, why, since }, effect)
+                }
+                StopPolicy::Handler { .. } => {
+                    (Self::Stopping { step, why, since }, JobEffect::Ignored)
+                }
+            },
+            (state @ Self::Held(_), JobInput::Turn)
+            | (state @ Self::Queued(_), JobInput::Stored)
+            | (
+                state @ (Self::Held(_) | Self::Queued(_)),
+                JobInput::MainExited | JobInput::TimerDue | JobInput::KillNow,
+            )
+            | (
+                state @ (Self::Running | Self::Lingering),
+                JobInput::Stored | JobInput::Turn | JobInput::KillNow,
+            )
+            | (state @ Self::Lingering, JobInput::MainExited)
+            | (
+                state @ Self::Stopping { .. },
+                JobInput::Stored | JobInput::Turn | JobInput::MainExited,
+            ) => (state, JobEffect::Ignored),
+        }
+    }
+}
+
 /// How far a job is, where the end is, what it is doing.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 
@@ -205,13 +394,43 @@ pub(crate) struct Progress {
     pub(crate) last: Option<f64>,
     /// The latest value held back because the peer does not read.
     pub(crate) held: Option<Value>,
+    /// The last line of output.
+    pub(crate) line: Option<Box<str>>,
+    /// The value that the next heartbeat exceeds.
+    pub(crate) own: Own,
+    /// When the next heartbeat is due.
+    pub(crate) heartbeat: Option<Armed>,
+}
+
+/// The last value that a job reported itself and that was passed on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Own {
+    pub(crate) value: f64,
+    pub(crate) total: Option<f64>,
+    /// Heartbeats since.
+    pub(crate) beats: u32,
+}
+
+impl Own {
+    const NOTHING: Self = Self { value: 0.0, total: None, beats: 0 };
 }
 
 impl IsEmpty for Progress {
-    const NOTHING: &'static Self = &Self { token: None, latest: None, last: None, held: None };
+    const NOTHING: &'static Self = &Self {
+        token: None,
+        latest: None,
+        last: None,
+        held: None,
+        line: None,
+        own: Own::NOTHING,
+        heartbeat: None,
+    };
 
     fn is_nothing(&self) -> bool {
-        self.token.is_none() && self.latest.is_none()
+        self.token.is_none()
+            && self.latest.is_none()
+            && self.line.is_none()
+            && self.heartbeat.is_none()
     }
 }
 
@@ -229,6 +448,111 @@ impl LazyBox<Progress> {
     pub(crate) fn forget_held(&mut self) {
         if let Some(progress) = self.some() {
             progress.held = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    const LADDER: StopPolicy = StopPolicy::Command { kill_grace: Duration::from_secs(2) };
+
+    fn text() -> Json {
+        Json::written("{}".into())
+    }
+
+    fn states() -> [JobState; 5] {
+        let (why, since) = (StopReason::LeftBehind, Instant::ZERO);
+        [
+            JobState::Held(text()),
+            JobState::Queued(text()),
+            JobState::Running,
+            JobState::Lingering,
+            JobState::Stopping { step: StopStep::Terminate, why, since },
+        ]
+    }
+
+    /// What a job is and what follows, in a word each.
+    fn words((state, effect): &(JobState, JobEffect)) -> (&'static str, &'static str) {
+        let state = match state {
+            JobState::Held(_) => "held",
+            JobState::Queued(_) => "queued",
+            JobState::Running => "running",
+            JobState::Lingering => "lingering",
+            JobState::Stopping { why, .. } => why.as_str(),
+        };
+        let effect = match effect {
+            JobEffect::Ignored => "",
+            JobEffect::Enqueue => "enqueue",
+            JobEffect::Run(_) => "run",
+            JobEffect::Linger => "linger",
+            JobEffect::Drop => "drop",
+            JobEffect::Step { step, .. } => step.as_str(),
+        };
+        (state, effect)
+    }
+
+    /// The whole table of a command: each state with each input.
+    #[test]
+    fn every_state_takes_every_input() {
+        let table = |input| states().map(|s| words(&s.after(input, LADDER, Instant::ZERO)));
+        let still = |at: usize| ["held", "queued", "running", "lingering", "left behind"][at];
+        let expect = |input, changes: &[(usize, &'static str, &'static str)]| {
+            let mut expected: [_; 5] = core::array::from_fn(|at| (still(at), ""));
+            for (at, state, effect) in changes {
+                expected[*at] = (*state, *effect);
+            }
+            assert_eq!(table(input), expected, "{input:?}");
+        };
+        expect(JobInput::Stored, &[(0, "queued", "enqueue")]);
+        expect(JobInput::Turn, &[(1, "running", "run")]);
+        expect(JobInput::MainExited, &[(2, "lingering", "linger")]);
+        expect(
+            JobInput::Stop(StopReason::Requested),
+            &[
+                (0, "held", "drop"),
+                (1, "queued", "drop"),
+                (2, "requested", "SIGTERM"),
+                (3, "requested", "SIGTERM"),
+                (4, "requested", ""),
+            ],
+        );
+        expect(
+            JobInput::TimerDue,
+            &[
+                (2, "timed out", "SIGTERM"),
+                (3, "left behind", "SIGTERM"),
+                (4, "left behind", "SIGKILL"),
+            ],
+        );
+        expect(JobInput::KillNow, &[(4, "left behind", "SIGKILL")]);
+    }
+
+    /// CAN-08, TSK-33: a job without a receiver never gets one again.
+    #[test]
+    fn released_job_stays_without_a_receiver() {
+        let state = RequestState::new(uuid::Uuid::from_u128(7));
+        let id = RequestId::Number(1);
+        let purposes = [
+            Purpose::Answer(id.clone()),
+            Purpose::Task,
+            Purpose::Retry(state),
+            Purpose::Orphan,
+            Purpose::Nobody,
+        ];
+        for purpose in purposes {
+            assert_eq!(purpose.after(PurposeChange::Release), Purpose::Nobody, "{purpose:?}");
+        }
+        for change in [
+            PurposeChange::AnswerNow(id),
+            PurposeChange::Suspend(state),
+            PurposeChange::Orphan,
+            PurposeChange::BecomeTask,
+            PurposeChange::Release,
+        ] {
+            assert_eq!(Purpose::Nobody.after(change), Purpose::Nobody);
         }
     }
 }

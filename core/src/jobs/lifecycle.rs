@@ -3,18 +3,19 @@
 use core::time::Duration;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
 use crate::action::{Action, AuditEvent, Receipt};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Pending};
+use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
-use crate::jobs::job::{Job, JobState, Purpose};
+use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Own, Purpose};
 use crate::jobs::result::into_answer;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
@@ -23,6 +24,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::{AfterCancel, Methods};
 use crate::protocol::role::Side;
 use crate::reason::StopReason;
+use crate::server::requests::Settled;
 use crate::tasks::task::Change;
 use crate::time::Instant;
 use crate::tool::StopStep;
@@ -31,9 +33,9 @@ use crate::tool::StopStep;
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Address of the messages of a job: the peers that still want them.
-struct Audience {
+pub(super) struct Audience {
     conn: ConnId,
-    task: Option<TaskId>,
+    pub(super) task: Option<TaskId>,
     /// The request that takes back what is unsent when it is cancelled (MOD-04).
     mark: Option<RequestId>,
 }
@@ -45,93 +47,83 @@ impl Engine {
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
         while self.has_room() {
-            let Some(id) = self.queue.start(share) else { break };
-            self.start(id);
+            let Some(id) = self.jobs.take_turn(share) else { break };
+            self.advance_job(id, JobInput::Turn);
         }
         self.hand_over_waiting();
     }
 
     /// Whether one more job may run.
     pub(crate) fn has_room(&self) -> bool {
-        self.running < self.settings.limits.running_max
+        self.jobs.running() < self.settings.limits.running_max
     }
 
     /// Whether one more job of an identity would have to wait.
     pub(crate) fn is_crowded(&self, owner: &Identity) -> bool {
         let limits = &self.settings.limits;
         let share = limits.running_per_identity_max;
-        let own = self.queue.running_of(owner) + self.queue.len_of(owner);
-        own >= share || self.running + self.queue.startable(share) >= limits.running_max
+        let queue = self.jobs.queue();
+        let own = queue.running_of(owner) + queue.len_of(owner);
+        own >= share || self.jobs.running() + queue.startable(share) >= limits.running_max
     }
 
-    /// The task of a job is on disk: the job waits for its turn.
-    pub(crate) fn release_job(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let state = core::mem::replace(&mut job.state, JobState::Running);
-        let JobState::Held(arguments) = state else {
-            unreachable!("the job of a task is held until that is on disk");
-        };
-        job.state = JobState::Queued(arguments);
-        self.held_jobs.remove(&job.owner);
-        self.queue.push(&job.owner, id);
-    }
-
-    fn start(&mut self, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("a queued job is in the table");
-        let state = core::mem::replace(&mut job.state, JobState::Running);
-        let JobState::Queued(arguments) = state else {
-            unreachable!("only queued jobs are in the queue");
-        };
-        self.run(id, arguments);
+    /// Moves a job on and carries out what follows; false if the job or its state had no use for
+    /// the input.
+    pub(crate) fn advance_job(&mut self, id: JobId, input: JobInput) -> bool {
+        let Some(effect) = self.jobs.advance(id, input, self.now.at) else { return false };
+        match effect {
+            JobEffect::Ignored => return false,
+            JobEffect::Enqueue => {}
+            JobEffect::Run(arguments) => self.run(id, arguments),
+            JobEffect::Linger => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
+                }
+            }
+            JobEffect::Drop => self.counters.jobs_never_started += 1,
+            JobEffect::Step { step, why, is_first: true } => {
+                self.cancel_asks(id);
+                self.take_step(id, step, why);
+            }
+            JobEffect::Step { step, why, is_first: false } => {
+                self.end_grace(id, why);
+                self.take_step(id, step, why);
+            }
+        }
+        true
     }
 
     /// Has the host run a job, which is noted as running.
-    pub(crate) fn run(&mut self, id: JobId, arguments: Json) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+    fn run(&mut self, id: JobId, arguments: Json) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
         if let Some(timeout) = job.tool.timeout {
             self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + timeout);
         }
         let task = job.task;
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.running += 1;
         self.counters.jobs_started += 1;
         // It runs now: the message of a task that had to wait says so no longer.
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
-        // What changes nothing tells nobody either.
+        // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.is_visible(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
     }
 
-    /// Tells a job to stop, or takes it out of the queue.
+    /// Tells a job to stop; one that has not begun is removed.
     pub(crate) fn stop(&mut self, id: JobId, why: StopReason) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        match &mut job.state {
-            JobState::Held(_) | JobState::Queued(_) => {
-                self.queue.remove(&job.owner, id);
-                self.counters.jobs_never_started += 1;
-                if let Some(job) = self.remove_job(id) {
-                    self.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
-                }
-            }
-            JobState::Running | JobState::Lingering => {
-                let step = job.tool.ladder.first();
-                job.state = JobState::Stopping { step, why, since: self.now.at };
-                self.cancel_asks(id);
-                self.take_step(id, step, why);
-            }
-            // It is being stopped; a requestor's word is worth more in a view than ours.
-            JobState::Stopping { why: earlier, .. } => {
-                if earlier.is_no_cancel() {
-                    *earlier = why;
-                }
-            }
+        let begun = self.jobs.get(id).is_some_and(Job::has_begun);
+        if self.advance_job(id, JobInput::Stop(why))
+            && !begun
+            && let Some(job) = self.remove_job(id)
+        {
+            self.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
         }
     }
 
-    pub(crate) fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+    fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
             Some((wait, _)) => {
@@ -143,28 +135,18 @@ impl Engine {
 
     /// The timer of a job is due: its timeout, or the next step of its ladder.
     pub(crate) fn on_job_timer(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         job.timer = None;
-        match &mut job.state {
-            JobState::Held(_) | JobState::Queued(_) => unreachable!("a queued job has no timer"),
-            JobState::Running => self.stop(id, StopReason::TimedOut),
-            JobState::Lingering => self.stop(id, StopReason::LeftBehind),
-            JobState::Stopping { step, why, .. } => {
-                let Some((_, next)) = job.tool.ladder.after(*step) else { return };
-                *step = next;
-                let why = *why;
-                self.end_grace(id, why);
-                self.take_step(id, next, why);
-                if next == StopStep::Abandon {
-                    self.abandon(id);
-                }
-            }
+        self.advance_job(id, JobInput::TimerDue);
+        let step = self.jobs.get(id).map(Job::state);
+        if matches!(step, Some(JobState::Stopping { step: StopStep::Abandon, .. })) {
+            self.abandon(id);
         }
     }
 
     fn abandon(&mut self, id: JobId) {
         self.counters.jobs_abandoned += 1;
-        if let Some(job) = self.jobs.get(&id) {
+        if let Some(job) = self.jobs.get(id) {
             self.note(AuditEvent::Abandoned { job: id, tool: job.tool.name.clone() });
         }
         self.on_done(id, Outcome::Stopped);
@@ -173,21 +155,8 @@ impl Engine {
     /// The first process of a job is gone and others are not. They may be about to go as well, as
     /// the rest of a pipeline does; if not, they are stopped: they have no business left.
     pub(crate) fn on_lingering(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+        if !self.advance_job(id, JobInput::MainExited) {
             self.counters.late_reports += 1;
-            return;
-        };
-        match job.state {
-            JobState::Running => {
-                job.state = JobState::Lingering;
-                self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
-            }
-            JobState::Held(_)
-            | JobState::Queued(_)
-            | JobState::Lingering
-            | JobState::Stopping { .. } => {
-                self.counters.late_reports += 1;
-            }
         }
     }
 
@@ -197,12 +166,12 @@ impl Engine {
             self.counters.late_reports += 1;
             return;
         };
-        let why = match job.state {
+        let why = match job.state() {
             JobState::Held(_) | JobState::Queued(_) => {
                 panic!("{id} ended before it was started")
             }
             JobState::Running | JobState::Lingering => None,
-            JobState::Stopping { step, why, since } => {
+            &JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != StopStep::Abandon {
                     self.note(AuditEvent::Ceased(receipt(id, job, why, Some(step), since)));
@@ -210,7 +179,7 @@ impl Engine {
                 Some(why)
             }
         };
-        if job.outlasts {
+        if job.outlasts() {
             return;
         }
         self.hand_in(id, job, outcome, why);
@@ -227,7 +196,7 @@ impl Engine {
         self.remember_outcome(id, job.task, why, || {
             into_answer(outcome.clone(), why, job.tool.timeout)
         });
-        match &job.purpose {
+        match job.purpose() {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
             Purpose::Nobody => match outcome {
@@ -237,7 +206,7 @@ impl Engine {
             Purpose::Answer(request) => {
                 let Some(connection) = self.connections.get_mut(&job.conn) else { return };
                 let ends = connection.ending != Ending::Open;
-                if let Some(Pending { reply, .. }) = connection.requests.remove(request) {
+                if let Some(reply) = connection.requests.settle(request, Settled::Job(id)) {
                     self.show_held_progress(id, job);
                     let answer = match reply.dialect.after_cancel {
                         AfterCancel::Silence | AfterCancel::Recall => {
@@ -272,32 +241,26 @@ impl Engine {
 
     /// Forgets a job: its place, its timer, its room.
     pub(crate) fn remove_job(&mut self, id: JobId) -> Option<Job> {
-        let job = self.jobs.get_mut(&id)?;
+        let job = self.jobs.get_mut(id)?;
         if !job.asks.is_empty() {
             self.drop_asks(id);
             return self.remove_job(id);
         }
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if let Some(progress) = job.progress.some() {
+            self.timers.disarm(&mut progress.heartbeat, Timer::Heartbeat(id));
+        }
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
             && let Some(connection) = self.connections.get_mut(&job.conn)
         {
             connection.held_progress.remove(&id);
         }
-        match job.state {
-            JobState::Held(_) => self.held_jobs.remove(&job.owner),
-            JobState::Queued(_) => {}
-            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
-                self.running -= 1;
-                self.queue.end(&job.owner);
-            }
-        }
-        self.outlasting -= usize::from(job.outlasts);
         let (task, conn) = (job.task, job.conn);
         self.free_task(task, id, conn);
         // Last, so that it is moved but once.
-        self.jobs.remove(&id)
+        self.jobs.remove(id)
     }
 
     /// A task has no job any more.
@@ -307,6 +270,7 @@ impl Engine {
             && task.job == Some(id)
         {
             task.job = None;
+            task.aside.forget_line();
             if task.is_being_created() {
                 task.aside.maker = Some((id, conn));
             }
@@ -315,8 +279,8 @@ impl Engine {
 
     /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
-    fn audience(&self, job: &Job) -> Option<Audience> {
-        match &job.purpose {
+    pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
+        match job.purpose() {
             Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
             Purpose::Answer(request) => {
@@ -337,7 +301,7 @@ impl Engine {
         message: Option<&str>,
     ) {
         let room = self.settings.limits.write_buffer_bytes;
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.jobs.get_mut(id) else {
             self.counters.late_reports += 1;
             return;
         };
@@ -352,6 +316,10 @@ impl Engine {
             return;
         }
         told.last = Some(progress);
+        told.own = Own { value: progress, total, beats: 0 };
+        self.arm_heartbeat(id);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let told = &mut *job.progress;
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
         if connection.outbox.len() >= room {
             // The peer does not read: only the latest value waits for it.
@@ -360,24 +328,40 @@ impl Engine {
             return;
         }
         job.progress.forget_held();
-        let Some(job) = self.jobs.get(&id) else { return };
-        let message = message.map(|text| self.clean(text));
-        let step = ProgressStep { progress, total, message: message.as_deref() };
-        let with_message = job.terms.dialect().progress_message;
-        let (token, audience) = (job.progress.token.clone(), self.audience(job));
-        self.write_progress(token, audience, &step, with_message);
+        let Some(job) = self.jobs.get(id) else { return };
+        let message = self.progress_message(job, progress, total, message);
+        self.write_progress(message);
     }
 
-    /// Writes what was held back for a job, before its answer or now that the peer reads again.
+    /// Writes what was held back for a job that was taken out of the table, before its answer.
     pub(crate) fn show_held_progress(&mut self, id: JobId, job: &Job) {
         self.forget_held_progress(id, job);
-        if let Some((progress, total, message)) = &job.progress.held {
-            let message = message.as_deref().map(|text| self.clean(text));
-            let (progress, total) = (*progress, *total);
-            let step = ProgressStep { progress, total, message: message.as_deref() };
-            let with_message = job.terms.dialect().progress_message;
-            let (token, audience) = (job.progress.token.clone(), self.audience(job));
-            self.write_progress(token, audience, &step, with_message);
+        if let Some(held) = self.held_progress(job) {
+            self.write_progress(held);
+        }
+    }
+
+    /// The message of the progress that was held back for a job.
+    fn held_progress(&self, job: &Job) -> Option<ProgressMessage> {
+        let (progress, total, message) = job.progress.held.as_ref()?;
+        Some(self.progress_message(job, *progress, *total, message.as_deref()))
+    }
+
+    pub(super) fn progress_message(
+        &self,
+        job: &Job,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) -> ProgressMessage {
+        // The first revision has no `message`.
+        let message = message.filter(|_| job.terms.dialect().progress_message);
+        ProgressMessage {
+            token: job.progress.token.clone(),
+            audience: self.audience(job),
+            progress,
+            total,
+            message: message.map(|text| self.clean(text)),
         }
     }
 
@@ -395,30 +379,33 @@ impl Engine {
     pub(crate) fn show_all_held_progress(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         for id in core::mem::take(&mut connection.held_progress) {
-            if let Some(mut job) = self.jobs.remove(&id) {
-                self.show_held_progress(id, &job);
-                job.progress.forget_held();
-                self.jobs.insert(job);
-            }
+            self.show_held_progress_of(id);
         }
     }
 
-    fn write_progress(
-        &mut self,
-        token: Option<Box<str>>,
-        audience: Option<Audience>,
-        step: &ProgressStep<'_>,
-        with_message: bool,
-    ) {
-        let (Some(token), Some(audience)) = (token, audience) else {
+    /// Writes what was held back for a job of the table.
+    pub(crate) fn show_held_progress_of(&mut self, id: JobId) {
+        let held = self.jobs.get(id).and_then(|job| self.held_progress(job));
+        if let Some(held) = held {
+            self.write_progress(held);
+        }
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.progress.forget_held();
+        if let Some(connection) = self.connections.get_mut(&job.conn) {
+            connection.held_progress.remove(&id);
+        }
+    }
+
+    pub(super) fn write_progress(&mut self, message: ProgressMessage) {
+        let (Some(token), Some(audience)) = (&message.token, &message.audience) else {
             self.counters.progress_dropped += 1;
             return;
         };
-        self.say(&audience, |json| {
+        self.say(audience, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
             write_related_task(json, audience.task);
-            json.raw("\"progressToken\":").raw(&token);
-            step.write(json, with_message);
+            json.raw("\"progressToken\":").raw(token);
+            message.write(json);
             json.raw("}}");
         });
     }
@@ -435,7 +422,7 @@ impl Engine {
     }
 
     pub(crate) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
-        let Some(job) = self.jobs.get(&id) else {
+        let Some(job) = self.jobs.get(id) else {
             self.counters.late_reports += 1;
             return;
         };
@@ -485,21 +472,22 @@ pub(crate) fn receipt(
     })
 }
 
-/// How far a job is, as it is told to its peer.
-struct ProgressStep<'a> {
+/// How far a job is, as its peer is told.
+pub(super) struct ProgressMessage {
+    token: Option<Box<str>>,
+    audience: Option<Audience>,
     progress: f64,
     total: Option<f64>,
-    message: Option<&'a str>,
+    message: Option<String>,
 }
 
-impl ProgressStep<'_> {
-    /// The first revision has no `message`.
-    fn write(&self, json: &mut Writer<'_>, with_message: bool) {
+impl ProgressMessage {
+    fn write(&self, json: &mut Writer<'_>) {
         json.raw(",\"progress\":").display(self.progress);
         if let Some(total) = self.total {
             json.raw(",\"total\":").display(total);
         }
-        if let Some(message) = self.message.filter(|_| with_message) {
+        if let Some(message) = &self.message {
             json.raw(",").member("message", message);
         }
     }

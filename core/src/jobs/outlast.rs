@@ -7,22 +7,16 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::JobId;
-use crate::jobs::job::{JobState, Purpose};
+use crate::jobs::job::{Job, JobInput, JobState, Purpose};
 use crate::jobs::lifecycle::receipt;
-use crate::tool::{KILL_AGAIN, StopPolicy, StopStep};
+use crate::tool::KILL_AGAIN;
 
 impl Engine {
     /// Kills what runs without waiting for its ladder; for the end of a shutdown.
     pub(crate) fn kill_everything(&mut self) {
-        let ids: Vec<_> = self.jobs.keys().copied().collect();
+        let ids: Vec<_> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
-            if let Some(job) = self.jobs.get_mut(&id)
-                && let JobState::Stopping { step, why, .. } = &mut job.state
-                && matches!(job.tool.ladder, StopPolicy::Command { .. })
-            {
-                *step = StopStep::Kill;
-                let why = *why;
-                self.take_step(id, StopStep::Kill, why);
+            if self.advance_job(id, JobInput::KillNow) {
                 self.kill_again_before_the_end(id);
             }
         }
@@ -32,7 +26,7 @@ impl Engine {
     fn kill_again_before_the_end(&mut self, id: JobId) {
         let end = self.drain.as_ref().and_then(|drain| drain.end_timer);
         let Some(left) = end.map(|end| self.timers.due(end) - self.now.at) else { return };
-        if let Some(job) = self.jobs.get_mut(&id)
+        if let Some(job) = self.jobs.get_mut(id)
             && left / 2 < KILL_AGAIN
         {
             self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + left / 2);
@@ -42,22 +36,19 @@ impl Engine {
     /// SIGKILL does not end a job. Its requestor does not wait for what nobody can end: the request
     /// is answered, and the task ends, with what there is. The job stays, and so does its room.
     pub(crate) fn on_outlasted(&mut self, id: JobId, outcome: Outcome) {
-        let stopping = self.jobs.get(&id).filter(|job| !job.outlasts).map(|job| &job.state);
+        let stopping = self.jobs.get(id).filter(|job| !job.outlasts()).map(Job::state);
         let Some(JobState::Stopping { step, why, since }) = stopping else {
             self.counters.late_reports += 1;
             return;
         };
         let (step, why, since) = (*step, *why, *since);
-        let Some(mut job) = self.jobs.remove(&id) else { return };
-        job.outlasts = true;
-        self.outlasting += 1;
+        let Some(mut job) = self.jobs.take_outlasting(id) else { return };
         self.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         self.free_task(job.task, id, job.conn);
-        if job.purpose != Purpose::Nobody {
+        if *job.purpose() != Purpose::Nobody {
             self.hand_in(id, &job, outcome, Some(why));
-            job.purpose = Purpose::Nobody;
         }
-        self.jobs.insert(job);
+        self.jobs.put_back(job);
     }
 }

@@ -143,7 +143,7 @@ pub(crate) enum CallFor {
 /// A call that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) whom: CallFor,
+    whom: CallFor,
     pub(crate) method: Box<str>,
     /// Name of the tool, for a call of one.
     pub(crate) label: Option<Box<str>>,
@@ -155,7 +155,56 @@ pub(crate) struct Call {
     /// The latest end, if there is one.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Armed>,
-    pub(crate) wanted: Wanted,
+    wanted: Wanted,
+}
+
+impl Call {
+    /// A call whose answer is wanted.
+    pub(super) fn new(
+        whom: CallFor,
+        request: &OutgoingRequest,
+        (label, declares): (Option<Box<str>>, bool),
+        cap: Option<Instant>,
+    ) -> Self {
+        Self {
+            whom,
+            method: request.method.clone(),
+            label,
+            with_task: request.task.is_some(),
+            declares,
+            patience: request.patience,
+            cap,
+            timer: None,
+            wanted: Wanted::Yes,
+        }
+    }
+
+    /// Receiver of its answer.
+    pub(crate) const fn whom(&self) -> CallFor {
+        self.whom
+    }
+
+    /// Whether its answer is still wanted.
+    pub(crate) const fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+
+    /// Takes the caller from a call for a task, if it has one.
+    pub(super) const fn disown(&mut self) -> Option<Caller> {
+        match (self.with_task, self.whom) {
+            (true, CallFor::Caller(caller)) => {
+                self.whom = CallFor::Nobody;
+                Some(caller)
+            }
+            (true, CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel)
+            | (false, _) => None,
+        }
+    }
+
+    /// Notes that it was cancelled and its answer is still due.
+    pub(super) const fn note_cancelled(&mut self, wanted: Wanted) {
+        self.wanted = wanted;
+    }
 }
 
 /// Whether the answer to a call is still wanted.

@@ -23,8 +23,8 @@ use crate::time::Instant;
 impl Engine {
     /// Every task at a peer that is being followed, with the call it came of (TSK-42).
     pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
-        self.connections.iter().flat_map(|(conn, connection)| {
-            connection.aside.remote_tasks.values().map(|remote| RemoteTaskView {
+        self.outgoing.peers().flat_map(|(conn, peer)| {
+            peer.remote_tasks().map(|(_, remote)| RemoteTaskView {
                 conn: *conn,
                 task: &remote.id,
                 caller: remote.caller,
@@ -44,7 +44,7 @@ impl Engine {
         outcome: Result<&RawValue, &RawValue>,
     ) {
         let answer = match outcome.map(|result| (result, read_created(result))) {
-            Ok((_, Ok(Some(report)))) => match call.whom {
+            Ok((_, Ok(Some(report)))) => match call.whom() {
                 CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
                 // CAN-05: it was cancelled before it had an id.
                 CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
@@ -57,7 +57,7 @@ impl Engine {
             Err(error) => Answer::Error(error.to_owned()),
         };
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.whom {
+        match call.whom() {
             CallFor::Caller(caller) => self.tell(caller, answer),
             CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
                 self.counters.late_responses += 1;
@@ -67,7 +67,6 @@ impl Engine {
 
     fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
         self.note_remote(conn, &report.id, &call, RemoteState::Is(report.status));
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
         let remote = RemoteTask {
             call,
             caller,
@@ -78,15 +77,14 @@ impl Engine {
             poll: None,
             fetch: None,
         };
-        connection.aside.remote_tasks.insert(id, remote);
+        self.outgoing.follow(conn, id, remote);
         self.proceed(conn, id, self.now.at + report.interval);
     }
 
     /// What comes after a report: the result where there is one or where the peer wants something
     /// of us, which it can only ask while it is waited for (TSK-30); else a question in a while.
     fn proceed(&mut self, conn: ConnId, id: CallId, next: Instant) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.fetch.is_some() {
             return;
         }
@@ -100,21 +98,17 @@ impl Engine {
 
     fn fetch(&mut self, conn: ConnId, id: CallId) {
         let fetch = self.ask_about(conn, id, CallFor::Fetch(id), "tasks/result");
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.fetch = fetch;
         self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
     }
 
     /// The next question is due (TSK-13).
     pub(crate) fn on_poll_timer(&mut self, conn: ConnId, id: CallId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.poll_timer = None;
         let poll = self.ask_about(conn, id, CallFor::Poll(id), "tasks/get");
-        if let Some(connection) = self.connections.get_mut(&conn)
-            && let Some(remote) = connection.remote_mut(id)
-        {
+        if let Some(remote) = self.outgoing.remote_mut(conn, id) {
             remote.poll = poll;
         }
     }
@@ -128,7 +122,7 @@ impl Engine {
         method: &str,
     ) -> Option<CallId> {
         let connection = self.connections.get(&conn)?;
-        let remote = connection.aside.remote_tasks.get(&id)?;
+        let remote = self.outgoing.remote(conn, id)?;
         if connection.ending != Ending::Open {
             return None;
         }
@@ -143,8 +137,7 @@ impl Engine {
         id: CallId,
         outcome: Result<&RawValue, &RawValue>,
     ) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.poll = None;
         // What `tasks/result` says is the answer; it is on its way.
         let fetching = remote.fetch.is_some();
@@ -176,8 +169,7 @@ impl Engine {
 
     /// Notes a change of state.
     fn heed(&mut self, conn: ConnId, id: CallId, status: Status) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.status != status {
             remote.status = status;
             self.note_followed(conn, id, RemoteState::Is(status));
@@ -192,8 +184,7 @@ impl Engine {
         id: CallId,
         outcome: Result<&RawValue, &RawValue>,
     ) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.fetch = None;
         let answer = match outcome {
             Ok(result) => Answer::Result(result.to_owned()),
@@ -208,8 +199,7 @@ impl Engine {
     /// A question came too early, whatever the peer had said before: where the task stands is asked
     /// when it may be. What else is on its way says what comes next.
     fn put_off(&mut self, conn: ConnId, id: CallId, wait: Duration) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let Some(remote) = connection.remote_mut(id) else { return };
+        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.poll.is_none() && remote.fetch.is_none() {
             let next = self.now.at + remote.interval.max(wait);
             self.timers.arm(&mut remote.poll_timer, Timer::Poll(conn, id), next);
@@ -223,9 +213,8 @@ impl Engine {
         if report.status == Status::Working {
             return;
         }
-        let Some(connection) = self.connections.get(&conn) else { return };
-        let mut followed = connection.aside.remote_tasks.iter();
-        let hinted = followed.find(|(_, remote)| remote.id == report.id);
+        let Some(peer) = self.outgoing.on(conn) else { return };
+        let hinted = peer.remote_tasks().find(|(_, remote)| remote.id == report.id);
         if let Some((id, RemoteTask { fetch: None, .. })) = hinted {
             self.fetch(conn, *id);
         }
@@ -255,11 +244,7 @@ impl Engine {
 
     /// Forgets a remote task with its timers and with what was asked about it.
     fn take_remote(&mut self, conn: ConnId, id: CallId) -> Option<RemoteTask> {
-        let aside = self.connections.get_mut(&conn)?.aside.some()?;
-        let mut remote = aside.remote_tasks.remove(&id)?;
-        for open in [remote.poll, remote.fetch].into_iter().flatten() {
-            aside.calls.remove(&open);
-        }
+        let mut remote = self.outgoing.take_remote(conn, id)?;
         self.disarm_remote(conn, id, &mut remote);
         Some(remote)
     }
@@ -283,8 +268,7 @@ impl Engine {
     }
 
     fn note_followed(&mut self, conn: ConnId, id: CallId, state: RemoteState) {
-        let remote = self.connections.get(&conn).and_then(|c| c.aside.remote_tasks.get(&id));
-        if let Some(remote) = remote {
+        if let Some(remote) = self.outgoing.remote(conn, id) {
             let note = self.remote_note(conn, &remote.id, &remote.call, state);
             self.note(note);
         }

@@ -40,11 +40,11 @@ impl Engine {
     ) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
-        let Some(job) = self.jobs.get_mut(&id) else {
+        let Some(job) = self.jobs.get_mut(id) else {
             return self.refuse_call(caller, Refusal::NoJob);
         };
-        let runs = matches!(job.state, JobState::Running | JobState::Lingering);
-        let wanted = runs && !matches!(job.purpose, Purpose::Nobody | Purpose::Orphan);
+        let runs = matches!(job.state(), JobState::Running | JobState::Lingering);
+        let wanted = runs && !matches!(job.purpose(), Purpose::Nobody | Purpose::Orphan);
         assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
         // Inputs are never tasks themselves.
         let by_claim = to.is_none() && matches!(job.terms, RequestContext::Claim(_));
@@ -59,7 +59,7 @@ impl Engine {
         match (to, job.task, job.terms) {
             (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
                 Ok(call) => {
-                    let job = self.jobs.get_mut(&id).expect("a job that asks is in the table");
+                    let job = self.jobs.get_mut(id).expect("a job that asks is in the table");
                     job.asks.insert(ask, PendingOutgoing::Sent(conn, call));
                 }
                 Err(refusal) => self.refuse_call(caller, refusal),
@@ -82,11 +82,9 @@ impl Engine {
     /// The host asks a peer something.
     pub(crate) fn on_call(&mut self, conn: ConnId, ask: AskId, request: &OutgoingRequest) {
         let caller = Caller::Host(ask);
-        assert!(!self.host_calls.contains_key(&ask), "the host numbers its calls");
+        assert!(self.outgoing.host_call(ask).is_none(), "the host numbers its calls");
         match self.send_call(conn, caller, request, None) {
-            Ok(call) => {
-                self.host_calls.insert(ask, (conn, call));
-            }
+            Ok(call) => self.outgoing.note_host_call(ask, conn, call),
             Err(refusal) => self.refuse_call(caller, refusal),
         }
     }
@@ -103,8 +101,8 @@ impl Engine {
         ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
-        let max = self.settings.limits.calls_max;
-        let connection = self.connections.get_mut(&conn).ok_or(Refusal::NoConnection)?;
+        let limits = &self.settings.limits;
+        let connection = self.connections.get(&conn).ok_or(Refusal::NoConnection)?;
         match (connection.ending, connection.phase) {
             // A peer that has closed its side cannot answer.
             (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
@@ -116,10 +114,10 @@ impl Engine {
             Methods::Services if ask.task.is_some() => return Err(Refusal::NoTasks),
             Methods::Services => {}
         }
-        let full = connection.aside.calls.len() >= max
-            || (ask.task.is_some()
-                && connection.aside.tasks_asked_for() >= self.settings.limits.remote_tasks_max);
-        if full {
+        let (calls, tasks) = self.outgoing.counts(conn);
+        let is_full =
+            calls >= limits.calls_max || (ask.task.is_some() && tasks >= limits.remote_tasks_max);
+        if is_full {
             return Err(Refusal::TooMany);
         }
         Ok(self.place_call(conn, CallFor::Caller(caller), ask, task))
@@ -133,26 +131,16 @@ impl Engine {
         ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> CallId {
-        let id = CallId::new(self.next_call);
-        self.next_call += 1;
-        let mut call = Call {
-            whom,
-            method: ask.method.clone(),
-            label: (&*ask.method == "tools/call").then(|| label_of(ask)).flatten(),
-            with_task: ask.task.is_some(),
-            declares: protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get)),
-            patience: ask.patience,
-            cap: ask.patience.map(|patience| self.now.at + patience.cap),
-            timer: None,
-            wanted: Wanted::Yes,
-        };
+        let id = self.outgoing.next_id();
+        let label = (&*ask.method == "tools/call").then(|| label_of(ask)).flatten();
+        let declares = protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get));
+        let cap = ask.patience.map(|patience| self.now.at + patience.cap);
+        let mut call = Call::new(whom, ask, (label, declares), cap);
         if let Some(patience) = ask.patience {
             let at = self.now.at + patience.timeout.min(patience.cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.aside.calls.insert(id, call);
-        }
+        self.outgoing.insert(conn, call);
         self.write_call(conn, id, ask, task);
         id
     }
@@ -201,15 +189,14 @@ impl Engine {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
             Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
         };
-        let Some(call) = call.filter(|call| call.get() < self.next_call) else {
+        let Some(call) = call.filter(|call| self.outgoing.was_made(*call)) else {
             self.counters.unasked_responses += 1;
             return;
         };
         if let Ok(result) = outcome {
             self.note_answered(conn, call, result);
         }
-        let taken = self.connections.get_mut(&conn).and_then(|c| c.take_call(call));
-        let Some(mut taken) = taken else {
+        let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.counters.late_responses += 1;
             return;
         };
@@ -217,7 +204,7 @@ impl Engine {
             return self.on_task_call_answered(conn, call, taken, outcome);
         }
         self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
-        let caller = match taken.whom {
+        let caller = match taken.whom() {
             CallFor::Caller(caller) => caller,
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
@@ -246,18 +233,16 @@ impl Engine {
         let Some(RequestId::Number(number)) = id else { return };
         let id = CallId::new(u64::try_from(number).unwrap_or(0));
         let now = self.now.at;
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
         // The token of a call that became a task stays good until that has ended.
-        let Some(aside) = connection.aside.some() else { return };
-        let call = match aside.calls.get_mut(&id) {
-            Some(call) => Some(call),
-            None => aside.remote_tasks.get_mut(&id).map(|remote| &mut remote.call),
+        let call = match self.outgoing.remote_mut(conn, id) {
+            Some(remote) => Some(&mut remote.call),
+            None => self.outgoing.call_mut(conn, id),
         };
         let Some(call) = call else { return };
-        let CallFor::Caller(caller) = call.whom else { return };
+        let CallFor::Caller(caller) = call.whom() else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
-            && call.wanted == Wanted::Yes
+            && call.wanted() == Wanted::Yes
         {
             let at = (now + patience.timeout).min(cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
@@ -270,16 +255,15 @@ impl Engine {
 
     /// The answer did not come in time: the peer is told that nobody waits.
     pub(crate) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
         let mut wanted = Wanted::Yes;
-        if let Some(call) = connection.call_mut(id) {
+        if let Some(call) = self.outgoing.call_mut(conn, id) {
             call.timer = None;
-            wanted = call.wanted;
+            wanted = call.wanted();
         }
-        if let Some(remote) = connection.remote_mut(id) {
+        if let Some(remote) = self.outgoing.remote_mut(conn, id) {
             remote.call.timer = None;
         }
-        let session = connection.dialect.methods == Methods::Tools;
+        let session = self.dialect(conn).methods == Methods::Tools;
         let answer = match wanted {
             Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
             Wanted::Cancelled => Answer::Cancelled,
@@ -304,9 +288,9 @@ impl Engine {
     /// The maker of a call does not want its answer any more.
     pub(crate) fn on_cancel_call(&mut self, caller: Caller, reason: Option<&str>) {
         let at = match caller {
-            Caller::Host(ask) => self.host_calls.get(&ask).copied(),
+            Caller::Host(ask) => self.outgoing.host_call(ask),
             Caller::Job { job, ask } => {
-                match self.jobs.get(&job).and_then(|job| job.asks.get(&ask)) {
+                match self.jobs.get(job).and_then(|job| job.asks.get(&ask)) {
                     Some(
                         PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _),
                     ) => Some((*conn, *call)),
@@ -343,8 +327,8 @@ impl Engine {
     /// Whether a call is about a task that its peer does not let be cancelled.
     fn is_deaf(&self, conn: ConnId, id: CallId) -> bool {
         let Some(connection) = self.connections.get(&conn) else { return false };
-        let with_task = connection.aside.remote_tasks.contains_key(&id)
-            || connection.aside.calls.get(&id).is_some_and(|call| call.with_task);
+        let with_task = self.outgoing.remote(conn, id).is_some()
+            || self.outgoing.call(conn, id).is_some_and(|call| call.with_task);
         with_task && !connection.peer.tasks.cancel
     }
 
@@ -357,15 +341,12 @@ impl Engine {
         reason: Option<&str>,
     ) -> Option<Caller> {
         let way = self.cancel_way(conn, id);
-        let connection = self.connections.get_mut(&conn)?;
-        if connection.aside.remote_tasks.contains_key(&id) {
+        if self.outgoing.remote(conn, id).is_some() {
             return self.give_up_remote(conn, id);
         }
-        let call = connection.call_mut(id)?;
-        if let (true, CallFor::Caller(caller)) = (call.with_task, call.whom) {
-            // CAN-05: there may be a task already, whose id is on its way.
-            call.whom = CallFor::Nobody;
-            self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+        // CAN-05: there may be a task already, whose id is on its way.
+        if let Some((caller, timer)) = self.outgoing.disown(conn, id) {
+            self.timers.disarm(timer, Timer::Call(conn, id));
             return Some(caller);
         }
         let caller = self.take_call(conn, id)?;
@@ -392,9 +373,9 @@ impl Engine {
 
     /// Takes a call out of its connection's table.
     fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
-        let mut call = self.connections.get_mut(&conn)?.take_call(id)?;
+        let mut call = self.outgoing.take(conn, id)?;
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.whom {
+        match call.whom() {
             CallFor::Caller(caller) => Some(caller),
             CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
         }
@@ -405,10 +386,10 @@ impl Engine {
         let mut answered = None;
         match caller {
             Caller::Host(ask) => {
-                self.host_calls.remove(&ask);
+                self.outgoing.forget_host_call(ask);
             }
             Caller::Job { job, ask } => {
-                let Some(job) = self.jobs.get_mut(&job) else { return };
+                let Some(job) = self.jobs.get_mut(job) else { return };
                 let needed = job.needs_input();
                 if let Some(asks) = job.asks.some() {
                     asks.remove(&ask);
@@ -425,7 +406,7 @@ impl Engine {
     /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
     /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
     pub(crate) fn cancel_asks(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id).filter(|job| !job.asks.is_empty()) else { return };
+        let Some(job) = self.jobs.get(id).filter(|job| !job.asks.is_empty()) else { return };
         let sent: Vec<(ConnId, CallId)> = job
             .asks
             .values()
@@ -444,7 +425,7 @@ impl Engine {
                 CancelEffect::Forget | CancelEffect::Refuse(_) => {}
             }
         }
-        self.drop_asks_but(id, |call| call.wanted != Wanted::Yes);
+        self.drop_asks_but(id, |call| call.wanted() != Wanted::Yes);
     }
 
     /// A job is over: nobody is left to be told an answer.
@@ -454,15 +435,15 @@ impl Engine {
     }
 
     fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.asks.is_empty()) else { return };
+        let Some(job) = self.jobs.get_mut(id).filter(|job| !job.asks.is_empty()) else { return };
         let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in job.asks.take() {
             match asked {
                 PendingOutgoing::Waiting(_) => {}
                 PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _)
-                    if self.call(conn, call).is_some_and(keep) =>
+                    if self.outgoing.call(conn, call).is_some_and(keep) =>
                 {
-                    if let Some(job) = self.jobs.get_mut(&id) {
+                    if let Some(job) = self.jobs.get_mut(id) {
                         job.asks.insert(ask, asked);
                     }
                     continue;
@@ -484,12 +465,12 @@ impl Engine {
     pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-            let CallFor::Caller(caller) = call.whom else { continue };
+            let CallFor::Caller(caller) = call.whom() else { continue };
             let Caller::Job { job, ask } = caller else {
                 self.tell(caller, Answer::Lost);
                 continue;
             };
-            let Some(entry) = self.jobs.get_mut(&job) else { continue };
+            let Some(entry) = self.jobs.get_mut(job) else { continue };
             match entry.asks.remove(&ask) {
                 Some(PendingOutgoing::Offered(of, number, request))
                     if (of, number) == (conn, id) =>

@@ -28,6 +28,11 @@ pub struct WireId<'a> {
 }
 
 impl<'a> WireId<'a> {
+    #[cfg(test)]
+    pub(crate) const fn of(id: RequestId) -> Self {
+        Self { id, token: "" }
+    }
+
     /// Its token, where that is not the only way to write the id.
     pub(crate) fn odd_token(&self) -> Option<&'a str> {
         let is_odd = match self.id {

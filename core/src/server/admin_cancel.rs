@@ -4,7 +4,6 @@
 //! in front of a list of jobs, who may have to stop a call of another connection.
 
 use crate::action::Cancel;
-use crate::connection::Reply;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
@@ -14,6 +13,7 @@ use crate::json::whole::Whole;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::server::requests::Reply;
 
 impl Engine {
     /// Whether the peer of a connection sees and may do everything.
@@ -30,7 +30,7 @@ impl Engine {
             Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
         };
         // No peer may know of a task that is being created (DUR-01).
-        let exists = !matches!(job.state, JobState::Held(_));
+        let exists = !matches!(job.state(), JobState::Held(_));
         exists && (own || self.is_operator(conn))
     }
 
@@ -42,12 +42,12 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         let (id, conn) = (JobId::new(job), reply.conn);
-        let seen = self.jobs.get(&id).filter(|job| self.may_see(conn, job));
+        let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
         let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
             let message = alloc::format!("there is no job {}: it never was, or it ended", id.get());
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
-        let (purpose, task) = (job.purpose.clone(), job.task);
+        let (purpose, task) = (job.purpose().clone(), job.task);
         let reason = reason.and_then(Raw::cleaned_string);
         let reason = reason.map(|reason| self.clean(&reason).into());
         match (purpose, task) {
@@ -57,7 +57,7 @@ impl Engine {
             // It is being stopped already.
             (Purpose::Nobody, _) => {}
             (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
-                if let Some(job) = self.jobs.get_mut(&id) {
+                if let Some(job) = self.jobs.get_mut(id) {
                     job.note_cancel(Cancel { by, conn, request: None, reason });
                 }
                 self.note_job_cancelled(conn, id);

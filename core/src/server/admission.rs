@@ -107,15 +107,15 @@ impl Engine {
     /// The connection of an identity that waits for nothing and has made no request for longest; one
     /// that never made any before all others.
     fn longest_idle(&self, identity: &Identity) -> Option<ConnId> {
-        let is_idle = |peer: &Connection| {
+        let is_idle = |conn: ConnId, peer: &Connection| {
             peer.identity == *identity
                 && peer.is_admitted
                 && !matches!(peer.ending, Ending::Closing(_))
                 && peer.requests.is_empty()
-                && peer.aside.calls.is_empty()
+                && self.outgoing.has_no_calls(conn)
         };
         let longest = self.connections.least(|conn, peer| {
-            is_idle(peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
+            is_idle(*conn, peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
         });
         longest.map(|(.., conn)| conn)
     }

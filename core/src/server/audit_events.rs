@@ -11,7 +11,7 @@ impl Engine {
         // The job of a call that becomes a task may have ended by now.
         let early = self.tasks.get_mut(id).and_then(|task| task.aside.take_maker());
         let Some(task) = self.tasks.get(id) else { return };
-        let works = || task.job.and_then(|id| self.jobs.get(&id).map(|job| (id, job.conn)));
+        let works = || task.job.and_then(|id| self.jobs.get(id).map(|job| (id, job.conn)));
         let Some((job, conn)) = early.or_else(works) else { return };
         let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
         let live = self.tasks.live_beside(task);
@@ -30,7 +30,7 @@ impl Engine {
     /// A job was cancelled by its number.
     pub(crate) fn note_job_cancelled(&mut self, conn: ConnId, id: JobId) {
         let Some(identity) = self.identity(conn).cloned() else { return };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let reason = job.cancel().and_then(|cancel| cancel.reason);
         let tool = job.tool.name.clone();
         self.note(AuditEvent::JobCancelled { conn, identity, job: id, tool, reason });

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Pending, TaskView, Work};
 use crate::engine::Engine;
 use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::Purpose;
@@ -14,6 +13,7 @@ use crate::protocol::revision::AfterCancel;
 use crate::reason::StopReason;
 use crate::rpc::params::{self, Params};
 use crate::rpc::recall::Handle;
+use crate::server::requests::{Cancelled, Reply, TaskView, Work};
 use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
@@ -33,14 +33,13 @@ impl Engine {
         };
         let stopped = self.recall(conn, &cancellation);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        // CAN-05 is of sessions: elsewhere whoever has no handle can cancel nothing but this (MOD-04).
-        let creates = |pending: &Pending| {
-            matches!(pending.work, Work::Task(_, TaskView::Handle))
-                && !matches!(pending.reply.dialect.after_cancel, AfterCancel::Recall)
+        // CAN-05 holds for sessions: elsewhere this is the only cancel without a handle (MOD-04).
+        let creates_task = |reply: &Reply, work: &Work| {
+            matches!(work, Work::Task(_, TaskView::Handle))
+                && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
         };
-        let named = connection.requests.get(&cancellation.request).filter(|p| !creates(p));
-        let named = named.is_some().then(|| connection.requests.remove(&cancellation.request));
-        let Some(Pending { reply, work }) = named.flatten() else {
+        let cancelled = connection.requests.cancel(&cancellation.request, creates_task);
+        let Some(Cancelled { work, batch }) = cancelled else {
             if stopped {
                 return;
             }
@@ -51,15 +50,17 @@ impl Engine {
         };
         let (identity, method) = (connection.identity.clone(), connection.dialect.cancel_method);
         self.counters.cancelled += 1;
-        // CAN-08
-        self.forget(reply);
+        // CAN-08: a batch waits no longer for this response.
+        if let Some(batch) = batch {
+            self.settle_in_batch(conn, batch, |_| {});
+        }
         let Cancellation { request, reason } = cancellation;
         let (job, tool) = match work {
             Work::Job(id) => {
                 let of = Some(request.clone());
                 let cancel =
                     Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() };
-                let job = self.jobs.get_mut(&id);
+                let job = self.jobs.get_mut(id);
                 let tool = job.map(|job| {
                     job.note_cancel(cancel);
                     job.tool.name.clone()
@@ -136,7 +137,7 @@ impl Engine {
         let id = key.task;
         let unnamed = |task: &Task| {
             let waits = !task.aside.waiters.is_empty();
-            task.record_key() == key && !task.status.is_terminal() && !waits
+            task.record_key() == key && !task.status().is_terminal() && !waits
         };
         if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
             return false;
@@ -147,7 +148,7 @@ impl Engine {
 
     fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
         let identity = self.identity_of(conn);
-        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        let Some(job) = self.jobs.get_mut(id) else { return false };
         let (request, reason) = (by.request.clone(), by.reason.clone());
         let tool = job.tool.name.clone();
         let of = Some(request.clone());
@@ -161,17 +162,16 @@ impl Engine {
     /// Stops a job whose outcome nobody wants any more.
     pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
         self.forget_key_of(id);
-        if let Some(job) = self.jobs.get_mut(&id) {
-            self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-            let purpose = core::mem::replace(&mut job.purpose, Purpose::Nobody);
-            if let Some(connection) = self.connections.get_mut(&job.conn) {
-                connection.held_progress.remove(&id);
-            }
-            if let Purpose::Retry(state) = purpose {
-                self.unpark(state);
-            }
-            self.stop(id, why);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if let Some(connection) = self.connections.get_mut(&job.conn) {
+            connection.held_progress.remove(&id);
         }
+        // CAN-08, TSK-33: whatever the job still hands in or says has no receiver.
+        if let Some(Purpose::Retry(state)) = self.jobs.release(id) {
+            self.unpark(state);
+        }
+        self.stop(id, why);
     }
 
     /// CAN-14: the request's id alone decides. A reason that is no string is dropped, and every

@@ -1,25 +1,22 @@
 //! Connections that end, peers that do not read, reload, shutdown, timers.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Pending, Phase, Work};
+use crate::connection::{Ending, Phase};
 use crate::engine::{Drain, Engine};
 use crate::event::AfterInput;
-use crate::ids::{CallId, ConnId, JobId, RequestId};
-use crate::jobs::job::Purpose;
+use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::result;
-use crate::outgoing::call::Call;
-use crate::outgoing::remote_task::RemoteTask;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::server::requests::{Reply, Work};
 use crate::server::typed_result;
 use crate::settings::Settings;
 use crate::tasks::task::Change;
@@ -68,11 +65,7 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
-        if let Some(aside) = connection.aside.some() {
-            let calls = core::mem::take(&mut aside.calls);
-            let remote_tasks = core::mem::take(&mut aside.remote_tasks);
-            self.lose_all_calls(conn, calls, remote_tasks);
-        }
+        self.lose_all_calls(conn);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
@@ -101,30 +94,25 @@ impl Engine {
         self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
-        self.cancel_requests(conn, connection.requests.take());
-        self.lose_all_calls(conn, aside.calls, aside.remote_tasks);
+        self.cancel_requests(conn, connection.requests.take_all());
+        self.lose_all_calls(conn);
         aside.lost_handles.extend(connection.outbox.handles());
         self.unpark_unknown(aside.lost_handles);
     }
 
     /// A peer has said its last word: what we asked it will not be answered.
-    fn lose_all_calls(
-        &mut self,
-        conn: ConnId,
-        calls: BTreeMap<CallId, Call>,
-        remote_tasks: BTreeMap<CallId, RemoteTask>,
-    ) {
-        let mut calls: Vec<_> = calls.into_iter().collect();
-        for (id, remote) in remote_tasks {
+    fn lose_all_calls(&mut self, conn: ConnId) {
+        let mut calls = self.outgoing.lose_calls(conn);
+        for (id, remote) in self.outgoing.lose_remote_tasks(conn) {
             calls.push(self.lose_remote(conn, id, remote));
         }
         self.lose_calls(conn, calls);
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Pending)>) {
-        for (id, pending) in requests {
-            match pending.work {
+    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Reply, Work)>) {
+        for (id, reply, work) in requests {
+            match work {
                 Work::Job(job) => self.requestor_gone(job),
                 Work::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
@@ -135,8 +123,8 @@ impl Engine {
                 Work::Survey(_) => {}
             }
             match self.cut_off(conn, StopReason::Disconnected) {
-                Some(error) => self.fail(pending.reply, &error),
-                None => self.forget(pending.reply),
+                Some(error) => self.fail(reply, &error),
+                None => self.forget(reply),
             }
         }
     }
@@ -197,7 +185,7 @@ impl Engine {
         self.interrupt_tasks();
         self.answer_everybody();
         self.forget_keys();
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
             self.release_job_claim(id, StopReason::Shutdown);
         }
@@ -220,7 +208,7 @@ impl Engine {
         let live: Vec<_> = self
             .tasks
             .iter()
-            .filter(|(_, task)| !task.status.is_terminal())
+            .filter(|(_, task)| !task.status().is_terminal())
             .map(|(id, _)| *id)
             .collect();
         for id in live {
@@ -234,16 +222,12 @@ impl Engine {
         for conn in conns {
             self.end_subscriptions(conn);
             let Some(connection) = self.connections.get_mut(&conn) else { continue };
-            for (_, pending) in connection.requests.take() {
-                match pending.work {
-                    Work::Job(job) => {
-                        if let Some(job) = self.jobs.get_mut(&job) {
-                            job.purpose = Purpose::Nobody;
-                        }
-                    }
+            for (_, reply, work) in connection.requests.take_all() {
+                match work {
+                    Work::Job(job) => _ = self.jobs.release(job),
                     Work::Task(task, _) => {
                         if let Some(task) = self.tasks.get_mut(task) {
-                            task.aside.forget_waiter(&(conn, pending.reply.id.clone()));
+                            task.aside.forget_waiter(&(conn, reply.id.clone()));
                         }
                     }
                     Work::Listen(_) | Work::Survey(_) => {}
@@ -252,7 +236,7 @@ impl Engine {
                     Some(error) => error,
                     None => result::shutting_down(),
                 };
-                self.fail(pending.reply, &error);
+                self.fail(reply, &error);
             }
         }
     }
@@ -261,7 +245,8 @@ impl Engine {
     /// has what it takes by then (DUR-01).
     pub(crate) fn exit_if_drained(&mut self) {
         // Nothing that comes to pass here ends a job that outlasts SIGKILL.
-        let idle = self.jobs.len() == self.outlasting && self.journal.sent.is_empty();
+        let idle =
+            self.jobs.len() == self.jobs.outlasting() && self.tasks.writes().none_on_their_way();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said
@@ -306,6 +291,7 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
+                Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
             }
         }
     }
@@ -316,7 +302,7 @@ impl Engine {
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
             Ending::Finished(AfterInput::AnswerUntil(_)) => {
-                let requests = connection.requests.take();
+                let requests = connection.requests.take_all();
                 self.cancel_requests(conn, requests);
                 self.close_if_finished(conn);
             }

@@ -23,8 +23,8 @@ use crate::tool::OnDisconnect;
 impl Engine {
     /// The connection a plain call came by is gone.
     pub(crate) fn requestor_gone(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        let is_stopping = matches!(job.state, JobState::Stopping { .. });
+        let Some(job) = self.jobs.get(id) else { return };
+        let is_stopping = matches!(job.state(), JobState::Stopping { .. });
         let policy = job.tool.on_disconnect;
         match policy {
             OnDisconnect::Grace(time) if !is_stopping => self.orphan(id, time),
@@ -36,8 +36,7 @@ impl Engine {
     }
 
     fn orphan(&mut self, id: JobId, time: Duration) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.purpose = Purpose::Orphan;
+        let Some(job) = self.jobs.orphan(id) else { return };
         job.progress.tell(None);
         job.progress.forget_held();
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
@@ -45,7 +44,7 @@ impl Engine {
 
     /// The time for a repeated call is over.
     pub(crate) fn on_orphan_timer(&mut self, id: JobId) {
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.jobs.get_mut(id) {
             job.orphan_timer = None;
         }
         self.release_job_claim(id, StopReason::Disconnected);
@@ -54,7 +53,7 @@ impl Engine {
     /// Makes a task of a call; false where there is no room for one, or nobody to own it. It goes
     /// on meanwhile: what only may come to be is known to nobody until it is on disk (DUR-01).
     fn detach(&mut self, id: JobId) -> bool {
-        let Some(job) = self.jobs.get(&id) else { return false };
+        let Some(job) = self.jobs.get(id) else { return false };
         let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
         if owner == Identity::Anonymous
             || self.tasks.full(&owner, &self.settings.limits).is_some()
@@ -71,9 +70,7 @@ impl Engine {
             (id, tool),
             None,
         );
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.task = Some(task);
-            job.purpose = Purpose::Task;
+        if let Some(job) = self.jobs.become_task(id, task) {
             job.progress.tell(None);
             job.progress.forget_held();
             if let RequestContext::Claim(claim) = &mut job.terms {
@@ -91,13 +88,13 @@ impl Engine {
 /// # Panics
 /// When one does not.
 pub(crate) fn check(engine: &Engine) {
-    for (id, job) in &engine.jobs {
-        let is_orphan = job.purpose == Purpose::Orphan;
+    for (id, job) in engine.jobs.iter() {
+        let is_orphan = *job.purpose() == Purpose::Orphan;
         assert_eq!(job.orphan_timer.is_some(), is_orphan, "{id} runs on for a time only");
     }
 }
 
 /// How many timers are armed here.
 pub(crate) fn armed(engine: &Engine) -> usize {
-    engine.jobs.values().filter(|job| job.orphan_timer.is_some()).count()
+    engine.jobs.iter().map(|(_, job)| job).filter(|job| job.orphan_timer.is_some()).count()
 }

@@ -18,7 +18,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{JobId, KeyedId, TaskId};
@@ -30,6 +29,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::server::requests::{Reply, TaskView, Work};
 use crate::tasks::durable::TaskOutcome;
 
 /// Longest idempotency key, in bytes.
@@ -122,7 +122,7 @@ impl Engine {
 
     /// Remembers a call that was made just now as this job.
     pub(crate) fn remember(&mut self, id: JobId, request: Request) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let progress = job.task.map_or(Progress::Running(id), Progress::Task);
         let Request { key, wish, .. } = request;
         self.keyed.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
@@ -131,7 +131,7 @@ impl Engine {
     /// A request asks for what runs already: the job works for it from now on, unless another
     /// request waits for the job.
     fn take_over(&mut self, reply: Reply, id: JobId, request: &Request) {
-        let purpose = self.jobs.get(&id).map(|job| job.purpose.clone());
+        let purpose = self.jobs.get(id).map(|job| job.purpose().clone());
         let state = match purpose {
             Some(Purpose::Orphan) => None,
             Some(Purpose::Retry(state)) => Some(state),
@@ -144,22 +144,21 @@ impl Engine {
         }
         let (conn, name) = (reply.conn, reply.id.clone());
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.requests.insert(name.clone(), Pending { reply, work: Work::Job(id) });
+        connection.requests.open(reply, Work::Job(id));
         if let Some(state) = state {
             self.unpark(state);
         }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let Some(before) = self.connections.get_mut(&job.conn) {
+        let came_from = self.jobs.get(id).map(|job| job.conn);
+        if let Some(before) = came_from.and_then(|conn| self.connections.get_mut(&conn)) {
             before.held_progress.remove(&id);
         }
+        let Some(job) = self.jobs.answer_now(id, conn, name, request.terms) else { return };
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         // A cancel was for the request before this one.
         job.forget_cancel();
-        job.conn = conn;
-        job.purpose = Purpose::Answer(name);
-        job.terms = request.terms;
         job.progress.tell(request.token.clone());
         job.progress.forget_held();
+        self.arm_heartbeat(id);
         self.put_questions(id, Answer::Refused);
     }
 
@@ -186,7 +185,7 @@ impl Engine {
             return;
         }
         let outcome = outcome();
-        match task.filter(|_| self.journal.is_on()) {
+        match task.filter(|_| self.tasks.writes().is_on()) {
             None => self.finish_call(keyed, outcome),
             Some(task) => self.keyed.advance(keyed, Progress::Ending { job: id, task, outcome }),
         }
@@ -260,12 +259,12 @@ pub(crate) fn check(engine: &Engine) {
         assert_eq!(call.timer.is_some(), is_done, "an answer, and nothing else, is forgotten");
         match call.progress {
             Progress::Running(id) => {
-                let job = engine.jobs.get(&id).expect("a keyed call that runs has a job");
+                let job = engine.jobs.get(id).expect("a keyed call that runs has a job");
                 assert_eq!(job.owner, call.owner, "the owner may ask again (TSK-39)");
-                assert_ne!(job.purpose, Purpose::Nobody, "{id} is remembered and not wanted");
+                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} is remembered and not wanted");
             }
             Progress::Ending { task, .. } => {
-                let ended = engine.tasks.get(task).is_some_and(|task| task.status.is_terminal());
+                let ended = engine.tasks.get(task).is_some_and(|task| task.status().is_terminal());
                 assert!(ended && !engine.is_settled(task), "{task} is stored and not told");
             }
             Progress::Task(task) => {

@@ -5,12 +5,11 @@
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; what becomes of it then is kept for the retry.
 
-use crate::server::suspended_calls::{Call, Waiting};
+use crate::server::suspended_calls::{SuspendedCall, Waiting};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Pending, Reply, Work};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{AskId, JobId, RequestState};
@@ -24,6 +23,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::recall::Handle;
 use crate::server::inputs;
+use crate::server::requests::{Reply, Settled, Work};
 use crate::server::typed_result::ResultType;
 use crate::tasks::durable::TaskOutcome;
 
@@ -47,39 +47,39 @@ impl Engine {
         peer: PeerCapabilities,
     ) {
         let caller = Caller::Job { job: id, ask };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         if !peer.answers(&request.method) {
             return self.refuse_call(caller, Refusal::NotDeclared);
         }
-        let waits = matches!(job.purpose, Purpose::Retry(_)) || self.parked.asking.contains(&id);
-        if !waits && self.parked_of(&job.owner) >= self.settings.limits.parked_max {
+        let waits = matches!(job.purpose(), Purpose::Retry(_)) || self.suspended.is_asking(id);
+        if !waits && self.suspended_of(&job.owner) >= self.settings.limits.parked_max {
             return self.refuse_call(caller, Refusal::TooMany);
         }
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.jobs.get_mut(id) {
             job.asks.insert(ask, PendingOutgoing::Waiting(request));
-            if matches!(job.purpose, Purpose::Answer(_)) {
-                self.parked.asking.insert(id);
+            if matches!(job.purpose(), Purpose::Answer(_)) {
+                self.suspended.note_asking(id);
             }
         }
     }
 
     /// How many calls of an identity are parked or about to be.
-    fn parked_of(&self, owner: &Identity) -> usize {
-        let asking = self.parked.asking.iter().filter_map(|id| self.jobs.get(id));
-        self.parked.calls.values().filter(|call| call.owner == *owner).count()
+    fn suspended_of(&self, owner: &Identity) -> usize {
+        let asking = self.suspended.asking().filter_map(|id| self.jobs.get(id));
+        self.suspended.iter().filter(|(_, call)| call.owner == *owner).count()
             + asking.filter(|job| job.owner == *owner).count()
     }
 
     /// The turn is over: the calls of jobs that asked something are answered with it.
     pub(crate) fn suspend_asking_calls(&mut self) {
-        if self.parked.asking.is_empty() {
+        if !self.suspended.has_asking() {
             return;
         }
-        for id in core::mem::take(&mut self.parked.asking) {
+        for id in self.suspended.take_asking() {
             self.refuse_undeclared(id);
-            let Some(job) = self.jobs.get(&id) else { continue };
+            let Some(job) = self.jobs.get(id) else { continue };
             // It may have withdrawn what it asked, or been told.
-            if job.needs_input() && matches!(job.purpose, Purpose::Answer(_)) {
+            if job.needs_input() && matches!(job.purpose(), Purpose::Answer(_)) {
                 self.park(id);
             }
         }
@@ -87,7 +87,7 @@ impl Engine {
 
     /// A retry may come from a client that answers less than the one before.
     fn refuse_undeclared(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let RequestContext::Claim(RequestMeta { peer, .. }) = job.terms else { return };
         self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
     }
@@ -99,7 +99,7 @@ impl Engine {
         refusal: Refusal,
         which: impl Fn(&OutgoingRequest) -> bool,
     ) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let refused = |(ask, question): (AskId, &OutgoingRequest)| {
             which(question).then_some(Caller::Job { job: id, ask })
         };
@@ -114,7 +114,7 @@ impl Engine {
     fn fresh_state(&mut self) -> Option<RequestState> {
         for _ in 0..4 {
             let state = RequestState::new(self.mint.uuid());
-            if !self.parked.calls.contains_key(&state) {
+            if self.suspended.get(state).is_none() {
                 return Some(state);
             }
             self.counters.id_collisions += 1;
@@ -127,25 +127,22 @@ impl Engine {
             // Without a state no request can come back: the question cannot be asked.
             return self.refuse_questions(id, Refusal::TooMany, |_| true);
         };
-        let Some(mut job) = self.jobs.remove(&id) else { return };
-        self.show_held_progress(id, &job);
-        let Purpose::Answer(request) = core::mem::replace(&mut job.purpose, Purpose::Retry(state))
-        else {
-            unreachable!("only a call is parked");
-        };
-        // The token was the answered request's.
-        job.progress.take();
+        self.show_held_progress_of(id);
+        let request = self.jobs.suspend(id, state).expect("a call is suspended while it waits");
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        // The token belonged to the answered request.
+        let mut before = job.progress.take();
+        self.timers.disarm(&mut before.heartbeat, Timer::Heartbeat(id));
         let mut requests = Vec::new();
-        inputs::write(&mut Writer::new(&mut requests), &job, &job.terms.peer());
+        inputs::write(&mut Writer::new(&mut requests), job, &job.terms.peer());
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
-        self.jobs.insert(job);
-        let mut call = Call { owner, tool, timer: None, work: Waiting::Job(id) };
+        let mut call = SuspendedCall { owner, tool, timer: None, work: Waiting::Job(id) };
         let at = self.now.at + self.settings.limits.parked_for;
         self.timers.arm(&mut call.timer, Timer::Parked(state), at);
-        self.parked.calls.insert(state, call);
+        self.suspended.suspend(state, call);
         let connection = self.connections.get_mut(&conn);
-        let pending = connection.and_then(|connection| connection.requests.remove(&request));
-        if let Some(Pending { reply, .. }) = pending {
+        let settled = Settled::Job(id);
+        if let Some(reply) = connection.and_then(|c| c.requests.settle(&request, settled)) {
             self.answer_as(ResultType::InputRequired(state), reply, |json| {
                 json.raw("{\"inputRequests\":").bytes(&requests);
                 json.raw(",\"requestState\":\"").display(state).raw("\"}");
@@ -168,7 +165,7 @@ impl Engine {
             let message = "params.requestState names no call of this tool that waits for input";
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
-        let open = match self.parked.calls.get(&state).map(|call| &call.work) {
+        let open = match self.suspended.get(state).map(|call| &call.work) {
             Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
             Some(Waiting::Outcome(_)) | None => BTreeSet::new(),
         };
@@ -193,7 +190,7 @@ impl Engine {
     fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
         let state = RequestState::parse(&state.string()?)?;
         let viewer = &self.connections.get(&reply.conn)?.identity;
-        let call = self.parked.calls.get(&state)?;
+        let call = self.suspended.get(state)?;
         (call.owner == *viewer && *call.tool == *tool).then_some(state)
     }
 
@@ -201,41 +198,38 @@ impl Engine {
     /// the end of the turn.
     fn resume(&mut self, id: JobId, reply: Reply, claim: &RequestMeta, token: Option<Raw<'_>>) {
         let request = reply.id.clone();
-        let Some(job) = self.jobs.get_mut(&id) else { return self.forget(reply) };
-        job.conn = reply.conn;
-        job.purpose = Purpose::Answer(request.clone());
-        job.terms = RequestContext::Claim(*claim);
+        let terms = RequestContext::Claim(*claim);
+        let Some(job) = self.jobs.answer_now(id, reply.conn, request, terms) else {
+            return self.forget(reply);
+        };
         job.progress.tell(token.map(|token| token.get().into()));
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
-            connection.requests.insert(request, Pending { reply, work: Work::Job(id) });
+            connection.requests.open(reply, Work::Job(id));
         }
-        self.parked.asking.insert(id);
+        self.arm_heartbeat(id);
+        self.suspended.note_asking(id);
     }
 
     /// A job is heard by another request now, which is answered with what it wants to know.
     pub(crate) fn ask_again(&mut self, id: JobId) {
-        self.parked.asking.insert(id);
+        self.suspended.note_asking(id);
     }
 
     /// A parked job has ended: what came of it waits for the retry in its place.
     pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
-        if let Some(call) = self.parked.calls.get_mut(&state) {
-            call.work = Waiting::Outcome(outcome);
-        }
+        self.suspended.keep_outcome(state, outcome);
     }
 
     /// Takes a call out of those that wait for a retry.
     pub(crate) fn unpark(&mut self, state: RequestState) -> Option<Waiting> {
-        let mut call = self.parked.calls.remove(&state)?;
+        let mut call = self.suspended.resume(state)?;
         self.timers.disarm(&mut call.timer, Timer::Parked(state));
         Some(call.work)
     }
 
     /// The time for the input is over.
     pub(crate) fn on_parked_timer(&mut self, state: RequestState) {
-        if let Some(call) = self.parked.calls.get_mut(&state) {
-            call.timer = None;
-        }
+        self.suspended.note_due(state);
         if let Some(Waiting::Job(id)) = self.unpark(state) {
             self.release_job_claim(id, StopReason::Unanswered);
         }
@@ -254,7 +248,7 @@ impl Engine {
 
     /// Ends every wait for input: the daemon shuts down.
     pub(crate) fn unpark_everything(&mut self) {
-        let states: Vec<RequestState> = self.parked.calls.keys().copied().collect();
+        let states: Vec<RequestState> = self.suspended.iter().map(|(state, _)| state).collect();
         for state in states {
             self.unpark(state);
         }
@@ -266,20 +260,20 @@ impl Engine {
 /// # Panics
 /// When one is not.
 pub(crate) fn check(engine: &Engine) {
-    for (state, call) in &engine.parked.calls {
+    for (state, call) in engine.suspended.iter() {
         assert!(call.timer.is_some(), "{state:?} waits for ever (MOD-07)");
         match &call.work {
             Waiting::Outcome(_) => {}
             Waiting::Job(id) => {
-                let job = engine.jobs.get(id).expect("a parked call has a job");
-                assert_eq!(job.purpose, Purpose::Retry(*state));
+                let job = engine.jobs.get(*id).expect("a parked call has a job");
+                assert_eq!(*job.purpose(), Purpose::Retry(state));
                 assert_eq!(job.owner, call.owner, "who asked may come back (TSK-39)");
             }
         }
     }
-    for (id, job) in &engine.jobs {
-        if let Purpose::Retry(state) = job.purpose {
-            let call = engine.parked.calls.get(&state);
+    for (id, job) in engine.jobs.iter() {
+        if let Purpose::Retry(state) = job.purpose() {
+            let call = engine.suspended.get(*state);
             let waits =
                 call.is_some_and(|call| matches!(call.work, Waiting::Job(job) if job == *id));
             assert!(waits, "{id} waits for a retry nobody can make");
@@ -290,5 +284,5 @@ pub(crate) fn check(engine: &Engine) {
 
 /// How many timers are armed here.
 pub(crate) fn armed(engine: &Engine) -> usize {
-    engine.parked.calls.values().filter(|call| call.timer.is_some()).count()
+    engine.suspended.iter().filter(|(_, call)| call.timer.is_some()).count()
 }

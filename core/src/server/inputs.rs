@@ -17,9 +17,7 @@ use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outgoing::call::{
-    Answer, Call, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
-};
+use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::ErrorObject;
@@ -28,14 +26,14 @@ use crate::tasks::task::Change;
 impl Engine {
     /// The questions of a job that are open.
     pub(crate) fn open_questions(&self, job: Option<JobId>) -> BTreeSet<AskId> {
-        let job = job.and_then(|id| self.jobs.get(&id));
+        let job = job.and_then(|id| self.jobs.get(id));
         job.map(|job| job.questions().map(|(ask, _)| ask).collect()).unwrap_or_default()
     }
 
     /// Tells a job what it asked.
     pub(crate) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
         for (ask, response) in responses {
-            let asked = self.jobs.get(&id).and_then(|job| job.asks.get(ask));
+            let asked = self.jobs.get(id).and_then(|job| job.asks.get(ask));
             let Some(asked) = asked else { continue };
             if let PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) =
                 asked
@@ -59,7 +57,7 @@ impl Engine {
     /// of those who do and can answer it (TSK-30, ACP-05). Where there is nobody a task waits, and
     /// a call is told so.
     pub(crate) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.needs_input()) else { return };
+        let Some(job) = self.jobs.get(id).filter(|job| job.needs_input()) else { return };
         if job.task.is_none() && matches!(job.terms, RequestContext::Claim(_)) {
             return self.ask_again(id);
         }
@@ -76,7 +74,7 @@ impl Engine {
             // A request that waits for the task itself does not wait for its outcome yet.
             Some(task) if task.is_being_created() => Vec::new(),
             Some(task) => task.aside.waiters.iter().map(|(conn, _)| *conn).collect(),
-            None if matches!(job.purpose, Purpose::Answer(_)) => [job.conn].into(),
+            None if matches!(job.purpose(), Purpose::Answer(_)) => [job.conn].into(),
             None => Vec::new(),
         };
         // Many may wait on one connection, which is asked once.
@@ -91,20 +89,20 @@ impl Engine {
         listeners: &[ConnId],
         to_nobody: fn(Refusal) -> Answer,
     ) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.jobs.get(id) else { return };
         let before = match job.asks.get(&ask) {
             Some(PendingOutgoing::Waiting(_)) => None,
             Some(PendingOutgoing::Offered(conn, call, _)) => Some((*conn, *call)),
             Some(PendingOutgoing::Sent(..)) | None => return,
         };
         let stays = |(conn, call): (ConnId, CallId)| {
-            let wanted = self.call(conn, call).is_none_or(|call| call.wanted == Wanted::Yes);
+            let wanted = self.outgoing.call(conn, call).is_none_or(|c| c.wanted() == Wanted::Yes);
             listeners.contains(&conn) || !wanted
         };
         if before.is_some_and(stays) {
             return;
         }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         let task = job.task;
         let Some(PendingOutgoing::Waiting(request) | PendingOutgoing::Offered(_, _, request)) =
             job.asks.remove(&ask)
@@ -132,7 +130,7 @@ impl Engine {
             }
             (None, _) => PendingOutgoing::Waiting(request),
         };
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.jobs.get_mut(id) {
             job.asks.insert(ask, asked);
         }
         if let Some((conn, call)) = before.filter(|_| sent.is_some() || task.is_none()) {
@@ -141,11 +139,6 @@ impl Engine {
         if sent.is_none() && task.is_none() {
             self.tell(caller, to_nobody(refusal.unwrap_or(Refusal::NoConnection)));
         }
-    }
-
-    /// A request of ours that is not answered yet.
-    pub(crate) fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
-        self.connections.get(&conn)?.aside.calls.get(&id)
     }
 
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that

@@ -113,11 +113,11 @@ impl Keyed {
 /// The keyed calls of everybody.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedCalls {
-    pub(crate) calls: BTreeMap<KeyedId, Keyed>,
-    pub(crate) by_key: BTreeMap<Identity, BTreeMap<Box<str>, KeyedId>>,
-    pub(crate) by_job: BTreeMap<JobId, KeyedId>,
-    pub(crate) by_task: BTreeMap<TaskId, KeyedId>,
-    pub(crate) next: u64,
+    calls: BTreeMap<KeyedId, Keyed>,
+    by_key: BTreeMap<Identity, BTreeMap<Box<str>, KeyedId>>,
+    by_job: BTreeMap<JobId, KeyedId>,
+    by_task: BTreeMap<TaskId, KeyedId>,
+    next: u64,
 }
 
 impl KeyedCalls {
@@ -168,12 +168,12 @@ impl KeyedCalls {
         self.file(id, found);
     }
 
-    pub(crate) fn file(&mut self, id: KeyedId, (job, task): (Option<JobId>, Option<TaskId>)) {
+    fn file(&mut self, id: KeyedId, (job, task): (Option<JobId>, Option<TaskId>)) {
         self.by_job.extend(job.map(|job| (job, id)));
         self.by_task.extend(task.map(|task| (task, id)));
     }
 
-    pub(crate) fn unfile(&mut self, (job, task): (Option<JobId>, Option<TaskId>)) {
+    fn unfile(&mut self, (job, task): (Option<JobId>, Option<TaskId>)) {
         job.map(|job| self.by_job.remove(&job));
         task.map(|task| self.by_task.remove(&task));
     }

@@ -1,11 +1,11 @@
 //! The rate of task requests (TSK-37).
 
 use crate::action::AuditEvent;
-use crate::connection::Reply;
 use crate::engine::Engine;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
+use crate::server::requests::Reply;
 
 const LIMIT: &str = "task_ops_per_second";
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::action::Action;
-use crate::connection::{BatchId, Connection, Ending, Reply};
+use crate::connection::{Connection, Ending};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId};
 use crate::json::raw::Json;
@@ -16,6 +16,7 @@ use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::frame::Outbox;
 use crate::rpc::recall::Handle;
+use crate::server::requests::{BatchId, Reply};
 use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;

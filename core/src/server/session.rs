@@ -1,7 +1,7 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
 use crate::action::AuditEvent;
-use crate::connection::{Phase, Reply};
+use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
@@ -15,6 +15,7 @@ use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
 use crate::server::rate;
+use crate::server::requests::Reply;
 use crate::server::stateless;
 
 impl Engine {
@@ -26,7 +27,7 @@ impl Engine {
         connection.requests_made += 1;
         connection.last_request = self.now.at;
         // RPC-02: the first request with this id is not touched.
-        if connection.requests.contains_key(&reply.id) {
+        if connection.requests.contains(&reply.id) {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }

@@ -3,13 +3,14 @@
 
 use alloc::string::String;
 
-use crate::connection::{Phase, Reply};
+use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
+use crate::server::requests::Reply;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde_json::value::RawValue;
 
 use crate::action::Action;
-use crate::connection::{Connection, Pending, Reply, Work};
+use crate::connection::Connection;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, StatusId, TaskId};
@@ -14,6 +14,7 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::server::requests::{Reply, Settled, Work};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
 
@@ -54,7 +55,7 @@ impl Engine {
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
         self.next_survey += 1;
-        connection.requests.insert(request.clone(), Pending { reply, work: Work::Survey(survey) });
+        connection.requests.open(reply, Work::Survey(survey));
         self.surveys.insert(survey, (conn, request));
         self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
     }
@@ -63,11 +64,8 @@ impl Engine {
     pub(crate) fn on_surveyed(&mut self, survey: StatusId, host: &RawValue) {
         let Some((conn, request)) = self.surveys.remove(&survey) else { return };
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        match connection.requests.get(&request) {
-            Some(Pending { work: Work::Survey(of), .. }) if *of == survey => {}
-            Some(_) | None => return,
-        }
-        let Some(Pending { reply, .. }) = connection.requests.remove(&request) else { return };
+        let settled = Settled::Survey(survey);
+        let Some(reply) = connection.requests.settle(&request, settled) else { return };
         let mut bytes = Vec::new();
         let mut json = Writer::new(&mut bytes);
         self.write_status(&mut json, conn);
@@ -131,14 +129,14 @@ impl Engine {
     /// Jobs that run, wait, and are being stopped.
     fn all_jobs(&self) -> (usize, usize, usize) {
         let cancelling = self.cancelling();
-        (self.running - cancelling, self.queue.len(), cancelling)
+        (self.jobs.running() - cancelling, self.jobs.queue().len(), cancelling)
     }
 
     /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
     fn jobs_seen_by(&self, conn: ConnId) -> (usize, usize, usize) {
         let (mut running, mut queued, mut cancelling) = (0, 0, 0);
         for (_, job) in self.jobs.iter().filter(|(_, job)| self.may_see(conn, job)) {
-            *match job.state {
+            *match job.state() {
                 JobState::Held(_) | JobState::Queued(_) => &mut queued,
                 JobState::Running | JobState::Lingering => &mut running,
                 JobState::Stopping { .. } => &mut cancelling,
@@ -212,7 +210,7 @@ impl Engine {
     fn write_jobs(&self, json: &mut Writer<'_>, viewer: ConnId) {
         json.raw(",\"jobs\":[");
         let mut first = true;
-        for (id, job) in &self.jobs {
+        for (id, job) in self.jobs.iter() {
             if self.may_see(viewer, job) {
                 json.raw(if first { "" } else { "," });
                 first = false;
@@ -226,7 +224,7 @@ impl Engine {
         json.raw("{\"job\":").display(id.get()).raw(",").member("tool", &job.tool.name);
         json.raw(",").member("identity", &alloc::format!("{}", job.owner));
         json.raw(",\"connection\":\"").display(job.conn).raw("\"");
-        match &job.state {
+        match job.state() {
             JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
@@ -243,7 +241,7 @@ impl Engine {
             }
         };
         json.raw(",\"elapsedMs\":").display((self.now.at - job.since).as_millis());
-        match &job.purpose {
+        match job.purpose() {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
         };

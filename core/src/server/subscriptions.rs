@@ -13,7 +13,7 @@ use serde::de::{Deserializer as _, SeqAccess, Visitor};
 
 use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Ending, Listening, Pending, Reply, Topic, Work};
+use crate::connection::{Connection, Ending};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
@@ -22,6 +22,7 @@ use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::server::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::server::stateless::missing_tasks;
 use crate::server::typed_result;
 use crate::server::typed_result::ResultType;
@@ -46,7 +47,7 @@ impl Engine {
         let Some(reply) = reply else { return };
         let limits = self.settings.limits;
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
-        let subscriptions = connection.subscriptions().count();
+        let subscriptions = connection.requests.subscriptions().count();
         if subscriptions >= limits.subscriptions_max || self.is_full(reply.conn) {
             let max = limits.subscriptions_max.min(limits.inflight_max);
             let what = "subscriptions are open on this connection: cancel some";
@@ -102,8 +103,7 @@ impl Engine {
             }
         }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let work = Work::Listen(listening.into());
-        connection.requests.insert(id, Pending { reply, work });
+        connection.requests.open(reply, Work::Listen(listening.into()));
         if matches!(connection.ending, Ending::Finished(_)) {
             self.end_subscriptions(conn);
             self.close_if_finished(conn);
@@ -123,7 +123,8 @@ impl Engine {
     /// Tells whoever listens to them that there may be other tools now.
     pub(crate) fn tell_of_tools(&mut self) {
         let wanted = |conn: ConnId, connection: &Connection| {
-            let wants = connection.subscriptions().filter(|(_, listening)| listening.tools);
+            let wants =
+                connection.requests.subscriptions().filter(|(_, listening)| listening.tools);
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
         let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
@@ -190,9 +191,7 @@ impl Engine {
 
     fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
         let Some(connection) = self.connections.get(&conn) else { return };
-        let Some(Pending { reply, work: Work::Listen(listening) }) =
-            connection.requests.get(request)
-        else {
+        let Some((reply, Work::Listen(listening))) = connection.requests.get(request) else {
             return;
         };
         let mut frame = Vec::new();
@@ -243,24 +242,19 @@ impl Engine {
                     aside.behind.remove(&request);
                 }
             }
-            if let Some(pending) = connection.requests.get_mut(&request)
-                && let Work::Listen(listening) = &mut pending.work
-            {
-                listening.tasks.remove(&task);
-            }
+            connection.requests.forget_topic(&request, task);
         }
     }
 
     /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
     pub(crate) fn end_subscriptions(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let over: Vec<_> = connection.subscriptions().map(|(id, _)| id.clone()).collect();
-        for id in over {
-            let pending = self.connections.get_mut(&conn).and_then(|c| c.requests.remove(&id));
-            let Some(Pending { reply, work }) = pending else { continue };
-            if let Work::Listen(listening) = work {
-                self.unlisten(conn, &id, &listening);
-            }
+        let open = connection.requests.subscriptions();
+        let over: Vec<_> = open.map(|(id, listening)| (id.clone(), listening.clone())).collect();
+        for (id, listening) in over {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            let Some(reply) = connection.requests.settle(&id, Settled::Listen) else { continue };
+            self.unlisten(conn, &id, &listening);
             self.answer_as(ResultType::Ended, reply, |json| {
                 json.raw("{}");
             });

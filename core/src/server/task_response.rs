@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use crate::action::AuditEvent;
 use crate::collections::small_set::SmallSet;
-use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
@@ -13,6 +12,7 @@ use crate::json::writer::Writer;
 use crate::protocol::revision::TaskRules;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::server::requests::{Reply, Settled, TaskView, Work};
 use crate::server::typed_result::ResultType;
 use crate::tasks::durable::{RecordedOutcome, Unstored};
 use crate::tasks::extension;
@@ -44,21 +44,23 @@ impl Engine {
 
     fn when(&self, id: TaskId, form: TaskView, rules: TaskRules) -> When {
         let Some(task) = self.tasks.get(id) else { return When::Now };
-        let open = !task.status.is_terminal();
+        let open = !task.status().is_terminal();
         let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
-        match (&task.aside.disk, form) {
+        match (task.disk(), form) {
             (Durability::Fresh | Durability::Creating(..), _) => When::Later,
             // That it is there may be told, and how it was before.
             (Durability::Ending(..) | Durability::Owed(_), TaskView::Handle) => When::Now,
             (Durability::Ending(..), _) => When::Later,
             (Durability::Owed(_), _) => {
-                When::NotYet(self.journal.outage().unwrap_or(Unstored::Broken))
+                When::NotYet(self.tasks.writes().outage().unwrap_or(Unstored::Broken))
             }
             (Durability::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
             (Durability::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
             // What a failure is there depends on what came of it (EXT-03).
             (Durability::Settled, TaskView::Handle)
-                if elsewhere && rules == TaskRules::Extension && task.status == Status::Failed =>
+                if elsewhere
+                    && rules == TaskRules::Extension
+                    && task.status() == Status::Failed =>
             {
                 When::Later
             }
@@ -81,7 +83,7 @@ impl Engine {
         }
         let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
         let (conn, request) = (reply.conn, reply.id.clone());
-        connection.requests.insert(request.clone(), Pending { reply, work: Work::Task(id, form) });
+        connection.requests.open(reply, Work::Task(id, form));
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.aside.waiters.insert((conn, request));
         self.offer_inputs(id);
@@ -98,7 +100,7 @@ impl Engine {
         let mut waiting: Vec<(ConnId, RequestId, TaskView, TaskRules)> = Vec::new();
         for (conn, request) in task.aside.waiters.iter() {
             let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
-            if let Some(Pending { reply, work: Work::Task(_, form) }) = pending {
+            if let Some((reply, Work::Task(_, form))) = pending {
                 waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
             }
         }
@@ -107,7 +109,7 @@ impl Engine {
             if matches!(self.when(id, form, rules), When::Later) {
                 continue;
             }
-            let reply = self.take_waiter(conn, &request);
+            let reply = self.take_waiter(id, conn, &request);
             if let Some(task) = self.tasks.get_mut(id) {
                 task.aside.forget_waiter(&(conn, request));
             }
@@ -121,20 +123,20 @@ impl Engine {
     /// Answers whoever waited for a task with an error.
     pub(crate) fn fail_waiters(
         &mut self,
+        id: TaskId,
         waiters: SmallSet<(ConnId, RequestId)>,
         error: &ErrorObject,
     ) {
         for (conn, request) in waiters.into_entries() {
-            if let Some(reply) = self.take_waiter(conn, &request) {
+            if let Some(reply) = self.take_waiter(id, conn, &request) {
                 self.fail(reply, error);
                 self.close_if_finished(conn);
             }
         }
     }
 
-    fn take_waiter(&mut self, conn: ConnId, request: &RequestId) -> Option<Reply> {
-        let pending = self.connections.get_mut(&conn)?.requests.remove(request)?;
-        Some(pending.reply)
+    fn take_waiter(&mut self, id: TaskId, conn: ConnId, request: &RequestId) -> Option<Reply> {
+        self.connections.get_mut(&conn)?.requests.settle(request, Settled::Task(id))
     }
 
     /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
@@ -143,7 +145,7 @@ impl Engine {
         if let Some(task) = self.tasks.get(id).filter(|task| task.is_settled()) {
             let creator = task.creator;
             let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
-            let status = task.status;
+            let status = task.status();
             self.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
             self.finish_call_of(id);

@@ -7,7 +7,6 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::connection::{Pending, Reply, TaskView, Work};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
@@ -23,6 +22,7 @@ use crate::server::call_params::{CallParams, progress_token};
 use crate::server::idempotency::{Lookup, Request, read_key};
 use crate::server::input_required::Retry;
 use crate::server::keyed_calls::Wish;
+use crate::server::requests::{Reply, TaskView, Work};
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
 use crate::tool::{TaskSupport, Tool};
@@ -110,7 +110,7 @@ impl Engine {
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
-        let waiting = self.running + self.queue.len() + self.held_jobs.len();
+        let waiting = self.jobs.running() + self.jobs.queue().len() + self.jobs.held();
         if waiting >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
                 reply,
@@ -121,11 +121,10 @@ impl Engine {
         }
         let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
         let share = limits.queued_per_identity_max;
-        let own_room =
-            limits.running_per_identity_max.saturating_sub(self.queue.running_of(&owner));
-        let can_start = limits.running_max.saturating_sub(self.running).min(own_room);
-        // A job that is held for the disk waits as well.
-        let own = self.queue.len_of(&owner) + self.held_jobs.len_of(&owner);
+        let own_running = self.jobs.queue().running_of(&owner);
+        let own_room = limits.running_per_identity_max.saturating_sub(own_running);
+        let can_start = limits.running_max.saturating_sub(self.jobs.running()).min(own_room);
+        let own = self.jobs.waiting_of(&owner);
         if own >= share.saturating_add(can_start) {
             let what = "calls of yours wait already: try again later";
             return self.refuse(reply, "queue_per_identity", share, what);
@@ -153,7 +152,7 @@ impl Engine {
         match self.lookup(reply, &request) {
             Lookup::Handled => {}
             Lookup::New(reply) => {
-                let job = JobId::new(self.next_job);
+                let job = self.jobs.next_id();
                 self.accept(reply, admitted);
                 // It is not there when it was refused.
                 self.remember(job, request);
@@ -242,9 +241,9 @@ impl Engine {
             return self.refuse_inflight(reply);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
-        let job = JobId::new(self.next_job);
+        let job = self.jobs.next_id();
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.requests.insert(id.clone(), Pending { reply, work: Work::Job(job) });
+        connection.requests.open(reply, Work::Job(job));
         self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
 
@@ -265,7 +264,7 @@ impl Engine {
             self.counters.refused += 1;
             return self.fail(reply, &error);
         }
-        if self.journal.is_on() && self.is_full(reply.conn) {
+        if self.tasks.writes().is_on() && self.is_full(reply.conn) {
             return self.refuse_inflight(reply);
         }
         let Some(id) = self.fresh_task_id() else {
@@ -300,7 +299,7 @@ impl Engine {
     pub(crate) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
             let id = TaskId::new(self.mint.uuid());
-            if !self.tasks.contains(id) && !self.journal.unpersisted.contains_key(&id) {
+            if !self.tasks.contains(id) && !self.tasks.writes().owes(id) {
                 return Some(id);
             }
             self.counters.id_collisions += 1;
@@ -329,32 +328,25 @@ impl Engine {
         task: Option<TaskId>,
         admitted: Admitted<'_>,
     ) -> JobId {
-        let id = self.next_job();
+        let id = self.jobs.next_id();
         let state = if task.is_some() && !self.begins_early(&admitted.tool) {
-            self.held_jobs.add(&owner);
             JobState::Held(admitted.arguments)
         } else {
-            self.queue.push(&owner, id);
             JobState::Queued(admitted.arguments)
         };
         let Admitted { tool, terms, progress_token, .. } = admitted;
-        let job = Job::new(id, tool, owner, conn, terms, self.now.at);
-        let mut job = Job { purpose, task, state, ..job };
+        let mut job = Job::new(id, tool, owner, (conn, terms), self.now.at, (purpose, state));
+        job.task = task;
         job.progress.tell(progress_token.map(|token| token.get().into()));
-        self.jobs.insert(job);
+        let id = self.jobs.insert(job);
+        self.arm_heartbeat(id);
         id
     }
 
     /// Whether the job of a task may begin before that is on disk. It may have run then for one that
     /// was refused: that comes to nothing where nothing is changed.
     fn begins_early(&self, tool: &Tool) -> bool {
-        tool.read_only && self.journal.is_on()
-    }
-
-    const fn next_job(&mut self) -> JobId {
-        let id = JobId::new(self.next_job);
-        self.next_job += 1;
-        id
+        tool.read_only && self.tasks.writes().is_on()
     }
 }
 

@@ -5,10 +5,10 @@ use crate::tasks::durable::RecordKey;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::connection::Reply;
 use crate::json::meta::SERVER_INFO;
 use crate::json::meta::write_with_type;
 use crate::json::writer::Writer;
+use crate::server::requests::Reply;
 use crate::settings::ServerInfo;
 
 impl ResultType {

@@ -10,7 +10,7 @@ use crate::action::Cancel;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::{JobId, TaskId};
-use crate::jobs::job::{Job, JobState};
+use crate::jobs::job::{Job, JobInput, JobState};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::{Seq, StoreWrite, Unstored};
@@ -45,31 +45,27 @@ pub(crate) fn not_created(why: Unstored) -> ErrorObject {
 impl Engine {
     /// A task is being created. It is once the store has it; without a store, now.
     pub(crate) fn store_creation(&mut self, id: TaskId, hand_over: HandOver) {
-        if !self.journal.is_on() {
+        if !self.tasks.writes().is_on() {
             return self.bring_to_life(id);
         }
-        let Some(task) = self.tasks.get_mut(id) else { return };
-        task.aside.disk = Durability::Fresh;
-        match hand_over {
-            HandOver::Now => self.hand_over_creation(id),
-            HandOver::WithItsEnd => self.journal.fresh.push(id),
+        self.tasks.begin_creation(id, hand_over == HandOver::WithItsEnd);
+        if hand_over == HandOver::Now {
+            self.hand_over_creation(id);
         }
     }
 
     /// Hands the store a task that it has nothing of yet, as it is now.
     fn hand_over_creation(&mut self, id: TaskId) {
-        let fresh = |task: &&Task| matches!(task.aside.disk, Durability::Fresh);
+        let fresh = |task: &&Task| matches!(task.disk(), Durability::Fresh);
         let Some(task) = self.tasks.get(id).filter(fresh) else { return };
         if let Some(error) = self.no_creation() {
             return self.abandon_creation(id, &error, StopReason::Unstored);
         }
-        let whole = task.status.is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
+        let whole = task.status().is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
         let written = if whole { Written::Whole } else { Written::Begun };
         let (key, record) = (task.record_key(), self.record(id, task, written));
-        let seq = self.order_write(StoreWrite::New(record), Some(key));
-        if let Some(task) = self.tasks.get_mut(id) {
-            task.aside.disk = Durability::Creating(seq, written);
-        }
+        let seq = self.tasks.number_creation(key, written);
+        self.order_write(seq, StoreWrite::New(record));
     }
 
     /// Hands over the tasks whose jobs have been begun, or of which nothing is left: they had a
@@ -84,13 +80,13 @@ impl Engine {
     }
 
     fn hand_over_fresh(&mut self, is_due: fn(Option<&JobState>) -> bool) {
-        if self.journal.fresh.is_empty() {
+        if !self.tasks.writes().has_fresh() {
             return;
         }
-        let mut fresh = core::mem::take(&mut self.journal.fresh);
+        let mut fresh = self.tasks.writes_mut().take_fresh();
         fresh.retain(|id| {
             let job = self.tasks.get(*id).and_then(|task| task.job);
-            let due = is_due(job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state));
+            let due = is_due(job.and_then(|job| self.jobs.get(job)).map(Job::state));
             if due {
                 self.hand_over_creation(*id);
             }
@@ -100,7 +96,7 @@ impl Engine {
         if fresh.is_empty() {
             fresh.shrink_to(FRESH_KEPT);
         }
-        self.journal.fresh = fresh;
+        self.tasks.writes_mut().put_back_fresh(fresh);
     }
 
     /// A task exists: its request is answered, and its job may run, if it does not run already or
@@ -108,20 +104,19 @@ impl Engine {
     pub(crate) fn bring_to_life(&mut self, id: TaskId) {
         let crowded =
             self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
+        let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.counters.tasks_created += 1;
-        let whole = task.aside.disk.whole();
-        task.aside.settle();
         let due = task.created_at + task.ttl();
         self.timers.arm(&mut task.timer, Timer::Task(id), due);
         let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
-        let state = job.and_then(|job| self.jobs.get(&job)).map(|job| &job.state);
+        let state = job.and_then(|job| self.jobs.get(job)).map(Job::state);
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
         task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
         self.note_creation(id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
-        self.release_job(job);
+        self.advance_job(job, JobInput::Stored);
         if awaited {
             self.tell_waiters(id);
         }
@@ -131,21 +126,21 @@ impl Engine {
     /// job said meanwhile, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
     /// write that had all of it.
     fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         let before = LastVisible { status: Status::Working, queued: false, updated: task.created };
         match whole {
-            Some(seq) => task.aside.disk = Durability::Ending(seq, before),
-            None if task.status.is_terminal() => self.store_end(id, before),
+            Some(_) => self.tasks.note_end_sent(id, whole, before),
+            None if task.status().is_terminal() => self.store_end(id, before),
             None => {}
         }
         self.tell_waiters(id);
         self.tell_said(id);
-        let Some(task) = self.tasks.get_mut(id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         if whole.is_some() {
-            task.aside.settle();
+            self.tasks.settle_end(id);
             self.publish_end(id);
         } else if let Some(job) = task.job
-            && self.jobs.get(&job).is_some_and(Job::needs_input)
+            && self.jobs.get(job).is_some_and(Job::needs_input)
             && self.change_task(id, Change::InputNeeded)
         {
             // TSK-28: what it asked before there was a task, it asks now.
@@ -170,9 +165,10 @@ impl Engine {
     /// what could not become one.
     pub(crate) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let key = task.0.record_key();
-        let (Task { job, mut aside, status, .. }, _) = task;
-        let Aside { waiters, disk, .. } = aside.take();
+        let (key, status) = (task.0.record_key(), task.0.status());
+        let was_sent = !matches!(task.0.disk(), Durability::Fresh);
+        let (Task { job, mut aside, .. }, _) = task;
+        let Aside { waiters, .. } = aside.take();
         self.leave_task(id);
         if let Some(job) = job {
             self.abandon_job(job, why);
@@ -180,8 +176,8 @@ impl Engine {
         // A repeated call waits for word of the cancel, which now nothing can contradict.
         let cancelled = task_cancelled();
         let error = if status == Status::Cancelled { &cancelled } else { error };
-        self.fail_waiters(waiters, error);
-        if !matches!(disk, Durability::Fresh) {
+        self.fail_waiters(id, waiters, error);
+        if was_sent {
             self.store_removal(key);
         }
     }
@@ -191,16 +187,16 @@ impl Engine {
     pub(crate) fn abandon_unknown(&mut self, id: TaskId, cancel: Cancel) {
         let unknown = |task: &&Task| task.is_being_created() && task.aside.waiters.is_empty();
         let Some(task) = self.tasks.get(id).filter(unknown) else { return };
-        if let Some(job) = task.job.and_then(|job| self.jobs.get_mut(&job)) {
+        if let Some(job) = task.job.and_then(|job| self.jobs.get_mut(job)) {
             job.note_cancel(cancel);
         }
         self.abandon_creation(id, &task_cancelled(), StopReason::Requested);
     }
 
     fn abandon_job(&mut self, id: JobId, why: StopReason) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = None;
-        if matches!(job.state, JobState::Held(_)) {
+        if matches!(job.state(), JobState::Held(_)) {
             self.counters.jobs_never_started += 1;
             self.remove_job(id);
         } else {
@@ -219,6 +215,6 @@ impl Engine {
 
     /// Why no task can be created at the moment, if so.
     pub(crate) fn no_creation(&self) -> Option<ErrorObject> {
-        self.journal.outage().map(not_created)
+        self.tasks.writes().outage().map(not_created)
     }
 }

@@ -3,7 +3,6 @@
 
 use core::time::Duration;
 
-use crate::connection::{Reply, TaskView};
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::json::writer::Writer;
@@ -11,6 +10,7 @@ use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::params::{self, Params};
 use crate::server::inputs;
+use crate::server::requests::{Reply, TaskView};
 use crate::server::typed_result;
 use crate::tasks::durable::RecordedOutcome;
 use crate::tasks::status::Status;
@@ -74,7 +74,7 @@ impl Engine {
         match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
-                if let Some(job) = task.job.and_then(|job| self.jobs.get(&job)) {
+                if let Some(job) = task.job.and_then(|job| self.jobs.get(job)) {
                     inputs::write(json, job, peer);
                 }
                 json

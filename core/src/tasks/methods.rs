@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Reply, TaskView};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
@@ -17,6 +16,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
+use crate::server::requests::{Reply, TaskView};
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::{Aside, Change, Task};
 
@@ -131,7 +131,7 @@ impl Engine {
             Ok(named) => named,
             Err(error) => return self.fail(reply, &error),
         };
-        if self.tasks.get(id).is_some_and(|task| task.status.is_terminal()) {
+        if self.tasks.get(id).is_some_and(|task| task.status().is_terminal()) {
             return self.respond_with_task(reply, id, TaskView::TooLate);
         }
         self.cancel_live_task(reply.conn, id, "tasks/cancel", reason);
@@ -158,7 +158,7 @@ impl Engine {
             Some(reason) => self.clean(&alloc::format!("cancelled by {whom}: {reason}")),
         };
         if let Some(identity) = self.identity(conn).cloned() {
-            if let Some(job) = job.and_then(|job| self.jobs.get_mut(&job)) {
+            if let Some(job) = job.and_then(|job| self.jobs.get_mut(job)) {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
             }
@@ -236,7 +236,7 @@ impl Engine {
         let policy = self.settings.tasks;
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.timer = None;
-        let lives = !task.status.is_terminal();
+        let lives = !task.status().is_terminal();
         let end = task.created_at + policy.max_ttl;
         match policy.on_ttl {
             OnTtl::Finish if lives && !task.overdue && end > self.now.at => {
@@ -249,8 +249,8 @@ impl Engine {
 
     fn expire(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(id) else { return };
-        let key = task.0.record_key();
-        let (Task { job, mut aside, tool, status, .. }, owner) = task;
+        let (key, status) = (task.0.record_key(), task.0.status());
+        let (Task { job, mut aside, tool, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
         self.counters.tasks_expired += 1;
         self.leave_task(id);
@@ -262,6 +262,6 @@ impl Engine {
             self.release_job_claim(job, StopReason::Expired);
         }
         self.store_removal(key);
-        self.fail_waiters(waiters, &error);
+        self.fail_waiters(id, waiters, &error);
     }
 }

@@ -16,7 +16,7 @@ use crate::tasks::status::Status;
 use crate::time::Wall;
 
 /// Writes of one try after the store has failed; the next follow when these are on disk.
-pub(crate) const TRY_MAX: usize = 64;
+const TRY_MAX: usize = 64;
 
 /// How a task was, as far as anybody may know while its end is not on disk (DUR-01).
 #[derive(Debug)]
@@ -76,21 +76,54 @@ impl Durability {
         }
     }
 
-    /// After the end was not taken.
-    pub(crate) fn unstored(self) -> Self {
-        match self {
-            Self::Ending(_, before) => Self::Owed(before),
-            Self::Settled | Self::Fresh | Self::Creating(..) | Self::Owed(_) => self,
+    /// How much is on disk after `input`. Total: an input that a state has no use for changes
+    /// nothing.
+    pub(super) fn after(self, input: DiskInput) -> Self {
+        match (self, input) {
+            (Self::Settled, DiskInput::Created) => Self::Fresh,
+            (Self::Fresh, DiskInput::CreationSent(seq, written)) => Self::Creating(seq, written),
+            (Self::Settled, DiskInput::EndSent(seq, before)) => Self::Ending(seq, before),
+            (Self::Settled, DiskInput::EndOwed(before))
+            | (Self::Ending(_, before), DiskInput::NotStored) => Self::Owed(before),
+            (Self::Owed(before), DiskInput::SentAgain(seq)) => Self::Ending(seq, before),
+            (_, DiskInput::Stored) => Self::Settled,
+            (
+                state @ (Self::Fresh | Self::Creating(..) | Self::Ending(..) | Self::Owed(_)),
+                DiskInput::Created | DiskInput::EndSent(..) | DiskInput::EndOwed(_),
+            )
+            | (
+                state @ (Self::Settled | Self::Creating(..) | Self::Ending(..) | Self::Owed(_)),
+                DiskInput::CreationSent(..),
+            )
+            | (
+                state @ (Self::Settled | Self::Fresh | Self::Creating(..) | Self::Owed(_)),
+                DiskInput::NotStored,
+            )
+            | (
+                state @ (Self::Settled | Self::Fresh | Self::Creating(..) | Self::Ending(..)),
+                DiskInput::SentAgain(_),
+            ) => state,
         }
     }
+}
 
-    /// After an end that was owed was sent.
-    pub(crate) fn sent_again(self, seq: Seq) -> Self {
-        match self {
-            Self::Owed(before) => Self::Ending(seq, before),
-            Self::Settled | Self::Fresh | Self::Creating(..) | Self::Ending(..) => self,
-        }
-    }
+/// A change of how much of a task is on disk.
+#[derive(Debug)]
+pub(crate) enum DiskInput {
+    /// The task is being created, and there is a store.
+    Created,
+    /// Its creation was handed to the store.
+    CreationSent(Seq, Written),
+    /// Its end was handed to the store.
+    EndSent(Seq, LastVisible),
+    /// It has ended while the store takes nothing.
+    EndOwed(LastVisible),
+    /// The store has what it was handed, or there is no store.
+    Stored,
+    /// The store did not carry out the write.
+    NotStored,
+    /// An end that was owed was handed to the store.
+    SentAgain(Seq),
 }
 
 /// How much of a task the write has that creates it.
@@ -111,28 +144,34 @@ pub(crate) struct PendingWrites {
     last_load: u64,
     /// Tasks whose creation is to be handed over, in the order they were asked for; some of them
     /// may be gone.
-    pub(crate) fresh: Vec<TaskId>,
+    fresh: Vec<TaskId>,
     /// Writes on their way, and their tasks; a probe has none.
-    pub(crate) sent: BTreeMap<Seq, Option<RecordKey>>,
+    sent: BTreeMap<Seq, Option<RecordKey>>,
     /// Tasks the store has to be told of when it works again: how they are by then, or that they
     /// are gone.
-    pub(crate) unpersisted: BTreeMap<TaskId, RecordKey>,
-    pub(crate) outage: Option<Outage>,
+    unpersisted: BTreeMap<TaskId, RecordKey>,
+    outage: Option<Outage>,
     /// Loads on their way, and their tasks, which may be gone by now.
-    pub(crate) loads: BTreeMap<LoadId, TaskId>,
+    loads: BTreeMap<LoadId, TaskId>,
 }
 
 /// The store has failed and has not taken everything it is owed yet.
+///
+/// ```text
+///   no outage ──fail──► Resting ──its timer──► Trying ──all went well, nothing owed──► no outage
+///                          ▲                    │  ▲ │
+///                          └──a write failed────┘  └─┘ all went well, more is owed, or probe
+/// ```
 #[derive(Debug)]
-pub(crate) struct Outage {
+struct Outage {
     /// Why it failed the last time.
-    pub(crate) why: Unstored,
-    pub(crate) phase: Phase,
+    why: Unstored,
+    phase: Phase,
 }
 
 /// Reaction to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+enum Phase {
     /// It is tried again then.
     Resting {
         /// When.
@@ -175,7 +214,7 @@ impl PendingWrites {
     }
 
     /// The number of the next write, which is about this task.
-    pub(crate) fn number(&mut self, key: Option<RecordKey>) -> Seq {
+    pub(super) fn number(&mut self, key: Option<RecordKey>) -> Seq {
         self.last += 1;
         let seq = Seq::new(self.last);
         self.sent.insert(seq, key);
@@ -192,15 +231,90 @@ impl PendingWrites {
     }
 
     /// The store has to be told of this task when it works again.
-    pub(crate) fn owe(&mut self, key: RecordKey) {
+    pub(super) fn owe(&mut self, key: RecordKey) {
         if let Some(Outage { phase: Phase::Resting { takes_owed, .. }, .. }) = &mut self.outage {
             *takes_owed = false;
         }
         self.unpersisted.insert(key.task, key);
     }
 
+    /// The store did not take a write. Returns whether that begins an outage: then the store
+    /// [rests](PendingWrites::rest).
+    pub(super) fn fail(&mut self, why: Unstored) -> bool {
+        match &mut self.outage {
+            Some(outage) => {
+                outage.why = why;
+                if let Phase::Trying { failed, .. } = &mut outage.phase {
+                    *failed = true;
+                }
+                false
+            }
+            None => {
+                let phase = Phase::Resting { timer: None, takes_owed: false };
+                self.outage = Some(Outage { why, phase });
+                true
+            }
+        }
+    }
+
+    /// Leaves the store alone, perhaps but for what it is owed. Returns the timer to arm; `None`
+    /// without an outage.
+    pub(super) fn rest(&mut self, takes_owed: bool) -> Option<&mut Option<Armed>> {
+        let outage = self.outage.as_mut()?;
+        outage.phase = Phase::Resting { timer: None, takes_owed };
+        self.rest_timer()
+    }
+
+    /// The timer of a rest; `None` if the store does not rest.
+    pub(super) fn rest_timer(&mut self) -> Option<&mut Option<Armed>> {
+        match &mut self.outage.as_mut()?.phase {
+            Phase::Resting { timer, .. } => Some(timer),
+            Phase::Trying { .. } => None,
+        }
+    }
+
+    /// The store is tried again, with the writes up to `last`.
+    pub(super) fn begin_try(&mut self, last: Seq, probes: bool) {
+        if let Some(outage) = &mut self.outage {
+            outage.phase = Phase::Trying { last, failed: false, probes };
+        }
+    }
+
+    /// What comes after a write, once the writes of a try are through.
+    pub(super) fn next_step(&mut self) -> StoreStep {
+        let Some(Outage { phase: Phase::Trying { last, failed, probes }, .. }) = self.outage else {
+            return StoreStep::Wait;
+        };
+        let is_open = self.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
+        let owes_nothing = self.unpersisted.is_empty();
+        match (is_open, failed) {
+            (true, _) => StoreStep::Wait,
+            (false, true) => StoreStep::Rest { takes_owed: probes && owes_nothing },
+            (false, false) if probes && owes_nothing => {
+                self.outage = None;
+                StoreStep::Recovered
+            }
+            (false, false) => StoreStep::Try,
+        }
+    }
+
+    /// The creation of a task is handed over at the end of the next turn.
+    pub(super) fn note_fresh(&mut self, id: TaskId) {
+        self.fresh.push(id);
+    }
+
+    /// Takes out the tasks whose creation is to be handed over.
+    pub(super) fn take_fresh(&mut self) -> Vec<TaskId> {
+        core::mem::take(&mut self.fresh)
+    }
+
+    /// Puts those back that are not due yet, with room for the next.
+    pub(super) fn put_back_fresh(&mut self, fresh: Vec<TaskId>) {
+        self.fresh = fresh;
+    }
+
     /// The number of the next load, which is of this task.
-    pub(crate) fn number_load(&mut self, id: TaskId) -> LoadId {
+    pub(super) fn number_load(&mut self, id: TaskId) -> LoadId {
         self.last_load += 1;
         let load = LoadId::new(self.last_load);
         self.loads.insert(load, id);
@@ -208,18 +322,108 @@ impl PendingWrites {
     }
 
     /// Takes out the first write that is on its way, if it is not after `upto`.
-    pub(crate) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, Option<RecordKey>)> {
+    pub(super) fn pop_upto(&mut self, upto: Seq) -> Option<(Seq, Option<RecordKey>)> {
         let first = self.sent.first_entry().filter(|entry| *entry.key() <= upto)?;
         Some(first.remove_entry())
     }
 
+    /// Takes out a write that was not carried out, and its task; `None` if there is no such write.
+    pub(super) fn take(&mut self, seq: Seq) -> Option<Option<RecordKey>> {
+        self.sent.remove(&seq)
+    }
+
+    /// Takes out a load that has come back, and its task, which may be gone.
+    pub(super) fn take_load(&mut self, load: LoadId) -> Option<TaskId> {
+        self.loads.remove(&load)
+    }
+
     /// Takes out the next tasks the store is owed, for one try.
-    pub(crate) fn take_owed(&mut self) -> BTreeMap<TaskId, RecordKey> {
+    pub(super) fn take_owed(&mut self) -> BTreeMap<TaskId, RecordKey> {
         let rest = match self.unpersisted.keys().nth(TRY_MAX).copied() {
             Some(first_left) => self.unpersisted.split_off(&first_left),
             None => BTreeMap::new(),
         };
         core::mem::replace(&mut self.unpersisted, rest)
+    }
+}
+
+/// What comes after a write of a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StoreStep {
+    /// Nothing: there is no try, or writes of it are on their way.
+    Wait,
+    /// The store is left alone for a while.
+    Rest {
+        /// Whether it takes what it is owed meanwhile.
+        takes_owed: bool,
+    },
+    /// The next part of what it is owed is sent.
+    Try,
+    /// It takes everything again.
+    Recovered,
+}
+
+/// Questions about them.
+impl PendingWrites {
+    /// Whether the creation of a task is to be handed over.
+    pub(crate) const fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    /// Whether no write is on its way.
+    pub(crate) fn none_on_their_way(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Whether the store has to be told of this task when it works again.
+    pub(crate) fn owes(&self, id: TaskId) -> bool {
+        self.unpersisted.contains_key(&id)
+    }
+
+    /// How many tasks the store has to be told of when it works again.
+    pub(crate) fn owed(&self) -> usize {
+        self.unpersisted.len()
+    }
+
+    /// The task that a write on its way is about.
+    pub(super) fn key_of(&self, seq: Seq) -> Option<RecordKey> {
+        self.sent.get(&seq).copied().flatten()
+    }
+
+    /// Whether the timer of a rest is armed.
+    pub(super) fn is_armed(&self) -> bool {
+        let phase = self.outage.as_ref().map(|outage| outage.phase);
+        matches!(phase, Some(Phase::Resting { timer: Some(_), .. }))
+    }
+
+    /// Whether the creation of this task is to be handed over.
+    pub(super) fn is_fresh(&self, id: TaskId) -> bool {
+        self.fresh.contains(&id)
+    }
+
+    /// Whether this load is of that task.
+    pub(super) fn is_load_of(&self, load: LoadId, id: TaskId) -> bool {
+        self.loads.get(&load) == Some(&id)
+    }
+
+    /// Its own agreements, for tests.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub(super) fn check(&self, is_owed: impl Fn(TaskId) -> bool) {
+        for id in self.unpersisted.keys() {
+            assert!(is_owed(*id) && self.outage.is_some(), "{id} is owed to a store that works");
+        }
+        match self.outage.as_ref().map(|outage| outage.phase) {
+            None => {}
+            Some(Phase::Resting { timer, .. }) => assert!(timer.is_some(), "the store is given up"),
+            Some(Phase::Trying { last, .. }) => {
+                let open = self.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
+                assert!(open, "the store is tried with nothing");
+            }
+        }
+        let idle = self.sent.is_empty() && self.outage.is_none() && self.loads.is_empty();
+        assert!(self.on || idle, "there is no store");
     }
 }
 

@@ -21,8 +21,8 @@ use crate::collections::slot_map::Records;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::limits::Limits;
-use crate::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
-use crate::tasks::persistence::LastVisible;
+use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq, TaskOutcome, TaskRecord};
+use crate::tasks::persistence::{DiskInput, LastVisible, PendingWrites, Written};
 pub use crate::tasks::status::{Change, Status};
 use crate::time::{Instant, Now, Wall};
 
@@ -38,6 +38,8 @@ pub(crate) struct Tasks {
     /// How many there are in each status.
     counts: [usize; Status::ALL.len()],
     next_position: u64,
+    /// Writes that are on their way to the store, and those it is owed.
+    writes: PendingWrites,
     /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
     cursor_key: [u8; 16],
 }
@@ -57,6 +59,30 @@ impl Owner {
     }
 }
 
+/// Subject of a write that is on disk.
+pub(super) enum Stored {
+    /// A task, which exists from now on.
+    Creation(TaskId),
+    /// All there is of a task.
+    End(TaskId),
+    /// A removal, a probe, or a task that was written again since.
+    Nothing,
+}
+
+/// Subject of a write that was not carried out.
+pub(super) enum NotStored {
+    /// A question whether a new task would be taken.
+    Probe,
+    /// A task, which does not come to be.
+    Creation(TaskId),
+    /// The end of a task, which the store is owed now.
+    End(TaskId),
+    /// A removal, which the store is owed now.
+    Removal,
+    /// A task that a later write is about.
+    Superseded,
+}
+
 /// A page of `tasks/list`.
 pub(crate) struct Page {
     pub(crate) tasks: alloc::vec::Vec<TaskId>,
@@ -64,13 +90,15 @@ pub(crate) struct Page {
 }
 
 impl Tasks {
-    pub(crate) fn new(cursor_key: Uuid, seed: Seed) -> Self {
+    /// No tasks, with or without a store.
+    pub(crate) fn new(cursor_key: Uuid, seed: Seed, durable: bool) -> Self {
         Self {
             by_id: Records::new(seed),
             owners: Slab::default(),
             by_identity: BTreeMap::new(),
             counts: [0; Status::ALL.len()],
             next_position: 0,
+            writes: PendingWrites::new(durable),
             cursor_key: cursor_key.into_bytes(),
         }
     }
@@ -289,6 +317,116 @@ impl Tasks {
         Some((task, identity))
     }
 
+    /// What the store has and what it is owed.
+    pub(crate) const fn writes(&self) -> &PendingWrites {
+        &self.writes
+    }
+
+    /// As [`Tasks::writes`], for the engine's side of the store (`store.rs`).
+    pub(super) const fn writes_mut(&mut self) -> &mut PendingWrites {
+        &mut self.writes
+    }
+
+    /// A task is being created: nothing of it was handed to the store yet. With `at_turn` that is
+    /// done at the end of the next turn.
+    pub(super) fn begin_creation(&mut self, id: TaskId, at_turn: bool) {
+        let Some(task) = self.by_id.get_mut(&id) else { return };
+        task.persist(DiskInput::Created);
+        if at_turn {
+            self.writes.note_fresh(id);
+        }
+    }
+
+    /// Gives the write a number that creates a task.
+    pub(super) fn number_creation(&mut self, key: RecordKey, written: Written) -> Seq {
+        let seq = self.writes.number(Some(key));
+        if let Some(task) = self.by_id.get_mut(&key.task) {
+            task.persist(DiskInput::CreationSent(seq, written));
+        }
+        seq
+    }
+
+    /// Nothing of a task has to be on disk before it exists for its peers. Returns the write that
+    /// had its end as well, if there was one.
+    pub(super) fn settle_creation(&mut self, id: TaskId) -> Option<Seq> {
+        let task = self.by_id.get_mut(&id)?;
+        let whole = task.disk().whole();
+        task.persist(DiskInput::Stored);
+        whole
+    }
+
+    /// A task has ended. Its end was sent with this write, or the store is owed it.
+    pub(super) fn note_end_sent(&mut self, id: TaskId, sent: Option<Seq>, before: LastVisible) {
+        if let Some(task) = self.by_id.get_mut(&id) {
+            task.persist(match sent {
+                Some(seq) => DiskInput::EndSent(seq, before),
+                None => DiskInput::EndOwed(before),
+            });
+        }
+    }
+
+    /// All there is of a task is on disk.
+    pub(super) fn settle_end(&mut self, id: TaskId) {
+        if let Some(task) = self.by_id.get_mut(&id) {
+            task.persist(DiskInput::Stored);
+        }
+    }
+
+    /// An end that the store was owed was sent again.
+    pub(super) fn note_sent_again(&mut self, id: TaskId, seq: Seq) {
+        if let Some(task) = self.by_id.get_mut(&id) {
+            task.persist(DiskInput::SentAgain(seq));
+        }
+    }
+
+    /// Takes out the next write up to `upto`, which is on disk.
+    pub(super) fn take_stored(&mut self, upto: Seq) -> Option<Stored> {
+        let (seq, key) = self.writes.pop_upto(upto)?;
+        let id = match key {
+            Some(key) => key.task,
+            None => return Some(Stored::Nothing),
+        };
+        let task = self.by_id.get_mut(&id).filter(|task| task.disk().awaits(seq));
+        Some(match task {
+            Some(task) if task.is_being_created() => Stored::Creation(id),
+            Some(task) => {
+                task.persist(DiskInput::Stored);
+                Stored::End(id)
+            }
+            None => Stored::Nothing,
+        })
+    }
+
+    /// Takes out a write that was not carried out; `None` if there is no such write.
+    pub(super) fn take_unstored(&mut self, seq: Seq) -> Option<NotStored> {
+        let Some(key) = self.writes.take(seq)? else { return Some(NotStored::Probe) };
+        let id = key.task;
+        Some(match self.by_id.get_mut(&id) {
+            Some(task) if !task.disk().awaits(seq) => NotStored::Superseded,
+            Some(task) if task.is_being_created() => NotStored::Creation(id),
+            Some(task) => {
+                task.persist(DiskInput::NotStored);
+                self.writes.owe(key);
+                NotStored::End(id)
+            }
+            None => {
+                self.writes.owe(key);
+                NotStored::Removal
+            }
+        })
+    }
+
+    /// Gives the load a number that is to bring the outcome of a task, unless one is on its way or
+    /// the outcome is here.
+    pub(super) fn number_load(&mut self, id: TaskId) -> Option<(LoadId, RecordKey)> {
+        let task = self.by_id.get_mut(&id)?;
+        let is_due =
+            task.aside.load.is_none() && matches!(task.outcome(), RecordedOutcome::Stored { .. });
+        let load = is_due.then(|| self.writes.number_load(id))?;
+        task.aside.load = Some(load);
+        Some((load, task.record_key()))
+    }
+
     /// The page after `cursor`, oldest first, so that what is created meanwhile comes later and
     /// nothing comes twice (TSK-19, TSK-20). `None` for a cursor that is not ours (TSK-22).
     pub(crate) fn page(
@@ -362,7 +500,7 @@ mod tests {
     use super::*;
 
     fn table() -> Tasks {
-        Tasks::new(Uuid::from_u128(7), Seed::default())
+        Tasks::new(Uuid::from_u128(7), Seed::default(), false)
     }
 
     fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
@@ -407,7 +545,7 @@ mod tests {
         assert!(tasks.page(&owner, Some(&cursor), 1).is_some());
         assert!(tasks.page(&other, Some(&cursor), 1).is_none());
         assert!(
-            Tasks::new(Uuid::from_u128(8), Seed::default())
+            Tasks::new(Uuid::from_u128(8), Seed::default(), false)
                 .page(&owner, Some(&cursor), 1)
                 .is_none()
         );

@@ -55,6 +55,8 @@ pub(super) enum Command {
     Top(TopArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
+    /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
+    Trust(TrustArgs),
     /// Look after the tasks on the disk while no daemon uses them
     Store(StoreArgs),
     /// Print a script that completes command lines of ceased in a shell
@@ -104,7 +106,8 @@ pub(super) struct EngineArgs {
 #[command(next_help_heading = "Finding the daemon")]
 pub(super) struct DaemonArgs {
     /// Unix socket of the daemon [default: $CEASED_SOCKET, the first Unix listener of the config,
-    /// $XDG_RUNTIME_DIR/ceased/ceased.sock, /run/ceased/ceased.sock]
+    /// $XDG_RUNTIME_DIR/ceased/ceased.sock, the same in /run/user/UID,
+    /// ~/.local/state/ceased/run/ceased.sock, /run/ceased/ceased.sock]
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     pub(super) socket: Option<PathBuf>,
     /// TCP address of the daemon
@@ -131,6 +134,19 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `trust`.
+#[derive(Debug, Args)]
+pub(super) struct TrustArgs {
+    /// The file [default: ./ceased.toml]
+    pub(super) file: Option<PathBuf>,
+    /// List the trusted files, and which of them have changed
+    #[arg(long, conflicts_with_all = ["file", "revoke"])]
+    pub(super) list: bool,
+    /// Trust it no longer
+    #[arg(long)]
+    pub(super) revoke: bool,
 }
 
 /// `store`.

@@ -15,7 +15,7 @@ use rustix::net::Shutdown;
 use super::args::ConnectArgs;
 use super::discover;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
-use crate::client::{NonblockingWriter, is_gone, poll, read};
+use ceased_client::io::{NonblockingWriter, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;
@@ -39,9 +39,8 @@ pub(super) fn connect(
     let grace = args.eof_grace.unwrap_or(configured);
     let daemon = match discover::first_reachable(&endpoints) {
         Ok((socket, endpoint)) => {
-            // Where one would be started; a daemon of the system is elsewhere.
-            if args.spawn && endpoints.first() == Some(endpoint) {
-                spawn::check(&socket, endpoint)?;
+            if args.spawn {
+                spawn::check(&socket, endpoint, io)?;
             }
             socket
         }

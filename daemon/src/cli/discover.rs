@@ -1,7 +1,6 @@
 //! Finding the daemon, or doing without.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_core::rpc::error::code;
@@ -9,11 +8,10 @@ use ceased_core::rpc::error::code;
 use super::args::DaemonArgs;
 use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io};
-use crate::client::{Client, Endpoint, Error, Options};
+use ceased_client::{Client, Endpoint, Error, Options};
 
 /// How long connecting may take: a daemon on this machine accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
-const SOCKET_NAME: &str = "ceased/ceased.sock";
 
 /// A connection to a server, and the server itself when it runs in this process.
 pub(super) struct Session {
@@ -38,6 +36,13 @@ pub(super) fn endpoints(
         return Ok(vec![Endpoint::Unix(path.into())]);
     }
     match backend.site(args.config.as_deref()) {
+        // The default of a configuration without a listener: a daemon that was started in another
+        // environment is at another of the user's places.
+        Ok(DaemonLocation { config: Some(_), socket: Some(path), .. })
+            if path == io.env.sockets.default_socket() =>
+        {
+            return Ok(io.env.sockets.own.iter().cloned().map(Endpoint::Unix).collect());
+        }
         Ok(DaemonLocation { config: Some(_), socket: Some(path), .. }) => {
             return Ok(vec![Endpoint::Unix(path)]);
         }
@@ -49,8 +54,7 @@ pub(super) fn endpoints(
             io.say(&format!("passing over the config: {first}"));
         }
     }
-    let usual = io.env.runtime_dir.iter().map(PathBuf::from).chain([io.env.run_dir.clone()]);
-    Ok(usual.map(|dir| Endpoint::Unix(dir.join(SOCKET_NAME))).collect())
+    Ok(io.env.sockets.candidates().map(|path| Endpoint::Unix(path.into())).collect())
 }
 
 /// Connects to the first of `endpoints` where something is.

@@ -11,6 +11,7 @@ mod display;
 mod format;
 mod generate;
 mod output;
+mod project_trust;
 mod ps;
 mod spawn;
 mod status;
@@ -32,9 +33,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::client::{Error, Interrupts, Refusal};
-use crate::stderr::TimedStderr;
+use crate::config::{Environment, SocketPaths};
+use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
+use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
 use output::Output;
 
@@ -223,10 +225,8 @@ pub struct Env {
     pub socket: Option<OsString>,
     /// `$CEASED_TOKEN`.
     pub token: Option<String>,
-    /// `$XDG_RUNTIME_DIR`.
-    pub runtime_dir: Option<OsString>,
-    /// The directory that holds `ceased/ceased.sock` when nothing else is said: `/run`.
-    pub run_dir: PathBuf,
+    /// Where daemons listen that are not told another place.
+    pub sockets: SocketPaths,
 }
 
 impl Env {
@@ -237,8 +237,7 @@ impl Env {
         Self {
             socket: var("CEASED_SOCKET"),
             token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
-            runtime_dir: var("XDG_RUNTIME_DIR"),
-            run_dir: "/run".into(),
+            sockets: Environment::of_process().sockets,
         }
     }
 }
@@ -326,6 +325,7 @@ pub fn run(
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
+        Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),

@@ -17,10 +17,10 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::discover::{self, Unreachable};
 use super::{DaemonLocation, Exit, Failure, Io, trust};
-use crate::client::Endpoint;
 use crate::observability::logging;
-use crate::service_manager;
 use crate::store::directory::{Holder, Phase};
+use ceased_client::Endpoint;
+use ceased_process::daemon_support::variables_of_the_service_manager;
 
 /// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ pub(super) fn connect(
     let path = place(endpoints, site)?;
     let patience = WITHIN + site.shutdown_grace;
     let mut wait = Wait::new(io.input, patience, grace);
-    let _turn = match turn(path, endpoints, &mut wait)? {
+    let _turn = match turn(path, endpoints, &mut wait, io)? {
         Turn::Reached(socket) => return Ok(socket),
         Turn::Ours(lock) => lock,
     };
@@ -57,7 +57,7 @@ pub(super) fn connect(
     loop {
         // Looked at first: one that ends because another listens already is no failure.
         let ended = spawned.end()?;
-        if let Reached::Yes(socket) = attempt(endpoints)? {
+        if let Reached::Yes(socket) = attempt(endpoints, io)? {
             return Ok(socket);
         }
         match ended {
@@ -131,10 +131,18 @@ struct Spawned<'a> {
 
 impl Spawned<'_> {
     fn start(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        if self.starts == 0 {
+            logging::keep(&self.log).map_err(|why| fail("keep the log", &self.log, &why))?;
+        }
         self.child = Some(start(self.site, self.path, &self.log)?);
         if self.starts == 0 {
             let (path, log) = (self.path.display(), self.log.display());
             io.say(&format!("no daemon at unix:{path}; started one, its log is {log}"));
+            if self.site.config.is_none() {
+                io.say(
+                    "it has no configuration file, so it has no tools; `ceased init` writes one",
+                );
+            }
         }
         self.starts += 1;
         Ok(())
@@ -251,13 +259,11 @@ enum Reached {
     Broken(Unreachable),
 }
 
-/// Tries every place; the daemon at the first one must not be another user's.
-fn attempt(endpoints: &[Endpoint]) -> Result<Reached, Failure> {
+/// Tries every place; a daemon at a place of this user must not be another user's.
+fn attempt(endpoints: &[Endpoint], io: &Io<'_>) -> Result<Reached, Failure> {
     match discover::first_reachable(endpoints) {
         Ok((socket, endpoint)) => {
-            if endpoints.first() == Some(endpoint) {
-                check(&socket, endpoint)?;
-            }
+            check(&socket, endpoint, io)?;
             Ok(Reached::Yes(socket))
         }
         Err(unreachable) if unreachable.is_absent => Ok(Reached::Absent),
@@ -272,7 +278,12 @@ enum Turn {
     Ours(File),
 }
 
-fn turn(path: &Path, endpoints: &[Endpoint], wait: &mut Wait<'_>) -> Result<Turn, Failure> {
+fn turn(
+    path: &Path,
+    endpoints: &[Endpoint],
+    wait: &mut Wait<'_>,
+    io: &Io<'_>,
+) -> Result<Turn, Failure> {
     let lock_path = beside(path, ".spawn");
     if let Some(dir) = path.parent() {
         make_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
@@ -280,7 +291,7 @@ fn turn(path: &Path, endpoints: &[Endpoint], wait: &mut Wait<'_>) -> Result<Turn
     let lock = open(&lock_path).map_err(|why| fail("lock", &lock_path, &why))?;
     loop {
         let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        match attempt(endpoints)? {
+        match attempt(endpoints, io)? {
             Reached::Yes(socket) => return Ok(Turn::Reached(socket)),
             Reached::Broken(unreachable) => return Err(unreachable.into()),
             Reached::Absent if is_ours => return Ok(Turn::Ours(lock)),
@@ -306,9 +317,13 @@ fn make_directory(dir: &Path) -> io::Result<()> {
     trust::check_directory(dir)
 }
 
-/// Checks a daemon that was reached where one would be started: it must not be another user's.
-pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint) -> Result<(), Failure> {
+/// Checks a daemon that was reached at a place of this user: it must not be another user's. The
+/// daemon of the system has a user of its own.
+pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint, io: &Io<'_>) -> Result<(), Failure> {
     let Endpoint::Unix(path) = endpoint else { return Ok(()) };
+    if io.env.sockets.system.as_ref() == Some(path) {
+        return Ok(());
+    }
     let dir = path.parent().unwrap_or(path);
     trust::check_directory(dir).map_err(|why| fail("use the runtime directory", dir, &why))?;
     trust::check_daemon(socket).map_err(|why| fail("use the daemon", path, &why))
@@ -342,7 +357,7 @@ fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     if let Some(config) = &site.config {
         command.arg("--config").arg(std::path::absolute(config)?);
     }
-    for name in service_manager::private_variables() {
+    for name in variables_of_the_service_manager() {
         command.env_remove(name);
     }
     // Where it was first needed is no place for a daemon that others use, too.

@@ -26,7 +26,7 @@ pub(super) fn check_directory(path: &Path) -> io::Result<()> {
     if owner != us && owner != ROOT {
         return Err(refused(format!(
             "the directory belongs to uid {owner} and this is uid {us}: a daemon there may be \
-             another user's; set XDG_RUNTIME_DIR, or `path` in [[listen]], to a directory of your own"
+             another user's; set `path` in [[listen]] to a directory of your own"
         )));
     }
     if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {

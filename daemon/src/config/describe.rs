@@ -1,14 +1,15 @@
 //! Text description of a configuration with all defaults.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
-    Users,
+    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
+    Tool, Users,
 };
-use crate::process::Isolation;
 use crate::store::Damaged;
+use ceased_process::Isolation;
 
 impl Listen {
     /// Describes the transport and address in one line.
@@ -85,6 +86,12 @@ impl Config {
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("isolation", isolation(daemon.isolation).into());
+        let roots: Vec<String> =
+            daemon.roots.iter().map(|root| root.display().to_string()).collect();
+        if !roots.is_empty() {
+            row("roots", roots.join(", "));
+        }
+        row("heartbeat", heartbeat(daemon.heartbeat));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("json_depth", limits.json_depth.to_string());
@@ -139,10 +146,11 @@ impl Config {
         row("poll_interval", show_duration(tasks.poll_interval));
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
-        row("log level", self.log.level.name().into());
+        let level = self.log.level.map_or("info, with stdio warn", Level::name);
+        row("log level", level.into());
         row(
             "audit",
-            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+            self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());
@@ -153,7 +161,7 @@ impl Config {
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         for tool in &self.tools {
-            rows.extend(describe_tool(tool, daemon.on_disconnect));
+            rows.extend(describe_tool(tool, daemon));
         }
         if self.tools.is_empty() {
             rows.push(("tools".into(), "none: no tool is configured".into()));
@@ -168,8 +176,19 @@ impl Config {
     }
 }
 
-/// Describes one tool: its name and command, then its other settings.
-fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
+impl Tool {
+    /// The program and arguments that it runs, with their inputs in braces; or the builtin.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        match &self.run {
+            Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
+            Run::Command(command) => argv(command),
+        }
+    }
+}
+
+/// The rows of one tool: its name with what it runs, then the rest.
+fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
     let bounds =
@@ -189,7 +208,10 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     if tool.read_only && matches!(tool.run, Run::Command(_)) {
         more("read-only".into());
     }
-    if tool.on_disconnect != daemon {
+    if tool.heartbeat != daemon.heartbeat {
+        more(format!("heartbeat {}", heartbeat(tool.heartbeat)));
+    }
+    if tool.on_disconnect != daemon.on_disconnect {
         more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
     }
     if let Some(question) = &tool.confirm {
@@ -211,6 +233,10 @@ const fn isolation(isolation: Isolation) -> &'static str {
     }
 }
 
+fn heartbeat(span: Option<Duration>) -> String {
+    span.map_or_else(|| "off".into(), show_duration)
+}
+
 fn on_disconnect(policy: OnDisconnect) -> String {
     match policy {
         OnDisconnect::Cancel => "cancel".into(),
@@ -224,6 +250,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
         more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    if command.client_roots.is_some() {
+        more("cwd client".into());
     }
     match command.run_as {
         None => {}
@@ -239,6 +268,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     }
     if !command.inherit.also.is_empty() {
         more(format!("pass_env {}", command.inherit.also.join(" ")));
+    }
+    if let Some(progress) = &command.progress {
+        more(format!("progress {progress}"));
     }
     if let Some(file) = &command.env_file {
         more(format!("env_file {}", file.path.display()));

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
+
 use super::error::ConfigError;
+use super::socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// System-wide configuration, searched last.
 const SYSTEM_CONFIG: &str = "/etc/ceased/config.toml";
@@ -21,10 +24,10 @@ pub struct Environment {
     pub config_home: Option<PathBuf>,
     /// `$XDG_STATE_HOME`
     pub state_home: Option<PathBuf>,
-    /// `$XDG_RUNTIME_DIR`
-    pub runtime_dir: Option<PathBuf>,
     /// `$STATE_DIRECTORY`, which systemd sets; the first of the list.
     pub state_directory: Option<PathBuf>,
+    /// Where daemons listen that are not told another place.
+    pub sockets: SocketPaths,
 }
 
 impl Environment {
@@ -33,24 +36,30 @@ impl Environment {
     pub fn of_process() -> Self {
         let path = |name: &str| absolute(std::env::var_os(name));
         let first = |list: OsString| std::env::split_paths(&list).next().map(OsString::from);
+        let (home, state_home) = (path("HOME"), path("XDG_STATE_HOME"));
+        let runtime_dir = path("XDG_RUNTIME_DIR");
+        let variables = SocketVariables {
+            runtime_dir: runtime_dir.as_deref(),
+            state_home: state_home.as_deref(),
+            home: home.as_deref(),
+        };
+        let sockets = SocketPaths::of(geteuid().as_raw(), variables, &PathFacts::of);
         Self {
             ceased_config: std::env::var_os("CEASED_CONFIG")
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from),
-            home: path("HOME"),
+            home,
             config_home: path("XDG_CONFIG_HOME"),
-            state_home: path("XDG_STATE_HOME"),
-            runtime_dir: path("XDG_RUNTIME_DIR"),
+            state_home,
             state_directory: absolute(std::env::var_os("STATE_DIRECTORY").and_then(first)),
+            sockets,
         }
     }
 
-    /// The default socket: `$XDG_RUNTIME_DIR/ceased/ceased.sock`, else `/run/ceased/ceased.sock`,
-    /// which only root can create.
+    /// The socket of a daemon that is not told another one; see [`SocketPaths::of`].
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        let dir = self.runtime_dir.clone().unwrap_or_else(|| PathBuf::from("/run"));
-        dir.join("ceased/ceased.sock")
+        self.sockets.default_socket()
     }
 
     /// The state directory: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/ceased`, else
@@ -65,7 +74,16 @@ impl Environment {
             .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
     }
 
-    /// The configuration file: `explicit`, else `$CEASED_CONFIG`, else
+    /// The directory of this user's state, whatever a service manager gives: `$XDG_STATE_HOME/ceased`,
+    /// else `~/.local/state/ceased`; `None` without a home.
+    #[must_use]
+    pub fn user_state_dir(&self) -> Option<PathBuf> {
+        let state = self.state_home.clone();
+        let state = state.or_else(|| Some(self.home.as_ref()?.join(".local/state")));
+        state.map(|dir| dir.join("ceased"))
+    }
+
+    /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else
     /// `$XDG_CONFIG_HOME/ceased/config.toml` (`~/.config` when unset), else
     /// `/etc/ceased/config.toml`. `None` if there is no file: the defaults apply.
     ///
@@ -74,6 +92,14 @@ impl Environment {
     /// # Errors
     /// If an explicitly named file does not exist.
     pub fn locate(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+        Ok(self.named(explicit)?.or_else(|| self.usual()))
+    }
+
+    /// The configuration file that is asked for by name: `explicit`, else `$CEASED_CONFIG`.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn named(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         let named = explicit
             .map(|path| (path, "--config"))
             .or_else(|| self.ceased_config.as_deref().map(|path| (path, "$CEASED_CONFIG")));
@@ -84,13 +110,22 @@ impl Environment {
             let what = format!("the configuration file named by {by} does not exist");
             return Err(ConfigError::of_file(path, what, "name an existing file, or leave it out"));
         }
-        let config_home =
-            self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
-        let found = [
-            config_home.map(|dir| dir.join("ceased/config.toml")),
-            Some(PathBuf::from(SYSTEM_CONFIG)),
-        ];
-        Ok(found.into_iter().flatten().find(|path| exists(path)))
+        Ok(None)
+    }
+
+    /// The configuration file that is used when none is asked for.
+    #[must_use]
+    pub fn usual(&self) -> Option<PathBuf> {
+        let found = [self.user_config(), Some(PathBuf::from(SYSTEM_CONFIG))];
+        found.into_iter().flatten().find(|path| exists(path))
+    }
+
+    /// Where the configuration of this user belongs; `None` without a home.
+    #[must_use]
+    pub fn user_config(&self) -> Option<PathBuf> {
+        let home = self.config_home.clone();
+        let home = home.or_else(|| Some(self.home.as_ref()?.join(".config")));
+        home.map(|dir| dir.join("ceased/config.toml"))
     }
 }
 
@@ -115,8 +150,8 @@ mod tests {
             home: Some(dir.join("home")),
             config_home: None,
             state_home: None,
-            runtime_dir: None,
             state_directory: None,
+            sockets: SocketPaths::default(),
         }
     }
 
@@ -166,7 +201,7 @@ mod tests {
         assert_eq!(env.state_dir(), Path::new("/d/home/.local/state/ceased"));
         assert_eq!(env.socket(), Path::new("/run/ceased/ceased.sock"));
         env.state_home = Some("/s".into());
-        env.runtime_dir = Some("/run/user/7".into());
+        env.sockets.own = vec!["/run/user/7/ceased/ceased.sock".into()];
         assert_eq!(env.state_dir(), Path::new("/s/ceased"));
         assert_eq!(env.socket(), Path::new("/run/user/7/ceased/ceased.sock"));
         env.state_directory = Some("/var/lib/x".into());

@@ -13,14 +13,17 @@ mod input;
 mod json;
 mod listen;
 mod monitoring;
+mod progress;
 mod raw;
 mod sections;
+mod socket_paths;
 mod tool;
 mod units;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
@@ -29,17 +32,19 @@ use ceased_core::tool::{OnDisconnect, TaskSupport};
 use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
-use crate::process::Isolation;
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin::Builtin;
+use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
 pub use crate::access::Users;
-pub use crate::process::Inherit;
+pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub use progress::ProgressPattern;
+pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// Size limit of a configuration file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -88,7 +93,11 @@ pub struct Daemon {
     pub on_disconnect: OnDisconnect,
     /// Default isolation of commands from other processes.
     pub isolation: Isolation,
-    /// Time that running calls of a stdio peer may continue after it closed its input.
+    /// Directories below which clients choose where a tool runs; empty: the home of the caller.
+    pub roots: Vec<PathBuf>,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
+    /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
 
@@ -211,11 +220,11 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// Level of the log.
-    pub level: Level,
-    /// File of the audit records; the log if `None`.
+    /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
+    pub level: Option<Level>,
+    /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
 }
 
@@ -281,7 +290,9 @@ pub struct Tool {
     pub arguments: Arguments,
     /// Question to confirm before it runs.
     pub confirm: Option<Template>,
-    /// Effect of a disconnect on a plain call.
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
+    /// What becomes of a plain call whose peer is gone.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
     pub allow: Allow,
@@ -313,9 +324,39 @@ pub struct CommandTool {
     pub inherit: Inherit,
     /// File of additional variables.
     pub env_file: Option<EnvFile>,
+    /// How its output shows its progress.
+    pub progress: Option<ProgressPattern>,
+    /// Where the directory of the client may be in which it runs; `None`: it does not run there.
+    pub client_roots: Option<ClientRoots>,
+}
+
+/// The directories below which the directory of a client may be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientRoots {
+    /// `roots` of `[daemon]`; empty: the home directory of the caller.
+    pub listed: Vec<PathBuf>,
+    /// The home directory of the user the daemon runs as.
+    pub home: Option<PathBuf>,
+}
+
+impl ClientRoots {
+    /// Replaces symbolic links: the kernel tells the directory of a process without them.
+    fn resolve(&mut self) {
+        for root in self.listed.iter_mut().chain(&mut self.home) {
+            if let Ok(path) = root.canonicalize() {
+                *root = path;
+            }
+        }
+    }
 }
 
 impl CommandTool {
+    /// What becomes of its output.
+    pub(crate) fn output_options(&self) -> OutputOptions {
+        let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
+        OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
+    }
+
     /// The variables of its file.
     ///
     /// # Errors
@@ -374,7 +415,7 @@ impl Config {
         Environment::of_process().locate(explicit)
     }
 
-    /// Default socket of the daemon; see [`Environment::socket`].
+    /// The socket of a daemon that is not told another one; see [`Environment::socket`].
     #[must_use]
     pub fn default_socket() -> PathBuf {
         Environment::of_process().socket()
@@ -402,24 +443,42 @@ impl Config {
     /// it, it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
     /// [`Self::read_env_files`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_bytes(Self::read(path)?, path)
+    }
+
+    /// Reads the bytes of a file, and nothing of what is in it.
+    ///
+    /// # Errors
+    /// When it cannot be read, others than root and the user of this process can have written it,
+    /// or it is larger than [`FILE_BYTES_MAX`].
+    pub fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
-        let bytes = match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
-            Ok(bytes) => bytes,
+        match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
+            Ok(bytes) => Ok(bytes),
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-                return fail(what, "check the path");
+                fail(what, "is it the right file?")
             }
             Err(Unfit::Io(why)) => {
-                return fail(format!("cannot read the configuration: {why}"), "name another file");
+                fail(format!("cannot read the configuration: {why}"), "name another file")
             }
             Err(Unfit::Refused { what, remedy }) => {
-                return fail(format!("rejected the configuration: {what}"), &remedy);
+                fail(format!("the configuration is not taken: {what}"), &remedy)
             }
-        };
+        }
+    }
+
+    /// The configuration in the bytes of the file `path`, with the files that it names.
+    ///
+    /// # Errors
+    /// When they are not UTF-8, or as [`Self::parse`] and [`Self::read_env_files`].
+    pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, ConfigError> {
+        let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
         match String::from_utf8(bytes) {
             Ok(text) => {
                 let mut config = Self::parse(&text, path)?;
                 config.read_env_files()?;
+                config.resolve_roots();
                 Ok(config)
             }
             Err(why) => {
@@ -445,8 +504,19 @@ impl Config {
         Ok(())
     }
 
-    /// Parses the text of the file `path`, which is not opened: its name is used in messages, and
-    /// relative paths start in its directory. Files named in it are not read; see
+    /// Replaces symbolic links in the directories below which clients choose one.
+    fn resolve_roots(&mut self) {
+        for tool in &mut self.tools {
+            if let Run::Command(command) = &mut tool.run
+                && let Some(roots) = &mut command.client_roots
+            {
+                roots.resolve();
+            }
+        }
+    }
+
+    /// Reads the text of the file `path`, which is not opened: it is named in messages, and
+    /// relative paths start in its directory. Neither is a file that it names; see
     /// [`Self::read_env_files`].
     ///
     /// # Errors

@@ -1,21 +1,25 @@
 //! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: defaults and valid ranges.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
-use crate::process::Isolation;
 use crate::store::Damaged;
+use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Upper bound of durations: beyond any sensible use and far below the range of a clock.
 pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// A smaller depth rejects calls with arguments; a larger one exceeds the recursion limit of the
-/// parser.
+/// More often, and heartbeats are work for a client.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+
+/// Less, and no call with arguments fits; more, and what reads messages gives up by itself.
 const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -36,6 +40,8 @@ impl Daemon {
             eof_grace: Duration::from_millis(500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
+            roots: Vec::new(),
+            heartbeat: Some(DEFAULT_HEARTBEAT),
         }
     }
 }
@@ -85,12 +91,6 @@ impl Default for Tasks {
             page_size: 100,
             status_notifications: true,
         }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: Level::Info, audit: None }
     }
 }
 
@@ -147,10 +147,22 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
+        roots: roots(key("roots"), raw.roots.as_ref(), check),
+        heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
     }
 }
 
-/// Isolation of commands from other processes.
+/// Directories below which clients choose where a tool runs.
+fn roots(
+    key: Key,
+    written: Option<&toml::Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Vec<PathBuf> {
+    let written = written.into_iter().flat_map(|list| list.get_ref());
+    written.filter_map(|root| check.path(key, root)).collect()
+}
+
+/// What separates commands from other processes.
 pub(super) fn isolation(
     key: Key,
     written: Option<&raw::Text>,
@@ -181,6 +193,27 @@ pub(super) fn on_disconnect(
                 up to 1h";
     check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
     None
+}
+
+/// The time between heartbeats; off for `None`.
+pub(super) fn heartbeat(
+    key: Key,
+    written: Option<&raw::Text>,
+    default: Option<Duration>,
+    check: &mut Checker<'_>,
+) -> Option<Duration> {
+    let Some(written) = written else { return default };
+    let text = written.get_ref();
+    let span = if text == "off" { Ok(Duration::ZERO) } else { parse_duration(text) };
+    match span {
+        Ok(Duration::ZERO) => None,
+        Ok(span) if (HEARTBEAT_MIN..=HOUR).contains(&span) => Some(span),
+        Ok(_) | Err(_) => {
+            let hint = "it takes 100ms to 1h, such as \"10s\", or \"off\"";
+            check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+            default
+        }
+    }
 }
 
 pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
@@ -398,20 +431,9 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
 
 pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let key = |name| Key { table: "[log]", name };
-    let default = Log::default();
     let audit = raw.audit.as_ref().and_then(|written| check.path(key("audit"), written));
-    let level = check.choice(
-        key("level"),
-        raw.level.as_ref(),
-        default.level,
-        &[
-            ("off", Level::Off),
-            ("error", Level::Error),
-            ("warn", Level::Warn),
-            ("info", Level::Info),
-            ("debug", Level::Debug),
-            ("trace", Level::Trace),
-        ],
-    );
+    let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+    let choices = levels.map(|level| (level.name(), Some(level)));
+    let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
     Log { level, audit }
 }

@@ -16,8 +16,8 @@ fn environment() -> Environment {
         home: Some("/home/u".into()),
         config_home: None,
         state_home: None,
-        runtime_dir: None,
         state_directory: None,
+        sockets: SocketPaths::default(),
     }
 }
 
@@ -87,6 +87,8 @@ fn every_key_is_read() {
         eof_grace = "0s"
         on_disconnect = "5s"
         isolation = "pid"
+        roots = ["/srv", "~/src"]
+        heartbeat = "2s"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -151,6 +153,8 @@ fn every_key_is_read() {
             eof_grace: Duration::ZERO,
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
+            roots: vec!["/srv".into(), "/home/u/src".into()],
+            heartbeat: Some(secs(2)),
         }
     );
     assert_eq!(
@@ -198,7 +202,7 @@ fn every_key_is_read() {
         }
     );
     let audit = Some("/home/u/audit.jsonl".into());
-    assert_eq!(config.log, Log { level: Level::Trace, audit });
+    assert_eq!(config.log, Log { level: Some(Level::Trace), audit });
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
     assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(

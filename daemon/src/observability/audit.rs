@@ -28,13 +28,14 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of records at which they are queued before the end of the turn.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// The loop's handle of the audit log.
+/// The way to the audit log; without a file, records go nowhere.
 pub(crate) struct Audit {
     /// Records not queued yet.
     fresh: Vec<u8>,
     /// Cache of the formatted time: many records share it.
     stamp: (Wall, String),
     shared: Arc<Shared>,
+    /// The writer of the file; `None` without one.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,24 +72,36 @@ impl Batch {
 }
 
 impl Audit {
-    /// Starts writing to `path`, or to the log if there is none.
+    /// Starts writing to `path`; without one, nothing is recorded.
     ///
     /// # Errors
     /// If the file cannot be opened or is not a regular file, or the thread cannot be
     /// created.
     pub(crate) fn start(path: Option<PathBuf>) -> Result<Self, StartError> {
-        let sink = path.map_or(Ok(Sink::Log), Sink::file)?;
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(sink, Arc::clone(&shared));
-        let thread =
-            thread::Builder::new().name("ceased-audit".into()).spawn(move || writer.run())?;
+        let thread = match path.map(Sink::file).transpose()? {
+            Some(sink) => {
+                let writer = Writer::new(sink, Arc::clone(&shared));
+                let name = "ceased-audit".into();
+                Some(thread::Builder::new().name(name).spawn(move || writer.run())?)
+            }
+            None => None,
+        };
         let first = Wall::from_millis(0);
         let (fresh, stamp) = (Vec::new(), (first, first.to_iso8601()));
-        Ok(Self { fresh, stamp, shared, thread: Some(thread) })
+        Ok(Self { fresh, stamp, shared, thread })
+    }
+
+    /// Whether records go anywhere.
+    const fn is_on(&self) -> bool {
+        self.thread.is_some()
     }
 
     /// Buffers a record for the next [`Audit::hand_over`]; never blocks.
     pub(crate) fn record(&mut self, time: Wall, happening: &Happening) {
+        if !self.is_on() {
+            return;
+        }
         if self.stamp.0 != time {
             self.stamp = (time, time.to_iso8601());
         }
@@ -113,6 +126,9 @@ impl Audit {
 
     /// Reopens the file after the records so far; on failure the old file stays in use.
     pub(crate) fn reopen(&mut self) {
+        if !self.is_on() {
+            return;
+        }
         self.hand_over();
         let mut queue = self.shared.queue();
         queue.waiting.reopen = Some(queue.waiting.lines.len());

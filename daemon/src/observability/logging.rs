@@ -103,8 +103,27 @@ fn previous(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Creates or truncates a log file of mode 0600. Rejects a file of another user and anything but a
-/// regular file before changing it.
+/// Keeps the log of a daemon that has ended as the one before the next: its last words tell why it
+/// ended. A file of another user stays where it is, for [`create`] to refuse.
+///
+/// # Errors
+/// When the file cannot be renamed.
+pub(crate) fn keep(path: &Path) -> io::Result<()> {
+    trust::check_type(path)?;
+    let found = match File::open(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    trust::check_file(&found, path)?;
+    if found.metadata()?.len() == 0 {
+        return Ok(());
+    }
+    fs::rename(path, previous(path))
+}
+
+/// An empty log file, for its owner alone. A file of another user, and what is no regular file, is
+/// refused before anything of it is changed.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     trust::check_type(path)?;
     let file = OpenOptions::new()

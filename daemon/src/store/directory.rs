@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::file_id::{FileId, Lookup};
-use crate::process::{self, Roster};
+use ceased_process::daemon_support::{Roster, end_left_behind};
 
 /// Time for which a killed daemon may still appear to hold the lock: a child between fork and exec
 /// inherits it.
@@ -406,7 +406,7 @@ fn wait_for_leftovers(path: &Path, processes: &mut File) -> Result<(), StateDirE
         }
     }
     let group = PathBuf::from(std::ffi::OsString::from_vec(text(processes).map_err(at)?));
-    process::end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
+    end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
 }
 
 #[cfg(test)]

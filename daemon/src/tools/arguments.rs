@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 pub use template::Template;
 
-use crate::process::WorkingDir;
+use ceased_process::WorkingDir;
 
 /// Maximum length of an error text in characters.
 const ERROR_CHARS_MAX: usize = 512;

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 use core::time::Duration;
 
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
@@ -13,7 +14,7 @@ use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::json::writer::Writer;
 use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome};
-use crate::tasks::persistence::Durability;
+use crate::tasks::persistence::{DiskInput, Durability};
 use crate::tasks::status::Status;
 use crate::time::{Instant, Wall};
 
@@ -31,7 +32,7 @@ pub(crate) struct Task {
     pub(super) id: TaskId,
     /// Where its owner is.
     pub(super) owner: Place,
-    pub(crate) status: Status,
+    pub(super) status: Status,
     /// As what it is counted.
     pub(super) counted: Status,
     /// Waits for its turn, and says so (TSK-09).
@@ -86,7 +87,7 @@ pub(crate) struct Aside {
     pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
     pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
-    pub(crate) disk: Durability,
+    disk: Durability,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
     /// The job that ended while the creation was on its way, and where it came from: that it was
@@ -94,6 +95,8 @@ pub(crate) struct Aside {
     pub(crate) maker: Option<(JobId, ConnId)>,
     /// Messages of its job for the creator, held while no peer may know of the task.
     pub(crate) said: Vec<Box<[u8]>>,
+    /// The last line that its job printed, until it ends.
+    pub(crate) line: Option<Box<str>>,
 }
 
 /// Bytes of messages that are kept for a creator who may not know of the task yet; what is said
@@ -108,6 +111,7 @@ impl IsEmpty for Aside {
         load: None,
         maker: None,
         said: Vec::new(),
+        line: None,
     };
 
     fn is_nothing(&self) -> bool {
@@ -117,10 +121,19 @@ impl IsEmpty for Aside {
             && self.load.is_none()
             && self.maker.is_none()
             && self.said.is_empty()
+            && self.line.is_none()
     }
 }
 
 impl LazyBox<Aside> {
+    /// Forgets the last line of its job.
+    pub(crate) fn forget_line(&mut self) {
+        if let Some(aside) = self.some() {
+            aside.line = None;
+        }
+        self.shrink();
+    }
+
     /// Forgets a request that waits for it.
     pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
         if let Some(aside) = self.some() {
@@ -154,17 +167,9 @@ impl LazyBox<Aside> {
 
     /// The messages that were kept.
     pub(crate) fn take_said(&mut self) -> Vec<Box<[u8]>> {
-        let said = self.some().map(|aside| core::mem::take(&mut aside.said));
+        let said = self.some().map(|aside| mem::take(&mut aside.said));
         self.shrink();
         said.unwrap_or_default()
-    }
-
-    /// All that is to be on disk is there.
-    pub(crate) fn settle(&mut self) {
-        if let Some(aside) = self.some() {
-            aside.disk = Durability::Settled;
-        }
-        self.shrink();
     }
 }
 
@@ -177,6 +182,26 @@ impl Task {
         Duration::from_nanos(self.ttl)
     }
 
+    /// Where it stands.
+    pub(crate) const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// How much of it is on disk.
+    pub(crate) fn disk(&self) -> &Durability {
+        &self.aside.disk
+    }
+
+    /// Moves on how much of it is on disk.
+    pub(super) fn persist(&mut self, input: DiskInput) {
+        let disk = self.aside.some().map(|aside| mem::take(&mut aside.disk));
+        let disk = disk.unwrap_or_default().after(input);
+        if !matches!(disk, Durability::Settled) {
+            self.aside.disk = disk;
+        }
+        self.aside.shrink();
+    }
+
     /// By what a store finds it.
     pub(crate) const fn record_key(&self) -> RecordKey {
         RecordKey { task: self.id, position: self.position }
@@ -185,7 +210,8 @@ impl Task {
     /// Its `statusMessage` (TSK-09, TSK-43).
     pub(crate) fn message(&self) -> Option<&str> {
         match self.status.is_terminal() {
-            false => self.queued.then_some(QUEUED),
+            false if self.queued => Some(QUEUED),
+            false => self.aside.line.as_deref(),
             true => self.end.as_ref()?.message.as_deref(),
         }
     }
@@ -209,7 +235,7 @@ impl Task {
     /// Keeps what came of it in another form, and gives back the one before.
     pub(crate) fn keep(&mut self, outcome: RecordedOutcome) -> RecordedOutcome {
         match &mut self.end {
-            Some(end) => core::mem::replace(&mut end.outcome, outcome),
+            Some(end) => mem::replace(&mut end.outcome, outcome),
             None => RecordedOutcome::Open,
         }
     }

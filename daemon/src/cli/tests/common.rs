@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::client::fake::Script;
+use ceased_client::fake::Script;
 
 /// A backend with a config that names `socket`, and a server to embed.
 #[derive(Default)]
@@ -120,7 +120,7 @@ fn the_daemon_is_looked_for_in_the_order_that_was_promised() {
     assert_eq!(one.run_with(&["tools"], &elsewhere).exit, Exit::Done);
 
     let mut one = stage(lists_tools);
-    one.env.runtime_dir = Some("/nonexistent/runtime".into());
+    one.env.sockets.own = vec!["/nonexistent/runtime/ceased.sock".into()];
     let here = Fake { socket: Some(one.socket().into()), ..Fake::default() };
     assert_eq!(one.run_with(&["tools"], &here).exit, Exit::Done);
 
@@ -143,18 +143,30 @@ fn the_daemon_is_looked_for_in_the_order_that_was_promised() {
 #[test]
 fn the_usual_places_are_tried_in_turn_and_all_named() {
     let mut one = stage(lists_tools);
-    one.env.runtime_dir = Some(one.dir.path().join("runtime").into());
+    one.env.sockets.own.push(one.dir.path().join("state/ceased.sock"));
+    one.env.sockets.system = Some(one.dir.path().join("system/ceased.sock"));
     let ran = one.run_with(&["tools"], &Fake::default());
     assert_eq!(ran.exit, Exit::Unreachable);
-    for place in ["runtime/ceased/ceased.sock", "run/ceased/ceased.sock"] {
+    for place in ["run/ceased/ceased.sock", "state/ceased.sock", "system/ceased.sock"] {
         assert!(ran.err.contains(place), "{}", ran.err);
     }
-    let mut one = stage(lists_tools);
-    one.env.runtime_dir = Some(one.dir.path().join("runtime").into());
-    let usual = one.env.run_dir.join("ceased");
-    std::fs::create_dir_all(&usual).unwrap();
-    std::fs::rename(one.socket(), usual.join("ceased.sock")).unwrap();
-    assert_eq!(one.run_with(&["tools"], &Fake::default()).exit, Exit::Done);
+    for place in ["state/ceased.sock", "system/ceased.sock"] {
+        let mut one = stage(lists_tools);
+        let path = one.dir.path().join(place);
+        one.env.sockets.own.push(one.dir.path().join("state/ceased.sock"));
+        one.env.sockets.system = Some(one.dir.path().join("system/ceased.sock"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::rename(one.socket(), &path).unwrap();
+        assert_eq!(one.run_with(&["tools"], &Fake::default()).exit, Exit::Done, "{place}");
+        // A configuration that names no socket has those of its user, and not the system's.
+        let usual = Some(one.env.sockets.default_socket());
+        let mut two = stage(lists_tools);
+        two.env.sockets = one.env.sockets.clone();
+        std::fs::rename(two.socket(), &path).unwrap();
+        let ran = two.run_with(&["tools"], &Fake { socket: usual, ..Fake::default() });
+        let expected = if place.starts_with("state") { Exit::Done } else { Exit::Unreachable };
+        assert_eq!(ran.exit, expected, "{place}: {}", ran.err);
+    }
 }
 
 #[test]

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::Trigger;
-use crate::client::fake::{Received, Talk, listen};
+use ceased_client::Trigger;
+use ceased_client::fake::{Received, Talk, listen};
 
 /// A command that has not ended by then never will.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
@@ -43,7 +43,8 @@ fn stage(script: impl FnMut(&mut Talk, &Value) + Send + 'static) -> Stage {
     let (interrupts, trigger) = Interrupts::manual().unwrap();
     let received =
         listen(&dir.path().join("s.sock"), Arc::<Trigger>::new(trigger), Box::new(script));
-    let env = Env { run_dir: dir.path().join("run"), ..Env::default() };
+    let own = vec![dir.path().join("run/ceased/ceased.sock")];
+    let env = Env { sockets: SocketPaths { own, system: None }, ..Env::default() };
     Stage { dir, received, interrupts: Some(interrupts), out_is_terminal: false, env }
 }
 

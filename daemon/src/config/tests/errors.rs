@@ -64,8 +64,9 @@ fn socket_path_is_limited_to_107_bytes() {
     assert!(listen(&"a".repeat(107 - "/etc/ceased/".len())).is_ok());
     assert!(listen(&"a".repeat(108 - "/etc/ceased/".len())).is_err());
     // The default can be too long as well.
-    let runtime_dir = Some(format!("/{}", "r".repeat(100)).into());
-    let environment = Environment { runtime_dir, ..environment() };
+    let own = vec![format!("/{}/ceased/ceased.sock", "r".repeat(100)).into()];
+    let sockets = SocketPaths { own, system: None };
+    let environment = Environment { sockets, ..environment() };
     let why = Config::parse_in("", Path::new("F"), &environment).expect_err("too long");
     assert!(why.to_string().starts_with("`path` in [[listen]] is 120 bytes long: /rrr"), "{why}");
 }

@@ -28,18 +28,16 @@ const MODE: u32 = 0o600;
 /// Error text for a pipe or a device.
 const NO_FILE: &str = "not a regular file";
 
-/// Destination of the records.
-pub(super) enum Sink {
-    /// The log, as text.
-    Log,
-    /// A file, appended to.
-    File { path: PathBuf, file: File },
+/// The file that records are appended to.
+pub(super) struct Sink {
+    path: PathBuf,
+    file: File,
 }
 
 impl Sink {
     pub(super) fn file(path: PathBuf) -> Result<Self, StartError> {
         match open(&path) {
-            Ok(file) => Ok(Self::File { path, file }),
+            Ok(file) => Ok(Self { path, file }),
             Err(error) => Err(StartError::Audit { path, error }),
         }
     }
@@ -114,7 +112,7 @@ impl Writer {
     }
 
     fn reopen(&mut self) {
-        let Sink::File { path, file } = &mut self.sink else { return };
+        let Sink { path, file } = &mut self.sink;
         match open(path) {
             Ok(new) => {
                 *file = new;
@@ -138,22 +136,14 @@ impl Writer {
                 "audit records were dropped: the audit log is written too slowly"
             );
         }
-        match self.sink {
-            Sink::Log => {
-                for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    tracing::info!(audit = %String::from_utf8_lossy(line));
-                }
-                self.told = dropped;
-            }
-            Sink::File { .. } => self.append(lines, lost),
-        }
+        self.append(lines, lost);
         lines.clear();
     }
 
     /// Appends with a single write, so that lines stay whole beside other writers; first the number
     /// of lost records.
     fn append(&mut self, lines: &mut Vec<u8>, lost: u64) {
-        let Sink::File { path, file } = &mut self.sink else { return };
+        let Sink { path, file } = &mut self.sink;
         let records = count(lines);
         if lost > 0 {
             lines.splice(0..0, dropped_record(lost));
@@ -309,7 +299,7 @@ mod tests {
     fn full_disk_drops_and_counts() {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
         let shared = Arc::new(Shared::default());
-        let sink = Sink::File { path: "/dev/full".into(), file: full };
+        let sink = Sink { path: "/dev/full".into(), file: full };
         let mut writer = Writer::new(sink, Arc::clone(&shared));
         writer.write(&mut line("lost").repeat(3));
         assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.failing), (3, true));

@@ -1,0 +1,326 @@
+//! Open requests of one connection, and the right to answer each of them once.
+//!
+//! ```text
+//!   received ──open──► waits for a job, a task, the host, or its cancel
+//!                        ├─ settle ───► its `Reply`: answered, once
+//!                        ├─ cancel ───► no `Reply`: never answered (CAN-08)
+//!                        └─ take_all ─► its `Reply`: cut off by a disconnect or a shutdown
+//! ```
+//!
+//! Every way in and out of the table is in this file. A [`Reply`] cannot be copied, can only be
+//! made of a request that was just read, and leaves the table by `settle` or `take_all` alone; so
+//! a cancelled request has no response even if its job finishes.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::collections::det_map::{Seed, Table};
+use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::protocol::capabilities::PeerCapabilities;
+use crate::protocol::revision::Dialect;
+use crate::rpc::message::WireId;
+
+/// Requests of one connection that wait for an answer, by the peer's id.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    open: Table<RequestId, Pending>,
+}
+
+/// A request that waits for an answer.
+#[derive(Debug)]
+struct Pending {
+    reply: Reply,
+    work: Work,
+}
+
+/// Condition that an answer waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A job of its own.
+    Job(JobId),
+    /// Something about a task: its end (TSK-15), or a state that is not on disk yet (DUR-01).
+    Task(TaskId, TaskView),
+    /// Its cancel: it is a subscription (MOD-08).
+    Listen(Box<Listening>),
+    /// Status of the host.
+    Survey(StatusId),
+}
+
+/// The work that has come to its end, so that the request waiting for it may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// This job has handed in its outcome, or will not.
+    Job(JobId),
+    /// The state of this task may be shown, or the task is gone.
+    Task(TaskId),
+    /// The host has reported its status.
+    Survey(StatusId),
+    /// The subscription ends from this side.
+    Listen,
+}
+
+/// A request that was cancelled. Its right to an answer is gone (CAN-08).
+#[derive(Debug)]
+pub(crate) struct Cancelled {
+    /// The work to stop.
+    pub(crate) work: Work,
+    /// The batch of the request, in which it counts as settled.
+    pub(crate) batch: Option<BatchId>,
+}
+
+impl Work {
+    /// Whether this end is the one that the request waits for.
+    fn is_settled_by(&self, settled: Settled) -> bool {
+        match (self, settled) {
+            (Self::Job(job), Settled::Job(ended)) => *job == ended,
+            (Self::Task(task, _), Settled::Task(shown)) => *task == shown,
+            (Self::Survey(survey), Settled::Survey(collected)) => *survey == collected,
+            (Self::Listen(_), Settled::Listen) => true,
+            (Self::Job(_) | Self::Task(..) | Self::Survey(_) | Self::Listen(_), _) => false,
+        }
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { open: Table::new(seed) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(crate) fn contains(&self, id: &RequestId) -> bool {
+        self.open.contains_key(id)
+    }
+
+    /// The work that a request waits for.
+    pub(crate) fn work(&self, id: &RequestId) -> Option<&Work> {
+        self.open.get(id).map(|pending| &pending.work)
+    }
+
+    /// A request and the work it waits for.
+    pub(crate) fn get(&self, id: &RequestId) -> Option<(&Reply, &Work)> {
+        self.open.get(id).map(|pending| (&pending.reply, &pending.work))
+    }
+
+    /// Every request with its work, sorted by id.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RequestId, &Reply, &Work)> {
+        self.open.iter().map(|(id, pending)| (id, &pending.reply, &pending.work))
+    }
+
+    /// The subscriptions, sorted by id.
+    pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
+        self.open.iter().filter_map(|(id, pending)| match &pending.work {
+            Work::Listen(listening) => Some((id, &**listening)),
+            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
+        })
+    }
+
+    /// Takes a request in that waits for this work. Its id must be free (RPC-02).
+    pub(crate) fn open(&mut self, reply: Reply, work: Work) {
+        self.open.insert(reply.id.clone(), Pending { reply, work });
+    }
+
+    /// Takes a request out to be answered, if it waits for this and was not cancelled.
+    ///
+    /// An id may be used again after a cancel: the work decides, not the id alone.
+    #[must_use = "a request is answered exactly once (RPC-03)"]
+    pub(crate) fn settle(&mut self, id: &RequestId, settled: Settled) -> Option<Reply> {
+        if !self.open.get(id)?.work.is_settled_by(settled) {
+            return None;
+        }
+        self.open.remove(id).map(|pending| pending.reply)
+    }
+
+    /// Takes a request out that its requestor cancels, unless `is_kept` says that the cancel does
+    /// not apply to it.
+    pub(crate) fn cancel(
+        &mut self,
+        id: &RequestId,
+        is_kept: impl FnOnce(&Reply, &Work) -> bool,
+    ) -> Option<Cancelled> {
+        let Pending { reply, work } = self.open.get(id)?;
+        if is_kept(reply, work) {
+            return None;
+        }
+        // CAN-08: the only right to answer is dropped here.
+        let Pending { reply, work } = self.open.remove(id)?;
+        Some(Cancelled { work, batch: reply.batch })
+    }
+
+    /// Takes every request out, sorted by id: the connection or the daemon ends.
+    pub(crate) fn take_all(&mut self) -> Vec<(RequestId, Reply, Work)> {
+        let all = self.open.take().into_iter();
+        all.map(|(id, Pending { reply, work })| (id, reply, work)).collect()
+    }
+
+    /// A task is gone: a subscription listens to it no longer.
+    pub(crate) fn forget_topic(&mut self, id: &RequestId, task: TaskId) {
+        if let Some(Pending { work: Work::Listen(listening), .. }) = self.open.get_mut(id) {
+            listening.tasks.remove(&task);
+        }
+    }
+}
+
+/// Form of the answer to a request about a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskView {
+    /// That it was created (TSK-07, EXT-02).
+    Handle,
+    /// Its outcome, once it has ended (TSK-14).
+    Outcome,
+    /// How it is (TSK-12).
+    State,
+    /// How it is, with all there is to know, for such a client (EXT-02).
+    Detailed(PeerCapabilities),
+    /// That this request cancelled it (TSK-24, EXT-04).
+    Cancelled,
+    /// That it had ended before this request could cancel it (TSK-23, EXT-04).
+    TooLate,
+}
+
+impl TaskView {
+    /// The method of the request, for a log.
+    pub(crate) const fn method(self) -> &'static str {
+        match self {
+            Self::Handle => "tools/call",
+            Self::Outcome => "tasks/result",
+            Self::State | Self::Detailed(_) => "tasks/get",
+            Self::Cancelled | Self::TooLate => "tasks/cancel",
+        }
+    }
+}
+
+/// Subjects of a subscription (MOD-08).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Listening {
+    /// Whether it wants to know of other tools.
+    pub(crate) tools: bool,
+    /// The tasks it wants to know of.
+    pub(crate) tasks: BTreeSet<TaskId>,
+    /// Input that its client can give; shown with a task.
+    pub(crate) peer: PeerCapabilities,
+}
+
+/// Something a subscription may be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    /// There may be other tools now.
+    Tools,
+    /// A task has changed.
+    Task(TaskId),
+}
+
+impl Listening {
+    pub(crate) fn wants(&self, topic: Topic) -> bool {
+        match topic {
+            Topic::Tools => self.tools,
+            Topic::Task(id) => self.tasks.contains(&id),
+        }
+    }
+}
+
+/// The right to answer one request, once. Consumed by answering, refusing or forgetting it.
+#[derive(Debug)]
+#[must_use = "a request is answered exactly once (RPC-03)"]
+pub(crate) struct Reply {
+    pub(crate) conn: ConnId,
+    pub(crate) id: RequestId,
+    /// The id as it was written, where that is not the only way to write it (RPC-01).
+    pub(crate) token: Option<Box<str>>,
+    pub(crate) batch: Option<BatchId>,
+    /// The revision the request speaks: the session's, or its own.
+    pub(crate) dialect: &'static Dialect,
+    /// Private, so that [`Reply::new`] alone makes one.
+    _once: Once,
+}
+
+/// Keeps others from making a [`Reply`].
+#[derive(Debug)]
+struct Once;
+
+impl Reply {
+    /// The right to answer a request that was just read.
+    pub(crate) fn new(
+        conn: ConnId,
+        wire: WireId<'_>,
+        batch: Option<BatchId>,
+        dialect: &'static Dialect,
+    ) -> Self {
+        let token = wire.odd_token().map(Into::into);
+        Self { conn, id: wire.id, token, batch, dialect, _once: Once }
+    }
+}
+
+/// A batch of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BatchId(u64);
+
+impl BatchId {
+    /// The number after the one of `last`, or the first.
+    pub(crate) fn after(last: Option<Self>) -> Self {
+        Self(last.map_or(0, |Self(last)| last + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(id: i64) -> Reply {
+        let wire = WireId::of(RequestId::Number(id));
+        Reply::new(ConnId::new(1), wire, None, Dialect::UNSETTLED)
+    }
+
+    fn is_answered(requests: &mut Requests, settled: Settled) -> bool {
+        requests.settle(&RequestId::Number(1), settled).is_some()
+    }
+
+    /// CAN-08: the job of a cancelled request finds no right to answer, even if another request
+    /// has the same id by then.
+    #[test]
+    fn cancelled_request_is_not_settled() {
+        let (id, job, later) = (RequestId::Number(1), JobId::new(1), JobId::new(2));
+        let mut requests = Requests::new(Seed::default());
+        requests.open(reply(1), Work::Job(job));
+        assert!(requests.cancel(&id, |_, _| true).is_none(), "kept");
+        let cancelled = requests.cancel(&id, |_, _| false);
+        assert_eq!(cancelled.map(|cancelled| cancelled.work), Some(Work::Job(job)));
+        assert!(!is_answered(&mut requests, Settled::Job(job)));
+        requests.open(reply(1), Work::Job(later));
+        assert!(!is_answered(&mut requests, Settled::Job(job)));
+        assert!(is_answered(&mut requests, Settled::Job(later)));
+        assert!(requests.is_empty());
+    }
+
+    /// RPC-03: each kind of work is settled by its own end and by no other.
+    #[test]
+    fn request_is_settled_by_its_own_work_alone() {
+        let task = TaskId::new(uuid::Uuid::from_u128(7));
+        let ends = [
+            Settled::Job(JobId::new(1)),
+            Settled::Task(task),
+            Settled::Survey(StatusId::new(1)),
+            Settled::Listen,
+        ];
+        let works = [
+            Work::Job(JobId::new(1)),
+            Work::Task(task, TaskView::State),
+            Work::Survey(StatusId::new(1)),
+            Work::Listen(Box::default()),
+        ];
+        for (at, work) in works.iter().enumerate() {
+            for (end_at, end) in ends.iter().enumerate() {
+                let mut requests = Requests::new(Seed::default());
+                requests.open(reply(1), work.clone());
+                assert_eq!(is_answered(&mut requests, *end), at == end_at, "{work:?} {end:?}");
+            }
+        }
+    }
+}
